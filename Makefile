@@ -1,0 +1,71 @@
+# Everything a developer or a newcomer runs: each target makes the virtual environment it needs by itself.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+# Python compiles a module when it is first imported: faster than compiling all of scipy at installation.
+INSTALL := $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet --no-compile -c constraints.txt
+unexport PYTHONDONTWRITEBYTECODE
+
+# One environment, two depths: the demo and the examples need fairlag alone, which installs in half the time.
+BASE := $(VENV)/base.stamp
+DEV := $(VENV)/dev.stamp
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.DELETE_ON_ERROR:
+.PHONY: help demo test test-slow test-all lint format bench examples clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+demo: $(BASE) ## Audit the demo fleet: who the model listens to, and who would gain by cheating
+	$(BIN)/fairlag audit demo --out demo-audit.json
+
+test: $(DEV) ## Run the fast tests and the examples in the docstrings
+	$(BIN)/pytest -n auto
+
+# pytest's exit code 5 says that no test is marked slow, which is no failure.
+test-slow: $(DEV) ## Run only the slow tests
+	$(BIN)/pytest -n auto -m slow || [ $$? -eq 5 ]
+
+test-all: $(DEV) ## Run every test, the slow ones included
+	$(BIN)/pytest -n auto -m ""
+
+lint: $(DEV) ## Check the format, the lint rules, the types and the import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+format: $(DEV) ## Format the code and repair what the linter can repair
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+bench: $(BASE) ## Measure the speed of the timeline
+	$(BIN)/python benchmarks/timeline.py
+
+examples: $(BASE) ## Run every example
+	@set -e; for example in $(sort $(wildcard examples/*.py)); do \
+	    echo "$(BIN)/python $$example"; $(BIN)/python "$$example"; \
+	done
+
+clean: ## Remove the virtual environment, the caches and the demo's output
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist demo-audit.json
+	find src tests benchmarks examples -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+$(VENV)/made.stamp:
+	@$(PYTHON) -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	    echo "fairlag needs Python 3.11 or newer with its venv module, and '$(PYTHON)' is not that:" \
+	        "install it (on Debian, with the package python3-venv) or name another with make PYTHON=..." >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV)
+	@touch $@
+
+$(BASE): pyproject.toml constraints.txt | $(VENV)/made.stamp
+	$(INSTALL) -e .
+	@touch $@
+
+$(DEV): pyproject.toml constraints.txt | $(VENV)/made.stamp
+	$(INSTALL) -e '.[dev]'
+	@touch $(BASE) $@
