@@ -1,0 +1,35 @@
+"""The exception tree: every error that fairlag raises on purpose, and nothing else."""
+
+
+class FairlagError(Exception):
+    """Base of every deliberate error; its message is one sentence that a user can act on.
+
+    FairlagError
+    ├── InputError          something the user wrote: an experiment file, an option, a distribution
+    │   ├── ExperimentError     an experiment file or preset
+    │   ├── StrategyError       a strategy that cannot be built, or a user's rule that misbehaves
+    │   └── StalledError        a strategy that waits for what never comes on this fleet
+    └── ProtocolError       a runtime broke the server's contract (time ran backwards, a client joined twice)
+
+    The command line prints an InputError as one sentence and exits with code 2.
+    """
+
+
+class InputError(FairlagError):
+    """Something the user wrote cannot be used; says what, and what would be accepted."""
+
+
+class ExperimentError(InputError):
+    """An experiment file or preset that cannot be read, or contradicts itself."""
+
+
+class StrategyError(InputError):
+    """A strategy that cannot be built, cannot run on this fleet, or returned something unusable."""
+
+
+class StalledError(InputError):
+    """A run that makes no progress any more; names the strategy and what it waits for."""
+
+
+class ProtocolError(FairlagError):
+    """A runtime broke the contract of the server: a bug in the runtime, never in the user's input."""

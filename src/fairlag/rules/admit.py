@@ -1,0 +1,73 @@
+"""Admission: which arrivals are let into the buffer; a refusal is a reason in words."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from fairlag.errors import StrategyError
+from fairlag.ledger import View
+from fairlag.rules.rule import factory
+from fairlag.types import Dispatch, Update
+
+_MOST_EXAMPLES = 2**53
+"""What a float still counts exactly."""
+
+Admit = Callable[[Update, Dispatch, View], str | None]
+
+
+def well_formed(update: Update, size: int) -> str | None:
+    """None for finite float32 values of the model's size from at least one example, else why not.
+
+    The server asks this of every arrival before any other rule sees it.
+
+    >>> well_formed(Update(np.zeros(3, np.float32)), 3)
+    >>> well_formed(Update(np.zeros(2, np.float32)), 3)
+    'the shape is not (3,)'
+    >>> well_formed(Update(np.array([1, np.nan, 0], np.float32)), 3)
+    'not finite'
+    """
+    delta, examples = update
+    # No word of a client's own is in a reason: reasons are counted, and clients could make up new ones for ever.
+    if type(delta) is not np.ndarray:
+        return "not an array"
+    if delta.dtype != np.float32:
+        return "the dtype is not float32"
+    if delta.shape != (size,):
+        return f"the shape is not ({size},)"
+    if type(examples) is not int or not 1 <= examples <= _MOST_EXAMPLES:
+        return f"the number of examples is not between 1 and {_MOST_EXAMPLES}"
+    if size and not np.isfinite(delta).all():
+        return "not finite"
+    return None
+
+
+@factory
+def max_staleness(limit: int) -> Admit:
+    """Refuses updates with staleness τ > limit.
+
+    >>> from fairlag.ledger import Ledger
+    >>> ledger = Ledger()
+    >>> ledger.version = 9
+    >>> task = Dispatch(task=0, client=0, version=2, ordinal=0, time=0.0)
+    >>> rule = max_staleness(5)
+    >>> rule(Update(np.zeros(0, np.float32)), task, View(ledger))
+    'staler than 5'
+    """
+    if not limit >= 0:
+        raise StrategyError(f"the largest admitted staleness is {limit}, it must be at least 0")
+    reason = f"staler than {limit}"
+    return lambda update, task, view: reason if view.version - task.version > limit else None
+
+
+@factory
+def all_of(*rules: Admit) -> Admit:
+    """Admits what every rule admits; the first refusal counts.
+
+    >>> all_of(max_staleness(5), max_staleness(3)).__name__
+    'admit'
+    """
+
+    def admit(update: Update, task: Dispatch, view: View) -> str | None:
+        return next((reason for rule in rules if (reason := rule(update, task, view)) is not None), None)
+
+    return admit

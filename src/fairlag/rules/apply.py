@@ -1,0 +1,58 @@
+"""Server rules: pairs of pure functions (init, update) that turn a step into the change of the model; they chain."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from fairlag.errors import StrategyError
+from fairlag.vector import Vector
+
+State = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """A server rule: `init` makes its state from the first parameters, `update` maps (step, state, parameters)."""
+
+    label: str
+    init: Callable[[Vector], State]
+    update: Callable[[Vector, State, Vector], tuple[Vector, State]]
+
+
+def scale(lr: float) -> Apply:
+    """The step times a server learning rate: w ← w + η_g · step.
+
+    >>> rule = scale(0.5)
+    >>> rule.update(np.array([2, 4], np.float32), (), np.zeros(2, np.float32))[0].tolist()
+    [1.0, 2.0]
+    """
+    if not (lr > 0 and math.isfinite(lr)):
+        raise StrategyError(f"the server learning rate is {lr}, it must be a positive number")
+    factor = np.float32(lr)
+    return Apply(f"scale({lr})", lambda parameters: (), lambda step, state, parameters: (step * factor, state))
+
+
+def chain(*rules: Apply) -> Apply:
+    """One rule after the other, each with its own state.
+
+    >>> rule = chain(scale(0.5), scale(4.0))
+    >>> rule.label
+    'chain(scale(0.5), scale(4.0))'
+    >>> rule.update(np.array([1], np.float32), rule.init(np.zeros(1, np.float32)), np.zeros(1, np.float32))[0].tolist()
+    [2.0]
+    """
+
+    def update(step: Vector, state: State, parameters: Vector) -> tuple[Vector, State]:
+        after: list[object] = []
+        for rule, own in zip(rules, state, strict=True):
+            step, new = rule.update(step, own, parameters)  # type: ignore[arg-type]
+            after.append(new)
+        return step, tuple(after)
+
+    return Apply(
+        f"chain({', '.join(rule.label for rule in rules)})",
+        lambda parameters: tuple(rule.init(parameters) for rule in rules),
+        update,
+    )

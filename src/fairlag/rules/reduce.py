@@ -1,0 +1,44 @@
+"""Reductions: a buffer of updates and their weights become one step."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from fairlag.errors import StrategyError
+from fairlag.rules.rule import factory, reads_updates, sums_only
+from fairlag.types import Floats
+from fairlag.vector import Matrix, Vector
+
+Reduce = Callable[[Floats, Matrix], Vector]
+
+
+@sums_only
+def weighted_sum(weights: Floats, updates: Matrix) -> Vector:
+    """The sum Σ_j α_j Δ_j, in the order of arrival.
+
+    >>> weighted_sum(np.array([0.5, 0.25]), np.array([[2, 0], [0, 4]], np.float32)).tolist()
+    [1.0, 1.0]
+    """
+    return weights.astype(np.float32) @ updates
+
+
+@factory
+def trimmed_mean(share: float) -> Reduce:
+    """In every coordinate the mean without the lowest and the highest share of values, times Σ_j α_j.
+
+    Withstands a minority of wild updates, and in return listens to no weight of its own.
+
+    >>> trimmed_mean(0.25)(np.full(4, 0.25), np.array([[1], [2], [4], [900]], np.float32)).tolist()
+    [3.0]
+    """
+    if not 0 <= share < 0.5:
+        raise StrategyError(f"the trimmed share is {share}, it must be at least 0 and below 0.5")
+
+    @reads_updates
+    def reduce(weights: Floats, updates: Matrix) -> Vector:
+        cut = int(share * len(updates))
+        kept = np.sort(updates, axis=0)[cut : len(updates) - cut]
+        mean: Vector = kept.mean(axis=0)
+        return mean * np.float32(weights.sum())
+
+    return reduce

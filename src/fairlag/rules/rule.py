@@ -1,0 +1,104 @@
+"""What every rule tells about itself: how it is written, what history it needs, whether it reads single updates."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import wraps
+from typing import ParamSpec, TypeVar
+
+Arguments = ParamSpec("Arguments")
+Rule = TypeVar("Rule", bound=Callable[..., object])
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What is known of a rule without calling it."""
+
+    label: str
+    reads_updates: bool | None = None
+    """Does it look at single updates (and so cannot be combined with secure aggregation)? None: it does not say."""
+    window: int = 0
+    """How many recent staleness samples per client the ledger must keep for it."""
+
+
+def traits(rule: object) -> Traits:
+    """The traits of a rule; a plain function has a name and says nothing else.
+
+    >>> def mine(buffer, view): ...
+    >>> traits(mine)
+    Traits(label='mine', reads_updates=None, window=0)
+    """
+    known = getattr(rule, "_traits", None)
+    return known if isinstance(known, Traits) else Traits(getattr(rule, "__name__", repr(rule)))
+
+
+def reads_updates(rule: Rule) -> Rule:
+    """Declares a function to be a rule that looks at single updates.
+
+    >>> @reads_updates
+    ... def by_norm(buffer, view): ...
+    >>> traits(by_norm).reads_updates
+    True
+    """
+    return _marked(rule, replace(traits(rule), reads_updates=True))
+
+
+def sums_only(rule: Rule) -> Rule:
+    """Declares a function to be a rule that never looks at single updates, though it may be handed them.
+
+    >>> from fairlag.rules.reduce import weighted_sum
+    >>> traits(weighted_sum).reads_updates
+    False
+    """
+    return _marked(rule, replace(traits(rule), reads_updates=False))
+
+
+def reads_window(window: int) -> Callable[[Rule], Rule]:
+    """Declares that a rule asks for the mean staleness of a client's last `window` updates.
+
+    >>> @reads_window(5)
+    ... def recent(buffer, view):
+    ...     return view.mean_staleness(buffer.clients, window=5)
+    >>> traits(recent).window
+    5
+    """
+    return lambda rule: _marked(rule, replace(traits(rule), window=window))
+
+
+def factory(make: Callable[Arguments, Rule]) -> Callable[Arguments, Rule]:
+    """Gives the rules that a function makes the traits of its arguments, and its call as their label.
+
+    >>> from fairlag.rules.weigh import mean_staleness, normalised
+    >>> traits(normalised(mean_staleness(scale=5, window=3)))
+    Traits(label='normalised(mean_staleness(scale=5, window=3))', reads_updates=False, window=3)
+    """
+
+    @wraps(make)
+    def made(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Rule:
+        rule = make(*args, **kwargs)
+        inner = [traits(value) for value in (*args, *kwargs.values()) if callable(value)]
+        own = kwargs.get("window")
+        words = [_word(value) for value in args] + [f"{name}={_word(value)}" for name, value in kwargs.items()]
+        return _marked(
+            rule,
+            Traits(
+                f"{make.__name__}({', '.join(words)})",
+                _combined([traits(rule).reads_updates or False, *(each.reads_updates for each in inner)]),
+                max([own if isinstance(own, int) else 0, *(each.window for each in inner)]),
+            ),
+        )
+
+    return made
+
+
+def _marked(rule: Rule, known: Traits) -> Rule:
+    setattr(rule, "_traits", known)  # noqa: B010 (a function's type has no such attribute)
+    return rule
+
+
+def _combined(readings: list[bool | None]) -> bool | None:
+    """One that reads is enough; else one that does not say leaves it open."""
+    return True if True in readings else None if None in readings else False
+
+
+def _word(value: object) -> str:
+    return traits(value).label if callable(value) else repr(value)

@@ -1,0 +1,216 @@
+"""Selection: who is given the newest version next. Incremental: no rule scans all clients at an event."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from fairlag.errors import StrategyError
+from fairlag.ledger import View
+from fairlag.seeds import uniform
+
+
+class Selector(Protocol):
+    """The living half of a selection rule: one for each server, told what happens, asked whom to dispatch."""
+
+    waiting: dict[int, None]
+    """Clients that are idle but held back until there is a newer version."""
+    target: int
+    """How many updates complete the round, 0 where there are no rounds."""
+    until: float
+    """The deadline of the round."""
+
+    def free(self, client: int, current: bool) -> None:
+        """A client is there and idle; `current`: its last update was trained from the newest version."""
+
+    def gone(self, client: int) -> None:
+        """A client is not there any more, or not idle."""
+
+    def renew(self) -> None:
+        """There is a new version."""
+
+    def pick(self) -> Sequence[int]:
+        """Whom to dispatch now; those are not idle any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """A selection rule: how to start its selector, and what the rest of a strategy must know of it."""
+
+    label: str
+    start: Callable[[View, int], Selector]
+    fresh: bool = False
+    """Is a client never handed a version again that it has already trained from?"""
+    rounds: bool = False
+    """Does it work in rounds, whose unfinished tasks are cancelled at the round's end?"""
+    least: int = 1
+    """How many clients it needs at the least."""
+    places: int | None = None
+    """How many clients may train at once; None: all."""
+
+
+def all_idle(*, fresh: bool = True) -> Select:
+    """Every idle client at once, in the order in which they became idle.
+
+    With `fresh`, a client whose update was trained from the newest version waits until there is a newer one.
+
+    >>> all_idle().label
+    'all_idle(fresh=True)'
+    """
+    return Select(f"all_idle(fresh={fresh})", lambda view, stream: _Everyone(fresh), fresh)
+
+
+def concurrency(m: int, *, fresh: bool = False) -> Select:
+    """At most m clients train at once; a free place goes to an idle client picked at random.
+
+    >>> concurrency(10).label
+    'concurrency(10)'
+    """
+    _at_least_one("concurrency", m)
+    label = f"concurrency({m}, fresh=True)" if fresh else f"concurrency({m})"
+    return Select(label, lambda view, stream: _Places(view, stream, m, fresh), fresh, places=m)
+
+
+def cohort(m: int, *, over: float = 0.0, deadline: float | None = None) -> Select:
+    """Rounds: ⌈m·(1 + over)⌉ idle clients picked at random train the same version.
+
+    The round is complete when m updates are in; at the deadline, what is in is enough. Those still running then are
+    cancelled. Fewer idle clients than wanted make a smaller round.
+
+    >>> cohort(10, over=0.3, deadline=60.0).label
+    'cohort(10, over=0.3, deadline=60.0)'
+    """
+    _at_least_one("cohort", m)
+    if not (over >= 0 and math.isfinite(over)):
+        raise StrategyError(f"the over-selection is {over}, it must be at least 0 (0.3 picks 30 % more than needed)")
+    if deadline is not None and not deadline > 0:
+        raise StrategyError(f"the deadline is {deadline}, it must be positive, or None for none")
+    options = [f"over={over}"] * (over > 0) + [f"deadline={deadline}"] * (deadline is not None)
+    return Select(
+        f"cohort({', '.join([str(m), *options])})",
+        lambda view, stream: _Cohort(view, stream, m, over, math.inf if deadline is None else deadline),
+        rounds=True,
+        least=m,
+    )
+
+
+class _Pool:
+    """A set of clients from which one is drawn at random in constant time."""
+
+    def __init__(self, stream: int) -> None:
+        self._stream = stream
+        self._drawn = 0
+        self._members: list[int] = []
+        self._place: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def add(self, client: int) -> None:
+        self._place[client] = len(self._members)
+        self._members.append(client)
+
+    def discard(self, client: int) -> None:
+        place = self._place.pop(client, None)
+        if place is not None:
+            last = self._members.pop()
+            if last != client:
+                self._members[place] = last
+                self._place[last] = place
+
+    def draw(self) -> int:
+        client = self._members[int(uniform(self._stream, self._drawn) * len(self._members))]
+        self._drawn += 1
+        self.discard(client)
+        return client
+
+
+class _Continuous:
+    """Idle clients go on as they come; with `fresh`, those that know the newest version first wait for a newer one."""
+
+    target, until = 0, math.inf
+
+    def __init__(self, fresh: bool, idle: Callable[[int], None]) -> None:
+        self._fresh = fresh
+        self._idle = idle
+        self.waiting: dict[int, None] = {}
+
+    def free(self, client: int, current: bool) -> None:
+        if current and self._fresh:
+            self.waiting[client] = None
+        else:
+            self._idle(client)
+
+    def gone(self, client: int) -> None:
+        self.waiting.pop(client, None)
+
+    def renew(self) -> None:
+        for client in self.waiting:
+            self._idle(client)
+        self.waiting.clear()
+
+
+class _Everyone(_Continuous):
+    """All idle clients, first come first served."""
+
+    def __init__(self, fresh: bool) -> None:
+        self._ready: list[int] = []
+        super().__init__(fresh, self._ready.append)
+
+    def pick(self) -> Sequence[int]:
+        ready = self._ready[:]
+        self._ready.clear()
+        return ready
+
+
+class _Places(_Continuous):
+    """A limited number of places, each given to a random idle client."""
+
+    def __init__(self, view: View, stream: int, places: int, fresh: bool) -> None:
+        self._pool = _Pool(stream)
+        self._places = places
+        self._view = view
+        super().__init__(fresh, self._pool.add)
+
+    def gone(self, client: int) -> None:
+        super().gone(client)
+        self._pool.discard(client)
+
+    def pick(self) -> Sequence[int]:
+        open_places = min(self._places - self._view.running, len(self._pool))
+        return [self._pool.draw() for _ in range(open_places)]
+
+
+class _Cohort:
+    """One random cohort after another."""
+
+    def __init__(self, view: View, stream: int, size: int, over: float, patience: float) -> None:
+        self._view = view
+        self._size = size
+        self._picked = math.ceil(round(size * (1 + over), 9))
+        self._patience = patience
+        self._idle = _Pool(stream)
+        self.waiting: dict[int, None] = {}
+        self.target, self.until = 0, math.inf
+
+    def free(self, client: int, current: bool) -> None:
+        self._idle.add(client)
+
+    def gone(self, client: int) -> None:
+        self._idle.discard(client)
+
+    def renew(self) -> None:
+        pass
+
+    def pick(self) -> Sequence[int]:
+        if self._view.running or self._view.buffered or not self._idle:
+            return ()
+        picked = [self._idle.draw() for _ in range(min(self._picked, len(self._idle)))]
+        self.target = min(self._size, len(picked))
+        self.until = self._view.time + self._patience
+        return picked
+
+
+def _at_least_one(name: str, value: int) -> None:
+    if value < 1:
+        raise StrategyError(f"the {name} is {value}, it must be at least 1 client")

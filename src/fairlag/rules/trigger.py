@@ -1,0 +1,83 @@
+"""Triggers: when the buffer is merged into a new version."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fairlag.errors import StrategyError
+from fairlag.ledger import View
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """When to aggregate, asked after every event; what it waits for, so that a deadlock is seen at construction."""
+
+    label: str
+    ready: Callable[[View], bool]
+    """Is it time? Asked only while the buffer holds at least one update."""
+    wake: Callable[[View], float | None] | None = None
+    """The next moment at which it wants to be asked even if nothing happens."""
+    needs: int = 1
+    """How many updates must come in before it can be ready."""
+    rounds: bool = False
+    """Does it wait for the end of a round, and so need a selection that works in rounds?"""
+
+
+def count(k: int) -> Trigger:
+    """When k updates are in the buffer.
+
+    >>> count(5).needs
+    5
+    """
+    _positive("buffer", k)
+    return Trigger(f"count({k})", lambda view: view.buffered >= k, needs=k)
+
+
+def every(interval: float) -> Trigger:
+    """At every multiple of a time interval, whatever has arrived; where nothing has, there is no new version.
+
+    >>> from fairlag.ledger import Ledger
+    >>> every(0.5).wake(View(Ledger()))
+    0.5
+    """
+    _positive("interval", interval)
+
+    def wake(view: View) -> float:
+        tick = math.floor(view.time / interval) + 1
+        # A quotient that was rounded down would name the present tick again.
+        return (tick if tick * interval > view.time else tick + 1) * interval
+
+    return Trigger(f"every({interval})", lambda view: view.woke, wake)
+
+
+def quorum(k: int, *, deadline: float) -> Trigger:
+    """When k updates are in, or when the deadline has passed since the last version and there is at least one.
+
+    >>> quorum(5, deadline=10.0).needs
+    1
+    """
+    _positive("quorum", k)
+    _positive("deadline", deadline)
+    return Trigger(
+        f"quorum({k}, deadline={deadline})",
+        lambda view: view.buffered >= k or view.time >= view.renewed + deadline,
+        lambda view: view.renewed + deadline,
+    )
+
+
+def cohort_done() -> Trigger:
+    """When the cohort's target is in, when none of its members is running any more, or when its deadline passes.
+
+    >>> cohort_done().label
+    'cohort_done()'
+    """
+
+    def ready(view: View) -> bool:
+        return view.buffered >= view.target or view.running == 0 or view.time >= view.until
+
+    return Trigger("cohort_done()", ready, lambda view: view.until if math.isfinite(view.until) else None, rounds=True)
+
+
+def _positive(name: str, value: float) -> None:
+    if not (value > 0 and math.isfinite(value)):
+        raise StrategyError(f"the {name} is {value}, it must be a positive number")

@@ -1,0 +1,75 @@
+"""Random numbers by address: the same (seed, purpose, client, ordinal) gives the same draw, whoever asks and when.
+
+A draw is a hash of its address (the finaliser of SplitMix64), so a stream has no state: a million clients cost
+nothing until they draw, any draw can be repeated after a crash, and adding a client or a strategy changes no
+other client's draws.
+"""
+
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_MASK = 0xFFFF_FFFF_FFFF_FFFF
+_GOLDEN = 0x9E37_79B9_7F4A_7C15
+
+
+def key(*address: int | str) -> int:
+    """A 64-bit key for an address such as (seed, "delay", "slow").
+
+    >>> key(0, "delay", "slow") == key(0, "delay", "slow")
+    True
+    >>> key(0, "delay", "slow") == key(0, "delay", "fast")
+    False
+    """
+    return int.from_bytes(blake2b(repr(address).encode(), digest_size=8).digest(), "little")
+
+
+def subkey(parent: int, index: int) -> int:
+    """The key of the index-th member below a key: a client of a group, a task of a client.
+
+    >>> subkey(7, 0) != subkey(7, 1)
+    True
+    """
+    return int(_mix((parent + index * _GOLDEN) & _MASK))
+
+
+def uniform(stream: int, ordinal: int) -> float:
+    """The ordinal-th number of a stream, uniform on the open interval (0, 1).
+
+    >>> 0 < uniform(key(0), 0) < 1
+    True
+    """
+    word: int = _mix((stream + ordinal * _GOLDEN) & _MASK)
+    return ((word >> 12) + 0.5) * 2.0**-52
+
+
+def uniforms(stream: int, start: int, count: int) -> NDArray[np.float64]:
+    """Numbers start … start + count − 1 of a stream at once, equal to those of :func:`uniform`.
+
+    >>> list(uniforms(5, 3, 2)) == [uniform(5, 3), uniform(5, 4)]
+    True
+    """
+    return _unit(_mix(np.uint64(stream) + np.arange(start, start + count, dtype=np.uint64) * _GOLDEN))
+
+
+def first_uniforms(parent: int, count: int) -> NDArray[np.float64]:
+    """The first number of each of the streams ``subkey(parent, 0 … count − 1)``.
+
+    >>> list(first_uniforms(5, 2)) == [uniform(subkey(5, 0), 0), uniform(subkey(5, 1), 0)]
+    True
+    """
+    streams = _mix(np.uint64(parent) + np.arange(count, dtype=np.uint64) * _GOLDEN)
+    return _unit(_mix(streams))
+
+
+def _unit(words: NDArray[np.uint64]) -> NDArray[np.float64]:
+    return ((words >> 12).astype(np.float64) + 0.5) * 2.0**-52
+
+
+def _mix(word: Any) -> Any:
+    """The same arithmetic for an int and for an array of uint64, whose products wrap by themselves."""
+    word = (word ^ (word >> 30)) * 0xBF58_476D_1CE4_E5B9 & _MASK
+    word = (word ^ (word >> 27)) * 0x94D0_49BB_1331_11EB & _MASK
+    return word ^ (word >> 31)

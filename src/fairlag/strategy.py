@@ -1,0 +1,104 @@
+"""A strategy: the slots that an algorithm fills with rules, checked when it is constructed."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+
+from fairlag.errors import StrategyError
+from fairlag.rules.admit import Admit
+from fairlag.rules.apply import Apply, scale
+from fairlag.rules.edit import Edit
+from fairlag.rules.reduce import Reduce, weighted_sum
+from fairlag.rules.rule import traits
+from fairlag.rules.select import Select
+from fairlag.rules.trigger import Trigger
+from fairlag.rules.weigh import Weigh
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """An aggregation algorithm as a composition of rules; `dataclasses.replace` makes variants.
+
+    >>> from fairlag.rules.select import all_idle
+    >>> from fairlag.rules.trigger import count
+    >>> from fairlag.rules.weigh import uniform
+    >>> Strategy(all_idle(), count(5), uniform)
+    Strategy(select=all_idle(fresh=True), trigger=count(5), weigh=uniform, reduce=weighted_sum, apply=scale(1.0))
+    """
+
+    select: Select
+    trigger: Trigger
+    weigh: Weigh
+    admit: Admit | None = None
+    edit: Edit | None = None
+    reduce: Reduce = weighted_sum
+    apply: Apply = scale(1.0)
+
+    def __post_init__(self) -> None:
+        for slot, kind in (("select", Select), ("trigger", Trigger), ("apply", Apply)):
+            value = getattr(self, slot)
+            if not isinstance(value, kind):
+                raise StrategyError(f"{slot} is {value!r}, it must be a {kind.__name__} such as fairlag.rules.{slot}'s")
+        for slot, words in (
+            ("weigh", "buffer, view"),
+            ("admit", "update, task, view"),
+            ("edit", "updates, buffer, view"),
+            ("reduce", "weights, updates"),
+        ):
+            rule = getattr(self, slot)
+            if rule is None and slot in ("admit", "edit"):
+                continue
+            if not _takes(rule, words.count(",") + 1):
+                raise StrategyError(f"{slot} is {traits(rule).label}, it must be a function of ({words})")
+        if self.trigger.rounds and not self.select.rounds:
+            raise StrategyError(f"{self.trigger.label} needs rounds, such as cohort(m) makes, not {self.select.label}")
+        if self.select.rounds and not (self.trigger.rounds or self.trigger.wake):
+            raise StrategyError(
+                f"{self.trigger.label} may wait for ever in rounds, which end for good with the last of their tasks: "
+                "take cohort_done(), or a trigger with a deadline"
+            )
+
+    @property
+    def window(self) -> int:
+        """How many recent staleness samples per client the ledger must keep."""
+        return traits(self.weigh).window
+
+    @property
+    def readers(self) -> tuple[str, ...]:
+        """The slots whose rules look at single updates: what must not see them refuses these.
+
+        A weighting that does not say so cannot; any other rule is handed updates, so it does unless it says not.
+        """
+        found = ["weigh"] if traits(self.weigh).reads_updates else []
+        rules = {"admit": self.admit, "edit": self.edit, "reduce": self.reduce}
+        found += [slot for slot, rule in rules.items() if rule and traits(rule).reads_updates is not False]
+        return tuple(found)
+
+    def check(self, clients: int) -> None:
+        """Refuses a fleet on which this strategy would wait for ever."""
+        if self.select.fresh and self.trigger.needs > clients:
+            raise StrategyError(
+                f"a buffer of {self.trigger.needs} never fills with {clients} clients that each contribute once per "
+                f"version (fresh=True): take a buffer of at most {clients}, or fresh=False"
+            )
+        if self.select.least > clients:
+            raise StrategyError(f"{self.select.label} needs {self.select.least} clients, the fleet has {clients}")
+
+    def __repr__(self) -> str:
+        words = []
+        for slot in fields(self):
+            rule = getattr(self, slot.name)
+            if rule is not None:
+                words.append(f"{slot.name}={getattr(rule, 'label', None) or traits(rule).label}")
+        return f"Strategy({', '.join(words)})"
+
+
+def _takes(rule: object, arguments: int) -> bool:
+    if not callable(rule):
+        return False
+    signature: Callable[..., inspect.Signature] = inspect.signature
+    try:
+        signature(rule).bind(*range(arguments))
+    except (TypeError, ValueError):  # it takes something else, or does not tell
+        return False
+    return True

@@ -1,0 +1,73 @@
+"""A model as one flat float32 vector and the layout that names its parts; nothing here aliases what may change."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from math import prod
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fairlag.errors import InputError
+
+Vector = NDArray[np.float32]
+Matrix = NDArray[np.float32]
+
+
+def published(values: ArrayLike) -> Vector:
+    """A read-only copy that owns its memory: safe to hand out, whatever happens to the original.
+
+    >>> source = np.ones(2, np.float32)
+    >>> copy = published(source)
+    >>> source[0] = 9
+    >>> copy.tolist(), copy.flags.writeable
+    ([1.0, 1.0], False)
+    """
+    vector = np.asarray(values, dtype=np.float32).flatten()
+    vector.flags.writeable = False
+    return vector
+
+
+EMPTY: Vector = published([])
+"""The parameters of a model without any: audits run with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Names and shapes of the arrays that one flat vector holds, in order.
+
+    >>> layout = Layout(("weight", "bias"), ((2, 3), (3,)))
+    >>> vector = layout.flatten({"weight": np.zeros((2, 3)), "bias": np.ones(3)})
+    >>> vector.tolist()
+    [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0]
+    >>> layout.split(vector)["bias"].tolist()
+    [1.0, 1.0, 1.0]
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+
+    @property
+    def size(self) -> int:
+        """How many numbers the vector has."""
+        return sum(prod(shape) for shape in self.shapes)
+
+    def flatten(self, arrays: Mapping[str, ArrayLike]) -> Vector:
+        """The arrays as one published vector; names and shapes must be those of the layout."""
+        if set(arrays) != set(self.names):
+            raise InputError(f"the arrays are named {sorted(arrays)}, the layout expects {sorted(self.names)}")
+        parts = [np.asarray(arrays[name], dtype=np.float32) for name in self.names]
+        for name, part, shape in zip(self.names, parts, self.shapes, strict=True):
+            if part.shape != shape:
+                raise InputError(f"array {name!r} has shape {part.shape}, the layout expects {shape}")
+        return published(np.concatenate([part.reshape(-1) for part in parts]) if parts else [])
+
+    def split(self, vector: Vector) -> dict[str, NDArray[np.float32]]:
+        """The named arrays as views of a vector (read-only where the vector is)."""
+        if vector.shape != (self.size,):
+            raise InputError(f"the vector has shape {vector.shape}, the layout expects ({self.size},)")
+        ends = accumulate(prod(shape) for shape in self.shapes)
+        return {
+            name: vector[end - prod(shape) : end].reshape(shape)
+            for name, shape, end in zip(self.names, self.shapes, ends, strict=True)
+        }

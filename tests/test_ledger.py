@@ -1,0 +1,177 @@
+"""The ledger: every column after a scripted history, windows that drop the oldest, rows that grow, a read-only view."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairlag.ledger import Ledger, View
+from fairlag.types import Dispatch, Integers
+
+
+def ids(*clients: int) -> Integers:
+    return np.array(clients)
+
+
+def contribute(ledger: Ledger, client: int, staleness: int, *, start: float = 0.0, end: float = 1.0) -> None:
+    """One whole life of a task whose update is merged alone, `staleness` versions late."""
+    ledger.version += staleness
+    version = ledger.version - staleness
+    ledger.time = start
+    number = int(ledger.integers["dispatched"].sum())
+    task = ledger.dispatch(number, client)._replace(version=version)
+    del ledger.running[number]
+    ledger.time = end
+    ledger.admit(task, examples=7)
+    ledger.merge()
+
+
+def new(clients: int, *, window: int = 0) -> tuple[Ledger, View]:
+    ledger = Ledger(clients=clients, window=window)
+    for client in range(clients):
+        ledger.join(client)
+    return ledger, View(ledger)
+
+
+def test_a_dispatch_is_the_record_of_the_task() -> None:
+    ledger, view = new(2)
+    ledger.time, ledger.version = 3.5, 4
+    task = ledger.dispatch(0, 1)
+    assert type(task) is Dispatch and task == Dispatch(task=0, client=1, version=4, ordinal=0, time=3.5)
+    assert view.running == 1 and ledger.running == {0: task}
+    assert ledger.dispatch(1, 1).ordinal == 1 and ledger.dispatch(2, 0).ordinal == 0
+
+
+def test_an_admitted_update_waits_in_the_buffer_and_counts_when_merged() -> None:
+    ledger, view = new(2)
+    ledger.time = 0.0
+    task = ledger.dispatch(0, 1)
+    ledger.time = 2.0
+    ledger.admit(task, examples=30)
+    assert view.buffered == 1 and view.updates.tolist() == [0, 0] and view.examples.tolist() == [0, 30]
+    ledger.version = 3
+    assert ledger.merge() == ([task], [3], [30])
+    assert view.buffered == 0 and view.updates.tolist() == [0, 1] and view.staleness.tolist() == [0, 3]
+
+
+def test_the_mean_staleness_of_all_of_the_past() -> None:
+    ledger, view = new(2, window=2)
+    for staleness in (5, 0, 1):
+        contribute(ledger, 0, staleness)
+    contribute(ledger, 1, 4)
+    assert view.mean_staleness(ids(0, 1, 0)).tolist() == [2.0, 4.0, 2.0]
+
+
+def test_the_oldest_sample_leaves_the_window_first() -> None:
+    ledger, view = new(1, window=2)
+    means = []
+    for staleness in (8, 2, 4, 1):
+        contribute(ledger, 0, staleness)
+        means.append(view.mean_staleness(ids(0), window=2).item())
+    assert means == [8.0, 5.0, 3.0, 2.5]
+
+
+def test_a_shorter_window_than_the_ledger_keeps_reads_the_newest_samples() -> None:
+    ledger, view = new(1, window=3)
+    for staleness in (8, 2, 4, 1, 6):
+        contribute(ledger, 0, staleness)
+    assert [view.mean_staleness(ids(0), window=window).item() for window in (1, 2, 3)] == [6.0, 3.5, 11 / 3]
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=20), st.integers(1, 6), st.integers(0, 3))
+def test_every_window_is_the_plain_mean_of_the_last_samples(history: list[int], window: int, more: int) -> None:
+    ledger, view = new(1, window=window + more)
+    for staleness in history:
+        contribute(ledger, 0, staleness)
+    last = history[-window:]
+    assert view.mean_staleness(ids(0), window=window).item() == sum(last) / len(last)
+    assert view.mean_staleness(ids(0)).item() == sum(history) / len(history)
+
+
+def test_the_gap_of_a_first_update_is_the_count_so_far_and_later_ones_average() -> None:
+    ledger, view = new(3)
+    gaps = []
+    for client in (0, 0, 1, 0, 1, 2):
+        contribute(ledger, client, 0)
+        gaps.append(view.mean_gap(ids(client)).item())
+    # 0 at 1, 2, 4: gaps 1, 1, 2; 1 at 3, 5: gaps 3, 2; 2 at 6.
+    assert gaps == [1.0, 1.0, 3.0, 4 / 3, 2.5, 6.0]
+
+
+def test_the_interval_is_counted_from_the_first_task() -> None:
+    ledger, view = new(2)
+    contribute(ledger, 1, 0, start=2.0, end=5.0)
+    assert view.mean_interval(ids(1)).item() == 3.0
+    contribute(ledger, 1, 0, start=7.0, end=8.0)
+    assert view.mean_interval(ids(1)).item() == 3.0
+    contribute(ledger, 1, 0, start=8.0, end=17.0)
+    assert view.mean_interval(ids(1)).item() == 5.0
+
+
+def test_the_mean_duration_is_of_the_tasks_alone() -> None:
+    ledger, view = new(2)
+    contribute(ledger, 1, 0, start=2.0, end=5.0)
+    contribute(ledger, 1, 0, start=7.0, end=8.0)
+    assert np.isnan(view.durations[0]) and view.durations[1] == 2.0
+
+
+def test_a_buffered_update_does_not_change_the_mean_duration_of_the_merged() -> None:
+    ledger, view = new(1)
+    ledger.time = 0.0
+    task = ledger.dispatch(0, 0)
+    ledger.time = 3.0
+    ledger.admit(task, examples=1)
+    assert np.isnan(view.durations[0])
+    ledger.merge()
+    assert view.durations[0] == 3.0
+
+
+def test_weights_add_up_in_the_account_of_each_client() -> None:
+    ledger, view = new(3)
+    ledger.credit(ids(2, 0, 2), np.array([0.5, 0.25, 1.0]))
+    ledger.credit(ids(2), np.array([0.125]))
+    assert view.weights.tolist() == [0.25, 0.0, 1.625]
+
+
+def test_accounts_are_up_to_date_however_many_credits_there_were() -> None:
+    ledger, view = new(2)
+    for count in range(1, 3001):
+        ledger.credit(ids(0, 1), np.array([1.0, 0.5]))
+        if count in (1, 2, 999, 1024, 3000):
+            assert view.weights.tolist() == [count, count / 2]
+
+
+def test_a_renewal_counts_the_version_and_notes_the_time() -> None:
+    ledger, view = new(1)
+    ledger.time = 4.0
+    ledger.renew()
+    assert (view.version, view.renewed, view.time) == (1, 4.0, 4.0)
+
+
+def test_rows_grow_with_the_clients_and_keep_what_they_hold() -> None:
+    ledger, view = new(1, window=2)
+    contribute(ledger, 0, 3, start=1.0, end=2.0)
+    ledger.join(1000)
+    assert view.clients == 2 and view.updates.shape == (1001,)
+    contribute(ledger, 1000, 5)
+    contribute(ledger, 0, 1, start=2.0, end=4.0)
+    assert view.mean_staleness(ids(0, 1000)).tolist() == [2.0, 5.0]
+    assert view.mean_staleness(ids(0, 1000), window=2).tolist() == [2.0, 5.0]
+    assert view.mean_gap(ids(0, 1000)).tolist() == [1.5, 2.0]
+    assert view.updates[[0, 1, 999, 1000]].tolist() == [2, 0, 0, 1]
+
+
+@pytest.mark.parametrize("column", ["updates", "staleness", "weights", "examples"])
+def test_a_view_cannot_be_written(column: str) -> None:
+    _, view = new(2)
+    with pytest.raises(ValueError, match="read-only"):
+        getattr(view, column)[0] = 1
+    with pytest.raises(AttributeError):
+        setattr(view, column, None)
+
+
+@pytest.mark.parametrize("fact", ["time", "version", "renewed", "clients", "running", "buffered", "woke"])
+def test_the_present_moment_cannot_be_written(fact: str) -> None:
+    _, view = new(2)
+    with pytest.raises(AttributeError):
+        setattr(view, fact, 1)

@@ -1,0 +1,170 @@
+"""The other slots: admission, edits, reductions, server rules and the traits of rules, with exact numbers."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fairlag import zoo
+from fairlag.errors import StrategyError
+from fairlag.ledger import Ledger, View
+from fairlag.rules import admit, apply, edit, reads_updates, reduce, weigh
+from fairlag.rules.rule import Traits, traits
+from fairlag.types import NOTHING, Dispatch, Update
+from tests.helpers import vec
+
+
+@pytest.mark.parametrize(
+    ("update", "reason"),
+    [
+        (Update(vec(1)), "the shape is not (2,)"),
+        (Update(vec(1, 2, 3)), "the shape is not (2,)"),
+        (Update(vec(1, 2).reshape(1, 2)), "the shape is not (2,)"),
+        (Update(np.zeros(2)), "the dtype is not float32"),  # type: ignore[arg-type]
+        (Update(np.zeros(2, np.int32)), "the dtype is not float32"),
+        (Update(np.zeros(2, ">f4")), "the dtype is not float32"),
+        (Update([1.0, 2.0]), "not an array"),  # type: ignore[arg-type]
+        (Update(None), "not an array"),  # type: ignore[arg-type]
+        (Update(vec(1, np.nan)), "not finite"),
+        (Update(vec(np.inf, 1)), "not finite"),
+        (Update(vec(np.inf, -np.inf)), "not finite"),
+        (Update(vec(1, 2), 0), "the number of examples is not between 1 and 9007199254740992"),
+        (Update(vec(1, 2), -3), "the number of examples is not between 1 and 9007199254740992"),
+        (Update(vec(1, 2), 2.5), "the number of examples is not between 1 and 9007199254740992"),  # type: ignore[arg-type]
+        (Update(vec(1, 2), True), "the number of examples is not between 1 and 9007199254740992"),
+        (Update(vec(1, 2), 2**63), "the number of examples is not between 1 and 9007199254740992"),
+    ],
+)
+def test_a_malformed_update_is_described(update: Update, reason: str) -> None:
+    assert str(admit.well_formed(update, 2)).startswith(reason)
+
+
+def test_a_mask_does_not_hide_what_is_not_finite() -> None:
+    masked = np.ma.masked_array(vec(1, np.nan), [False, True])
+    assert admit.well_formed(Update(masked), 2) is not None
+
+
+@pytest.mark.parametrize(
+    "update",
+    [Update(vec(1, 2)), Update(vec(3e38, 3e38), 10), Update(vec(-3e38, -3e38)), Update(vec(0, -0.0), 2**53)],
+)
+def test_a_well_formed_update_has_nothing_against_it(update: Update) -> None:
+    assert admit.well_formed(update, 2) is None
+
+
+def test_a_model_without_parameters_takes_empty_updates_only() -> None:
+    assert admit.well_formed(NOTHING, 0) is None
+    assert admit.well_formed(Update(vec(1)), 0) == "the shape is not (0,)"
+
+
+def task(version: int) -> Dispatch:
+    return Dispatch(task=0, client=0, version=version, ordinal=0, time=0.0)
+
+
+def test_the_largest_admitted_staleness_is_still_admitted() -> None:
+    ledger = Ledger()
+    ledger.version = 9
+    rule, view = admit.max_staleness(3), View(ledger)
+    assert [rule(NOTHING, task(version), view) for version in (9, 6, 5)] == [None, None, "staler than 3"]
+
+
+def test_the_first_refusal_counts() -> None:
+    ledger = Ledger()
+    ledger.version = 9
+    rule = admit.all_of(admit.max_staleness(5), admit.max_staleness(3))
+    reasons = [rule(NOTHING, task(version), View(ledger)) for version in (6, 5, 3)]
+    assert reasons == [None, "staler than 3", "staler than 5"]
+
+
+def test_clipping_shortens_the_long_and_leaves_the_short() -> None:
+    updates = np.array([[3, 4], [0.3, 0.4], [0, 0]], np.float32)
+    clipped = edit.clip(1.0)(updates, *weigh.example())
+    assert clipped.dtype == np.float32 and clipped == pytest.approx(np.array([[0.6, 0.8], [0.3, 0.4], [0, 0]]))
+    assert updates[0].tolist() == [3, 4]
+
+
+def test_edits_go_in_turn() -> None:
+    def double(updates: np.ndarray, buffer: object, view: object) -> np.ndarray:
+        return updates * 2
+
+    updates = np.array([[0, 8]], np.float32)
+    assert edit.in_turn(edit.clip(1.0), double)(updates, *weigh.example()).tolist() == [[0, 2]]
+    assert edit.in_turn(double, edit.clip(1.0))(updates, *weigh.example()).tolist() == [[0, 1]]
+
+
+def test_a_weighted_sum_is_the_sum() -> None:
+    updates = np.array([[1, 2, 3], [10, 20, 30]], np.float32)
+    step = reduce.weighted_sum(np.array([2.0, 0.5]), updates)
+    assert step.tolist() == [7, 14, 21] and step.dtype == np.float32
+
+
+def test_a_trimmed_mean_cuts_each_coordinate_by_itself() -> None:
+    updates = np.array([[1, 900], [2, 2], [3, 3], [-900, 4]], np.float32)
+    assert reduce.trimmed_mean(0.25)(np.full(4, 0.25), updates).tolist() == [1.5, 3.5]
+    assert reduce.trimmed_mean(0.25)(np.full(4, 0.5), updates).tolist() == [3.0, 7.0]
+    assert reduce.trimmed_mean(0.0)(np.full(4, 0.25), updates).tolist() == [-223.5, 227.25]
+
+
+def test_rules_of_a_chain_keep_their_own_state() -> None:
+    def counting(factor: float) -> apply.Apply:
+        def update(step: np.ndarray, state: tuple[object, ...], parameters: object) -> object:
+            (count,) = state
+            assert isinstance(count, int)
+            return step * np.float32(factor) + np.float32(count), (count + 1,)
+
+        return apply.Apply(f"counting({factor})", lambda parameters: (0,), update)  # type: ignore[arg-type]
+
+    rule = apply.chain(counting(2), counting(10), apply.scale(0.5))
+    state = rule.init(vec(0))
+    steps = []
+    for _ in range(3):
+        step, state = rule.update(vec(1), state, vec(0))
+        steps.append(step.item())
+    assert steps == [10.0, 15.5, 21.0]  # ((1·2 + t)·10 + t)·0.5
+    assert rule.label == "chain(counting(2), counting(10), scale(0.5))"
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
+def test_the_server_learning_rate_is_positive(value: float) -> None:
+    with pytest.raises(StrategyError, match=f"learning rate is {value}, it must be a positive number"):
+        apply.scale(value)
+
+
+def test_other_options_out_of_range_are_refused() -> None:
+    with pytest.raises(StrategyError, match="staleness is -1, it must be at least 0"):
+        admit.max_staleness(-1)
+    for norm in (0.0, -2.0, math.nan):
+        with pytest.raises(StrategyError, match=f"length of an update is {norm}, it must be positive"):
+            edit.clip(norm)
+    for share in (-0.1, 0.5, math.nan):
+        with pytest.raises(StrategyError, match=f"trimmed share is {share}, it must be at least 0 and below"):
+            reduce.trimmed_mean(share)
+
+
+def test_a_plain_function_is_known_by_its_name() -> None:
+    def mine(buffer: object, view: object) -> None: ...
+
+    assert traits(mine) == Traits("mine") and not traits(mine).reads_updates
+
+
+def test_labels_write_the_call_that_made_a_rule() -> None:
+    rule = weigh.capped(weigh.normalised(weigh.mean_staleness(scale=5, window=3)), None)
+    assert traits(rule).label == "capped(normalised(mean_staleness(scale=5, window=3)), None)"
+    assert traits(rule).window == 3
+
+
+def test_rules_that_look_at_single_updates_say_so() -> None:
+    assert traits(edit.clip(1.0)).reads_updates and traits(reduce.trimmed_mean(0.1)).reads_updates
+    assert traits(edit.in_turn(edit.clip(1.0))).reads_updates
+    assert not traits(reduce.weighted_sum).reads_updates and not traits(admit.max_staleness(1)).reads_updates
+
+
+def test_a_declaration_keeps_the_label_and_the_window() -> None:
+    rule = reads_updates(weigh.mean_staleness(window=4))
+    assert traits(rule) == Traits("mean_staleness(window=4)", True, 4)
+
+
+def test_a_strategy_knows_the_slots_that_look_at_single_updates() -> None:
+    strategy = replace(zoo.fedstaleweight(), edit=edit.clip(1.0), reduce=reduce.trimmed_mean(0.1))
+    assert strategy.readers == ("edit", "reduce")

@@ -1,0 +1,213 @@
+"""The zoo: every algorithm through a scripted timeline with hand-computed weights, and the limits that coincide."""
+
+import inspect
+from itertools import product
+
+import pytest
+
+from fairlag import zoo
+from fairlag.errors import StrategyError
+from fairlag.rules.rule import traits
+from fairlag.strategy import Strategy
+from tests.helpers import Scene, one_late, vec
+
+EQUAL = [0.5, 0.5]
+
+# The weights of the five aggregations of `one_late`; its docstring lists who is merged, and how stale.
+TIMELINES: list[tuple[Strategy, list[list[float]]]] = [
+    (zoo.buffered_fedavg(buffer=2), [EQUAL] * 5),
+    # a = 2 · mean + 1 with the means (2, 0), (3/2, 1/3), (4/3, 1/4)
+    (zoo.fedstaleweight(buffer=2), [EQUAL, EQUAL, [5 / 6, 1 / 6], [12 / 17, 5 / 17], [22 / 31, 9 / 31]]),
+    # a = mean + 1
+    (
+        zoo.fedstaleweight(buffer=2, scaling="algorithm1"),
+        [EQUAL, EQUAL, [3 / 4, 1 / 4], [15 / 23, 8 / 23], [28 / 43, 15 / 43]],
+    ),
+    # a = 2 · mean + 1 with the means of the last two (2, 0), (3/2, 1/2), (1, 1/2): the 2 has left in the end
+    (zoo.fedstaleweight(buffer=2, window=2), [EQUAL, EQUAL, [5 / 6, 1 / 6], [2 / 3, 1 / 3], [3 / 5, 2 / 5]]),
+    # a = the newest staleness alone · 2 + 1
+    (zoo.fedstaleweight(buffer=2, window=1), [EQUAL, EQUAL, [5 / 6, 1 / 6], EQUAL, EQUAL]),
+    # α = gap / (3 · 2) with the gaps (1, 2), (3/2, 4/2), (5, 6/3), (7/2, 8/3), (9/3, 10/4)
+    (
+        zoo.fairshare(buffer=2, cap=None),
+        [[1 / 6, 1 / 3], [1 / 4, 1 / 3], [5 / 6, 1 / 3], [7 / 12, 4 / 9], [1 / 2, 5 / 12]],
+    ),
+    # the same, its totals 1/2, 7/12, 7/6, 37/36, 11/12 at most 1
+    (
+        zoo.fairshare(buffer=2, cap=1.0),
+        [[1 / 6, 1 / 3], [1 / 4, 1 / 3], [5 / 7, 2 / 7], [21 / 37, 16 / 37], [1 / 2, 5 / 12]],
+    ),
+    (
+        zoo.fairshare(buffer=2, normalise="buffer"),
+        [[1 / 3, 2 / 3], [3 / 7, 4 / 7], [5 / 7, 2 / 7], [21 / 37, 16 / 37], [6 / 11, 5 / 11]],
+    ),
+    # α = (2 · mean + 1) / (3 · 2), capped at 1.5
+    (
+        zoo.fairshare(buffer=2, estimator="staleness"),
+        [[1 / 6, 1 / 6], [1 / 6, 1 / 6], [5 / 6, 1 / 6], [2 / 3, 5 / 18], [11 / 18, 1 / 4]],
+    ),
+    # γ^τ with τ = (2, 0), then equal
+    (zoo.exponential(gamma=0.5, buffer=2), [EQUAL, EQUAL, [1 / 5, 4 / 5], EQUAL, EQUAL]),
+    (zoo.exponential(gamma=3.0, buffer=2), [EQUAL, EQUAL, [9 / 10, 1 / 10], EQUAL, EQUAL]),
+    # the last arrival / the number of updates: (1, 2), (3/2, 4/2), (5, 6/3), (7/2, 8/3), (9/3, 10/4)
+    (
+        zoo.rate_tracking(buffer=2),
+        [[1 / 3, 2 / 3], [3 / 7, 4 / 7], [5 / 7, 2 / 7], [21 / 37, 16 / 37], [6 / 11, 5 / 11]],
+    ),
+]
+IDS = [
+    f"{place}-{strategy.trigger.label}-{traits(strategy.weigh).label}" for place, (strategy, _) in enumerate(TIMELINES)
+]
+
+
+@pytest.mark.parametrize(("strategy", "weights"), TIMELINES, ids=IDS)
+def test_a_scripted_timeline_gives_the_weights_computed_by_hand(strategy: Strategy, weights: list[list[float]]) -> None:
+    scene = one_late(strategy)
+    assert scene.weights == [pytest.approx(each, rel=1e-14) for each in weights]
+    senders = [[0, 1], [0, 1], [2, 0], [2, 1], [2, 0]]
+    assert [[task.client for task in record.tasks] for record in scene.merged] == senders
+    assert [r.staleness.tolist() for r in scene.merged] == [[0, 0], [0, 0], [2, 0], [1, 1], [1, 1]]
+    totals = [0.0, 0.0, 0.0]
+    for clients, pair in zip(senders, weights, strict=True):
+        for client, weight in zip(clients, pair, strict=True):
+            totals[client] += weight
+    assert scene.parameters == pytest.approx(totals, rel=1e-6)
+    assert scene.server.view.weights.tolist() == pytest.approx(totals, rel=1e-14)
+
+
+def test_the_server_learning_rate_scales_the_step_and_not_the_weights() -> None:
+    scene = Scene(zoo.buffered_fedavg(buffer=2, lr=0.5), 2, parameters=vec(1, 1))
+    scene.arrive(0, 4, 0)
+    scene.arrive(1, 0, 8)
+    assert scene.parameters == [2.0, 3.0] and scene.weights == [EQUAL]
+
+
+def test_fedbuff_weighs_each_update_by_its_own_staleness() -> None:
+    # Three places for three clients. Without `fresh`, clients 0 and 1 go on at once; client 2 stays behind.
+    scene = Scene(zoo.fedbuff(buffer=2, concurrency=3), 3, parameters=vec(0, 0))
+    for client, x in ((0, 8), (1, 8), (0, 8), (1, 8), (0, 8), (1, 8)):
+        scene.arrive(client, x, 0)
+    assert scene.merged[-1].staleness.tolist() == [1, 0]  # client 0 is handed each version one event too early
+    before = scene.parameters
+    scene.arrive(2, 8, 8)  # from version 0, at version 3
+    scene.arrive(0, 0, 8)  # from version 2, at version 3
+    assert scene.merged[-1].staleness.tolist() == [3, 1]
+    assert scene.weights[-1] == pytest.approx([0.5 * 4**-0.5, 0.5 * 2**-0.5], rel=1e-15)
+    assert scene.parameters == pytest.approx([before[0] + 2, 2 + 4 * 2**-0.5], rel=1e-6)
+
+
+def test_fedbuff_refuses_what_is_staler_than_allowed() -> None:
+    scene = Scene(zoo.fedbuff(buffer=1, concurrency=2, max_staleness=1), 2, parameters=vec(0))
+    scene.arrive(0, 1)
+    scene.arrive(0, 1)
+    commands = scene.arrive(1, 1)
+    assert [(ended.task.client, ended.reason) for ended in scene.ended] == [(1, "staler than 1")]
+    assert scene.parameters == [2.0] and scene.tasks[1].version == 2 and commands == [scene.tasks[1]]
+
+
+def test_fedavg_weighs_by_examples() -> None:
+    scene = Scene(zoo.fedavg(cohort=2), 2, parameters=vec(0, 0))
+    scene.arrive(1, 0, 8, examples=30)
+    scene.arrive(0, 8, 0, examples=10)
+    assert scene.weights == [[0.75, 0.25]] and scene.parameters == [2.0, 6.0]
+
+
+@pytest.mark.parametrize("window", [None, 2])
+def test_fedstaleweight_with_a_buffer_of_one_is_buffered_fedavg_bit_for_bit(window: int | None) -> None:
+    plain, weighted = (
+        one_late(strategy) for strategy in (zoo.buffered_fedavg(buffer=1), zoo.fedstaleweight(buffer=1, window=window))
+    )
+    assert weighted.weights == plain.weights == [[1.0]] * 10
+    assert weighted.server.versions.newest.tobytes() == plain.server.versions.newest.tobytes()
+    assert max(record.staleness[0] for record in plain.merged) > 0
+
+
+def test_fairshare_by_staleness_and_buffer_is_fedstaleweight_bit_for_bit() -> None:
+    ours = one_late(zoo.fairshare(buffer=2, estimator="staleness", normalise="buffer"))
+    theirs = one_late(zoo.fedstaleweight(buffer=2))
+    assert ours.weights == theirs.weights
+    assert ours.server.versions.newest.tobytes() == theirs.server.versions.newest.tobytes()
+
+
+def test_an_infinite_cap_is_no_cap() -> None:
+    assert (
+        one_late(zoo.fairshare(buffer=2, cap=float("inf"))).weights
+        == one_late(zoo.fairshare(buffer=2, cap=None)).weights
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in zoo.ALGORITHMS if "buffer" in zoo.ALGORITHMS[name].parameters])
+def test_equally_fresh_updates_make_an_equal_step_that_is_not_zero(name: str) -> None:
+    scene = Scene(zoo.ALGORITHMS[name].make(buffer=3), 3, parameters=vec(0, 0, 0))
+    for client in range(3):
+        scene.arrive(client, 3, 3, 3, at=1.0)
+    (weights,) = scene.weights
+    if name == "fairshare":  # in expectation only: the first gaps are 1, 2, 3
+        assert weights == pytest.approx([1 / 9, 2 / 9, 3 / 9])
+    else:
+        assert weights == pytest.approx([1 / 3, 1 / 3, 1 / 3]) and scene.parameters == pytest.approx([3, 3, 3])
+
+
+def test_every_algorithm_is_registered_under_its_own_name() -> None:
+    assert set(zoo.ALGORITHMS) >= {
+        "fedavg",
+        "buffered_fedavg",
+        "fedstaleweight",
+        "fairshare",
+        "fedbuff",
+        "exponential",
+        "rate_tracking",
+    }
+    for name, algorithm in zoo.ALGORITHMS.items():
+        assert algorithm.name == name and algorithm.make is getattr(zoo, name)
+        assert algorithm.description.endswith(".") and algorithm.title
+        assert all(each.kind is inspect.Parameter.KEYWORD_ONLY for each in algorithm.parameters.values())
+        assert isinstance(algorithm.make(), Strategy)
+
+
+@pytest.mark.parametrize("name", [name for name in zoo.ALGORITHMS if "buffer" in zoo.ALGORITHMS[name].parameters])
+def test_an_empty_buffer_is_refused_by_name_and_value(name: str) -> None:
+    with pytest.raises(StrategyError, match="buffer is 0, it must be"):
+        zoo.ALGORITHMS[name].make(buffer=0)
+
+
+@pytest.mark.parametrize(("name", "lr"), list(product(zoo.ALGORITHMS, [0.0, -0.5, float("nan"), float("inf")])))
+def test_a_learning_rate_that_is_not_positive_is_refused(name: str, lr: float) -> None:
+    with pytest.raises(StrategyError, match=f"learning rate is {lr}, it must be a positive number"):
+        zoo.ALGORITHMS[name].make(lr=lr)
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value"),
+    [
+        ("exponential", "gamma", 0.0),
+        ("exponential", "gamma", -1.0),
+        ("fairshare", "cap", 0.0),
+        ("fairshare", "cap", float("nan")),
+        ("fedstaleweight", "window", 0),
+        ("fedstaleweight", "scaling", "algorithm2"),
+        ("fairshare", "estimator", "clock"),
+        ("fairshare", "normalise", "bufer"),
+        ("fedbuff", "concurrency", 0),
+        ("fedbuff", "power", -0.5),
+        ("fedbuff", "power", float("nan")),
+        ("fedbuff", "max_staleness", -1),
+        ("fedavg", "cohort", 0),
+        ("fedavg", "over", -0.1),
+        ("fedavg", "deadline", 0.0),
+    ],
+)
+def test_an_option_out_of_range_is_refused_in_one_sentence_with_its_value(
+    name: str, option: str, value: float | str
+) -> None:
+    with pytest.raises(StrategyError) as caught:
+        zoo.ALGORITHMS[name].make(**{option: value})
+    assert str(value) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_weights_and_history_do_not_depend_on_the_size_of_the_model() -> None:
+    with_model, without = one_late(zoo.fedstaleweight(buffer=2)), Scene(zoo.fedstaleweight(buffer=2), 3)
+    for client in (0, 1, 0, 1, 2, 0, 2, 1, 2, 0):
+        without.arrive(client)
+    assert without.weights == with_model.weights
+    assert without.server.counts == with_model.server.counts
