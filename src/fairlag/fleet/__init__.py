@@ -1,0 +1,1 @@
+"""Who the clients are: how slow, and when there."""

@@ -1,0 +1,165 @@
+"""When a client is there: the periods of virtual time, in seconds from 0, in which it is present."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Protocol, TypeAlias, runtime_checkable
+
+from fairlag import seeds
+from fairlag.errors import InputError
+from fairlag.fleet import delay
+from fairlag.fleet.delay import Delay
+from fairlag.fleet.text import Call, Written, build, read
+
+Period: TypeAlias = tuple[float, float]
+
+_HOUR = 3600.0
+_DAY = 24.0
+
+
+@runtime_checkable
+class Availability(Protocol):
+    """A pattern of presence; ``str`` gives the text that :func:`parse` reads back."""
+
+    def periods(self, stream: int) -> Iterator[Period]:
+        """The half-open periods [from, until) in which the client is present, one after the other, as asked for.
+
+        They are not empty, do not overlap and increase; the last may end at infinity. ``stream`` is a key of seeds.py,
+        and each client has its own: the n-th draw is ``seeds.uniform(stream, n)``.
+        """
+
+    @property
+    def duty(self) -> float:
+        """The long-run fraction of time in which the client is present."""
+
+
+@dataclass(frozen=True, slots=True)
+class Always(Written):
+    """``always``: from the beginning, without end.
+
+    >>> list(Always().periods(stream=0))
+    [(0.0, inf)]
+    """
+
+    def periods(self, stream: int) -> Iterator[Period]:
+        """One period."""
+        yield 0.0, math.inf
+
+    @property
+    def duty(self) -> float:
+        """1."""
+        return 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Alternating(Written):
+    """``alternating(on, off)``: present for a time drawn from on, away for a time drawn from off, and so forth.
+
+    A client is present at time 0 with probability mean of on / (mean of on + mean of off), and its first time on or
+    off is a whole one. So presence is stationary from the start if both are exponential, and in the long run otherwise.
+
+    >>> list(between(Alternating(60, 30).periods(stream=0), join=0, leave=200))
+    [(0.0, 60.0), (90.0, 150.0), (180.0, 200)]
+    """
+
+    on: Delay
+    off: Delay
+
+    def __post_init__(self) -> None:
+        """Take a number for a constant."""
+        object.__setattr__(self, "on", delay.parse(self.on))
+        object.__setattr__(self, "off", delay.parse(self.off))
+
+    def periods(self, stream: int) -> Iterator[Period]:
+        """Draw 0 of the stream decides whether the client begins on or off; draw n is the n-th length."""
+        present = seeds.uniform(stream, 0) < self.duty
+        time = 0.0
+        for ordinal in count(1):
+            length = (self.on if present else self.off).quantile(seeds.uniform(stream, ordinal))
+            if present and time + length > time:
+                yield time, time + length
+            time += length
+            present = not present
+
+    @property
+    def duty(self) -> float:
+        """Mean of on / (mean of on + mean of off)."""
+        return self.on.mean / (self.on.mean + self.off.mean)
+
+
+@dataclass(frozen=True, slots=True)
+class Daily(Written):
+    """``daily(start, end, jitter)``: between two hours of every day of 24 hours; time 0 is a midnight.
+
+    An end before the start is on the next day. Each client's hours are shifted by its own jitter (2u − 1) hours, that
+    is, uniformly within ± jitter; without a jitter, all clients come and go together.
+
+    >>> list(between(Daily(22, 6).periods(stream=0), join=0, leave=86_400))
+    [(0.0, 21600.0), (79200.0, 86400)]
+    """
+
+    start: float
+    end: float
+    jitter: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse hours outside the day, and a day without hours."""
+        self._settle("start", "end", most=_DAY)
+        self._settle("jitter", most=_DAY / 2)
+        if self._length() == 0:
+            raise InputError(f"{self} starts and ends at the same hour; write always, or two different hours")
+
+    def periods(self, stream: int) -> Iterator[Period]:
+        """Draw 0 of the stream is the u of the client's shift."""
+        if self._length() == _DAY:
+            yield 0.0, math.inf
+            return
+        start = (self.start + self.jitter * (2 * seeds.uniform(stream, 0) - 1)) % _DAY
+        for midnight in count(-_DAY, _DAY):
+            until = midnight + start + self._length()
+            if until > 0:
+                yield max(0.0, midnight + start) * _HOUR, until * _HOUR
+
+    @property
+    def duty(self) -> float:
+        """Hours from start to end / 24."""
+        return self._length() / _DAY
+
+    def _length(self) -> float:
+        return _DAY if (self.start, self.end) == (0, _DAY) else (self.end - self.start) % _DAY
+
+
+def between(periods: Iterable[Period], join: float, leave: float) -> Iterator[Period]:
+    """The part of the periods within [join, leave): for a client that comes late or goes early.
+
+    >>> list(between([(0, 10), (20, 30), (40, 50)], join=5, leave=25))
+    [(5, 10), (20, 25)]
+    """
+    for start, end in periods:
+        if start >= leave:
+            return
+        if max(start, join) < min(end, leave):
+            yield max(start, join), min(end, leave)
+
+
+def parse(text: str | Availability, folder: Path | None = None) -> Availability:
+    """The availability that a text describes; the paths of traces in it are relative to ``folder``.
+
+    >>> str(parse("alternating(exponential(600), off=exponential(300))"))
+    'alternating(exponential(600), exponential(300))'
+    >>> parse("daily(8, 25)")
+    Traceback (most recent call last):
+    ...
+    fairlag.errors.InputError: end of daily is 25, but must be a number from 0 to 24
+    """
+    if isinstance(text, Availability):
+        return text
+    value = read(text, "availability", "daily(8, 20)") if isinstance(text, str) else text
+    if not isinstance(value, Call):
+        raise InputError(f"the availability {text!r} cannot be read; write for example daily(8, 20)")
+    return build(value, _MAKERS, "availability", nested=lambda inner: delay.from_call(inner, folder))
+
+
+_MAKERS: Mapping[str, Callable[..., Availability]] = {"always": Always, "alternating": Alternating, "daily": Daily}

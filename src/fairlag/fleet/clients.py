@@ -1,0 +1,170 @@
+"""The fleet: groups of clients, how long each task of each takes, and when each is there."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from math import inf, isfinite
+
+import numpy as np
+
+from fairlag import seeds
+from fairlag.errors import InputError
+from fairlag.fleet.availability import Always, Availability, between
+from fairlag.fleet.delay import Delay
+from fairlag.types import Floats, Integers
+
+_AHEAD = 256
+_ROOM = 1 << 22
+"""A client's durations are drawn so many at a time, and fewer where a fleet's would not fit into this room."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Clients of one kind."""
+
+    name: str
+    count: int
+    delay: Delay
+    availability: Availability = Always()  # noqa: RUF009 (frozen)
+    join: float = 0.0
+    leave: float = inf
+    vanish: float = 0.0
+    """The probability that a client vanishes in the middle of a task."""
+    away: Delay | None = None
+    """How long it then stays away; None: until the task would have ended."""
+    download: Delay | None = None
+    upload: Delay | None = None
+    """The speed of a client's line in megabits per second, drawn once per client; None: transfers take no time."""
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise InputError(f"group {self.name!r} has {self.count} clients, it must have at least 1")
+        if not 0 <= self.vanish < 1:
+            raise InputError(f"group {self.name!r} vanishes with probability {self.vanish}, it must be in [0, 1)")
+        if not (isfinite(self.join) and 0 <= self.join < self.leave):
+            raise InputError(
+                f"group {self.name!r} joins at {self.join} and leaves at {self.leave}: 0 ≤ join < leave must hold"
+            )
+
+    @property
+    def steady(self) -> bool:
+        """Are its clients there from the beginning to the end?"""
+        return isinstance(self.availability, Always) and self.join == 0 and self.leave == inf and not self.vanish
+
+
+class Fleet:
+    """All clients, numbered through the groups in order.
+
+    A draw is addressed by seed, group name, place in the group and ordinal: another group, a larger group or another
+    strategy changes no client's draws.
+
+    >>> from fairlag.fleet.delay import parse
+    >>> fleet = Fleet([Group("fast", 10, parse("uniform(1, 2)")), Group("slow", 5, parse("uniform(8, 12)"))], seed=0)
+    >>> fleet.clients, fleet.mean_durations[[0, 14]].tolist()
+    (15, [1.5, 10.0])
+    >>> 8 < fleet.duration(14, 0) < 12
+    True
+    """
+
+    def __init__(self, groups: Sequence[Group], *, seed: int, model_bytes: int = 0) -> None:
+        if not groups:
+            raise InputError("the fleet has no clients, give at least one group")
+        names = [group.name for group in groups]
+        if len(set(names)) < len(names):
+            raise InputError(f"two groups have the same name: {names}")
+        counts = [group.count for group in groups]
+        self.groups = tuple(groups)
+        self.clients = sum(counts)
+        self.group_of: Integers = np.repeat(np.arange(len(groups)), counts)
+        self.seed = seed
+        self.model_bytes = model_bytes
+        self.steady = all(group.steady for group in groups)
+        self.vanishing = any(group.vanish for group in groups)
+        self._start = [0, *accumulate(counts)]
+        self._transfer = np.concatenate([_transfer(group, seed, model_bytes) for group in groups])
+        self._factor: dict[int, float] = {}
+        self._keys = [seeds.key(seed, "delay", name) for name in names]
+        self._group = self.group_of.data
+        self._reset()
+
+    def _reset(self) -> None:
+        self._ahead = max(1, min(_AHEAD, _ROOM // self.clients)) if _ROOM // self.clients >= 16 else 1
+        self._first: Integers = np.full(self.clients if self._ahead > 1 else 0, -1)
+        self._drawn: Floats = np.empty(len(self._first) * self._ahead)
+        self._first_of, self._drawn_at = self._first.data, self._drawn.data
+
+    def throttled(self, client: int, factor: float) -> "Fleet":
+        """The same fleet, all draws equal, in which one client takes `factor` times as long for everything."""
+        if not 0 <= client < self.clients:
+            raise InputError(f"client {client} cannot throttle itself, the clients are 0 to {self.clients - 1}")
+        if not (factor > 0 and isfinite(factor)):
+            raise InputError(f"the factor of throttling is {factor}, it must be a positive number")
+        fleet = Fleet(self.groups, seed=self.seed, model_bytes=self.model_bytes)
+        fleet._factor = {**self._factor, client: self._factor.get(client, 1.0) * factor}
+        return fleet
+
+    def members(self, group: int) -> range:
+        """The clients of the group of that number."""
+        return range(self._start[group], self._start[group + 1])
+
+    @property
+    def mean_durations(self) -> Floats:
+        """Per client: the expected duration of its tasks."""
+        means = np.repeat([group.delay.mean for group in self.groups], [group.count for group in self.groups])
+        means += self._transfer
+        for client, factor in self._factor.items():
+            means[client] *= factor
+        return means
+
+    def duration(self, client: int, ordinal: int) -> float:
+        """How long the client's task of that ordinal takes, transfers included."""
+        ahead = self._ahead
+        if ahead == 1:
+            return self._duration(client, ordinal)
+        first = ordinal - ordinal % ahead
+        if self._first_of[client] != first:
+            self._draw_ahead(client, first)
+        return self._drawn_at[client * ahead + ordinal - first]
+
+    def _duration(self, client: int, ordinal: int) -> float:
+        group = self._group[client]
+        drawn = seeds.uniform(seeds.subkey(self._keys[group], client - self._start[group]), ordinal)
+        whole = self.groups[group].delay.quantile(drawn) + self._transfer[client]
+        return float(whole * self._factor.get(client, 1.0))
+
+    def _draw_ahead(self, client: int, first: int) -> None:
+        group = self._group[client]
+        drawn = seeds.uniforms(seeds.subkey(self._keys[group], client - self._start[group]), first, self._ahead)
+        whole = self.groups[group].delay.quantile(drawn) + self._transfer[client]
+        start = client * self._ahead
+        self._drawn[start : start + self._ahead] = whole * self._factor.get(client, 1.0)
+        self._first[client] = first
+
+    def periods(self, client: int) -> Iterator[tuple[float, float]]:
+        """When the client is there, apart from vanishing: increasing (from, until)."""
+        number = self._group[client]
+        group = self.groups[number]
+        stream = seeds.subkey(seeds.key(self.seed, "availability", group.name), client - self._start[number])
+        return between(group.availability.periods(stream), group.join, group.leave)
+
+    def vanishes(self, client: int, ordinal: int) -> tuple[float, float | None] | None:
+        """Whether the client vanishes during that task: after which part of it, and for how long (None: the rest)."""
+        number = self._group[client]
+        group = self.groups[number]
+        if not group.vanish:
+            return None
+        stream = seeds.subkey(seeds.key(self.seed, "vanish", group.name), client - self._start[number])
+        if seeds.uniform(stream, 3 * ordinal) >= group.vanish:
+            return None
+        away = None if group.away is None else float(group.away.quantile(seeds.uniform(stream, 3 * ordinal + 1)))
+        return seeds.uniform(stream, 3 * ordinal + 2), away
+
+
+def _transfer(group: Group, seed: int, model_bytes: int) -> Floats:
+    """Seconds per task that the clients of a group spend on sending the model to and fro."""
+    seconds = np.zeros(group.count)
+    for purpose, line in (("download", group.download), ("upload", group.upload)):
+        if line is not None:
+            megabits = line.quantile(seeds.first_uniforms(seeds.key(seed, purpose, group.name), group.count))
+            seconds += model_bytes * 8e-6 / megabits
+    return seconds
