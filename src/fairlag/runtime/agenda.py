@@ -1,0 +1,166 @@
+"""What every runtime on one machine needs: the heap of what is due, who of the fleet is there, and when to give up."""
+
+from collections.abc import Iterator, Sequence
+from enum import IntEnum
+from heapq import heappop, heappush
+from itertools import count
+from math import inf
+from typing import Any
+
+from fairlag.errors import StalledError
+from fairlag.fleet.clients import Fleet
+from fairlag.server import Server
+from fairlag.types import Dispatch, Event, Joined, Left, Stop, Woke
+
+NOTHING_MORE = Stop("nothing more can happen: no task is running and no client will come")
+
+
+class Due(IntEnum):
+    """What an entry is, in the order in which entries of the same time are taken.
+
+    An update that arrives at the very moment when its client leaves, or when a deadline passes, still counts.
+    """
+
+    ARRIVAL = 0
+    VANISH = 1
+    OFF = 2
+    RETURN = 3
+    ON = 4
+    WAKE = 5
+
+
+_CHANGES = frozenset((Due.VANISH, Due.OFF, Due.RETURN, Due.ON))
+
+
+class Agenda:
+    """A heap of (time, what is due, sequence, whom it concerns): the sequence is unique, so ties are exact.
+
+    >>> agenda = Agenda()
+    >>> agenda.add(2.0, Due.WAKE, None), agenda.add(1.0, Due.ON, 7)
+    (None, None)
+    >>> agenda.heap[0]
+    (1.0, 4, 1, 7)
+    """
+
+    def __init__(self) -> None:
+        self.heap: list[tuple[float, int, int, Any]] = []
+        self.sequence = count()
+        self.changes = 0
+        """How many entries are about clients that come or go."""
+
+    def add(self, time: float, due: Due, whom: object) -> None:
+        """Puts an entry in its place; what never comes is left out."""
+        if time < inf:
+            self.changes += due in _CHANGES
+            heappush(self.heap, (time, due.value, next(self.sequence), whom))
+
+
+class Presence:
+    """Who is there: a client is, while its group's schedule says so and it has not vanished in the middle of a task."""
+
+    def __init__(self, fleet: Fleet, agenda: Agenda) -> None:
+        self._fleet = fleet
+        self._agenda = agenda
+        self._periods: dict[int, Iterator[tuple[float, float]]] = {}
+        self._until: dict[int, float] = {}
+        self._scheduled: set[int] = set()
+        self._vanished: set[int] = set()
+        self._vanishing: set[int] = set()
+
+    def start(self) -> Sequence[int]:
+        """Enters every client's first period; returns who is there at time 0."""
+        clients = range(self._fleet.clients)
+        if self._fleet.steady:
+            return clients
+        for client in clients:
+            self._periods[client] = self._fleet.periods(client)
+            self._next_period(client)
+        return self.come(0.0)
+
+    def come(self, time: float) -> list[int]:
+        """Takes all entries of clients that are due to come at that time; returns those who really do."""
+        heap, comers = self._agenda.heap, []
+        while heap and heap[0][0] == time and heap[0][1] in (Due.RETURN, Due.ON):
+            _, due, _, client = heappop(heap)
+            self._agenda.changes -= 1
+            if due == Due.RETURN:
+                self._vanished.discard(client)
+            else:
+                self._scheduled.add(client)
+                self._agenda.add(self._until[client], Due.OFF, client)
+            if client not in self._vanished and client in self._scheduled:
+                comers.append(client)
+        return comers
+
+    def off(self, client: int) -> bool:
+        """The schedule sends the client away; returns whether it was there until now."""
+        self._scheduled.discard(client)
+        self._next_period(client)
+        return client not in self._vanished
+
+    def plan(self, task: Dispatch, duration: float) -> bool:
+        """Will the client vanish in the middle of this task? Then that is entered."""
+        vanishing = self._fleet.vanishes(task.client, task.ordinal)
+        if vanishing is None:
+            return False
+        part, away = vanishing
+        gone = task.time + part * duration
+        back = task.time + duration if away is None else gone + away
+        self._vanishing.add(task.task)
+        self._agenda.add(gone, Due.VANISH, (task, back))
+        return True
+
+    def forget(self, number: int) -> bool:
+        """The task of that number is cancelled; returns whether its client was to vanish in the middle of it."""
+        if number not in self._vanishing:
+            return False
+        self._vanishing.remove(number)
+        return True
+
+    def next_event(self) -> Event | None:
+        """Takes the next entry, which is not an arrival, as an event; None where nothing changes by it."""
+        heap = self._agenda.heap
+        time, due, _, whom = heap[0]
+        if due in (Due.RETURN, Due.ON):
+            clients = self.come(time)
+            return Joined(time, clients) if clients else None
+        heappop(heap)
+        if due == Due.WAKE:
+            return Woke(time)
+        self._agenda.changes -= 1
+        if due == Due.OFF:
+            return Left(time, whom) if self.off(whom) else None
+        task, back = whom
+        if task.task not in self._vanishing:
+            return None
+        # Its number stays noted until the server answers this Left with a Cancel, as it does every loss.
+        self._vanished.add(task.client)
+        self._agenda.add(back, Due.RETURN, task.client)
+        return Left(time, task.client)
+
+    def _next_period(self, client: int) -> None:
+        start, self._until[client] = next(self._periods[client], (inf, inf))
+        self._agenda.add(start, Due.ON, client)
+
+
+def is_over(server: Server, agenda: Agenda) -> bool:
+    """Is nobody at work, nothing to merge, and nobody to come? Then only Wokes would follow, one after the other."""
+    return not (server.view.running or server.view.buffered or agenda.changes)
+
+
+def patience(server: Server, fleet: Fleet) -> int:
+    """More events than this without a new version, and the server waits for something that never comes.
+
+    A Woke does not count: however many of them pass during one task, the task ends.
+    """
+    return 10_000 + 20 * (fleet.clients + server.strategy.trigger.needs)
+
+
+def stalled(server: Server, events: int) -> StalledError:
+    """The error of a run that made no new version in so many events."""
+    view, strategy, counts = server.view, server.strategy, server.counts
+    return StalledError(
+        f"no new version in {events} events, up to time {view.time:.6g}: {strategy} has {view.buffered} of the "
+        f"{strategy.trigger.needs} updates it waits for, {view.running} tasks are running, and of all tasks so far "
+        f"{counts['lost']} were lost and {counts['refused']} refused"
+    )
