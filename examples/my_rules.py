@@ -1,0 +1,30 @@
+"""A weighting of one's own in ten lines, compared with published ones on the paper's fleet."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+import fairlag
+from fairlag.buffer import Buffer
+from fairlag.ledger import View
+
+
+def square_root(buffer: Buffer, view: View, *, power: float = 0.5) -> NDArray[np.float64]:
+    """Half-way between FedAvg and FairShare: weigh by a power of how rarely a client is heard."""
+    rarity = view.mean_gap(buffer.clients) ** power
+    weights: NDArray[np.float64] = rarity / rarity.sum()
+    return weights
+
+
+def main() -> None:
+    experiment = fairlag.load("demo").checked(
+        aggregations=500,
+        strategies=[{"use": "buffered_fedavg"}, {"use": "my_rules:square_root"}, {"use": "fairshare"}],
+    )
+    for result in fairlag.audit(experiment, seeds=2, incentive_updates=100_000):
+        slow = result.groups[1]
+        verdict = "truthful" if slow.incentive.truthful else "tempted to throttle"
+        print(f"{result.label:16} slow clients: influence {slow.influence:.3f} of a fair {slow.fair:.3f}, {verdict}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What runs and fleets mean: fairness, theory, incentives."""

@@ -1,0 +1,254 @@
+"""The audit of an experiment: who the model would listen to, how stale updates would be, who would gain by cheating."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+import numpy as np
+
+from fairlag.analyse import fairness, theory
+from fairlag.analyse.incentives import FACTORS, REPLICATIONS, Incentive, judge
+from fairlag.analyse.trial import Bench, Observation, Trial, influence, observe
+from fairlag.lab.experiment import Experiment
+from fairlag.strategy import Strategy
+from fairlag.types import Floats, Integers
+
+INCENTIVE_UPDATES = 800_000
+"""How many updates the incentive part of an audit simulates in all by default, so that it answers in seconds."""
+
+Progress = Callable[[str, int, int], None]
+"""Told the part of the audit, how many trials of it are done, and of how many."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupAudit:
+    """What one group of clients gets under one strategy, averaged over seeds."""
+
+    name: str
+    clients: int
+    share: float
+    influence: float
+    fair: float
+    staleness: float
+    staleness_predicted: float
+    share_predicted: float
+    throttle_predicted: float
+    histogram: Integers
+    incentive: Incentive
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyAudit:
+    """What one strategy does on the fleet, averaged over seeds."""
+
+    label: str
+    use: str
+    updates: int
+    virtual_time: float
+    aggregations: int
+    buffer: float
+    jain: float
+    welfare: float
+    largest_deviation: float
+    influence: Floats
+    """Per client, normalised."""
+    groups: tuple[GroupAudit, ...]
+    weights: tuple[float, float]
+    """The lightest and the heaviest weight of an update."""
+    partial: int
+    lost: int
+    refused: int
+    reasons: tuple[str, ...]
+    incentive_aggregations: int
+
+    def as_json(self) -> dict[str, Any]:
+        """The part of it that `fairlag audit --json` promises."""
+        return {
+            "label": self.label,
+            "use": self.use,
+            "updates": self.updates,
+            "virtual_time": round(self.virtual_time, 6),
+            "jain": round(self.jain, 6),
+            "groups": {
+                group.name: {
+                    "clients": group.clients,
+                    "share": round(group.share, 6),
+                    "influence": round(group.influence, 6),
+                    "fair": round(group.fair, 6),
+                    "staleness": round(group.staleness, 6),
+                    "staleness_predicted": round(group.staleness_predicted, 6),
+                    "best_throttle": group.incentive.best_throttle,
+                    "throttle_gain": round(group.incentive.throttle_gain, 6),
+                    "truthful": group.incentive.truthful,
+                }
+                for group in self.groups
+            },
+        }
+
+
+def audit(
+    experiment: Experiment,
+    *,
+    seeds: int = REPLICATIONS,
+    workers: int = 1,
+    incentive_updates: int = INCENTIVE_UPDATES,
+    progress: Progress | None = None,
+) -> list[StrategyAudit]:
+    """Simulates every strategy of an experiment without learning, and what throttling would do for a client.
+
+    The incentive part simulates about `incentive_updates` updates in all, so it may be shorter than the rest. More
+    than one worker starts processes, so a script that asks for them needs the usual `if __name__ == "__main__":`.
+
+    >>> from fairlag.lab.experiment import load
+    >>> first, *_ = audit(load("demo").checked(aggregations=20), seeds=1, incentive_updates=10_000)
+    >>> first.label, first.updates
+    ('Buffered FedAvg', 100)
+    """
+    with Bench(experiment, workers=workers) as bench:
+        return _audit(experiment, bench, seeds, incentive_updates, progress)
+
+
+def _audit(
+    experiment: Experiment, bench: Bench, seeds: int, budget: int, progress: Progress | None
+) -> list[StrategyAudit]:
+    strategies = range(len(experiment.strategies))
+    trials = [
+        Trial(number, experiment.seed + each, experiment.aggregations, experiment.until_time)
+        for number in strategies
+        for each in range(seeds)
+    ]
+    seen = bench.map(observe, trials, _counter(progress, "fairness", len(trials)))
+    observations = [seen[number * seeds : (number + 1) * seeds] for number in strategies]
+    lengths = [_incentive_length(experiment, observations[number], budget) for number in strategies]
+    replications = max(seeds, REPLICATIONS)
+    throttled = [
+        trial for number in strategies for trial in _throttling(experiment, number, replications, lengths[number])
+    ]
+    measured = bench.map(influence, throttled, _counter(progress, "incentives", len(throttled)))
+    shape = (len(strategies), len(experiment.clients), replications, len(FACTORS), 2)
+    table = np.array(measured).reshape(shape)
+    return [
+        _summary(
+            experiment,
+            number,
+            observations[number],
+            [judge(one[..., 0], float(one[:, 0, 1].mean())) for one in table[number]],
+            lengths[number],
+        )
+        for number in strategies
+    ]
+
+
+def _counter(progress: Progress | None, part: str, total: int) -> Callable[[int], None] | None:
+    if progress is None:
+        return None
+    done = 0
+
+    def count(more: int) -> None:
+        nonlocal done
+        done += more
+        progress(part, done, total)
+
+    return count
+
+
+Length = tuple[int | None, float | None]
+
+
+def _incentive_length(experiment: Experiment, observations: list[Observation], budget: int) -> Length:
+    """How long the incentive trials of a strategy are: within the budget, and no longer than the rest."""
+    updates = np.mean([observation.updates.sum() for observation in observations])
+    trials = len(experiment.strategies) * len(experiment.clients) * len(FACTORS) * max(len(observations), REPLICATIONS)
+    part = min(1.0, budget / trials / max(updates, 1.0))
+    return (
+        None if experiment.aggregations is None else ceil(experiment.aggregations * part),
+        None if experiment.until_time is None else experiment.until_time * part,
+    )
+
+
+def _throttling(experiment: Experiment, number: int, replications: int, length: Length) -> list[Trial]:
+    fleet = experiment.fleet()
+    return [
+        Trial(number, experiment.seed + each, *length, client=fleet.members(group)[0], throttle=factor)
+        for group in range(len(experiment.clients))
+        for each in range(replications)
+        for factor in FACTORS
+    ]
+
+
+def _summary(
+    experiment: Experiment,
+    number: int,
+    observations: list[Observation],
+    incentives: list[Incentive],
+    length: Length,
+) -> StrategyAudit:
+    use, fleet = experiment.strategies[number], experiment.fleet()
+    shares = np.mean([fairness.normalised(each.weights) for each in observations], axis=0)
+    updates = np.sum([each.updates for each in observations], axis=0)
+    aggregations = sum(each.aggregations for each in observations)
+    buffer = float(updates.sum() / max(aggregations, 1))
+    names = [group.name for group in fleet.groups]
+    late = np.sum([each.staleness for each in observations], axis=0)
+    measured = fairness.by_group(fleet.group_of, names, updates, shares, late)
+    staleness, share = _predicted(experiment.strategy(use), fleet.mean_durations, buffer)
+    groups = []
+    for place, group in enumerate(measured):
+        first = fleet.members(place)[0]
+        groups.append(
+            GroupAudit(
+                name=group.name,
+                clients=group.clients,
+                share=group.update_share,
+                influence=group.influence,
+                fair=group.fair,
+                staleness=group.mean_staleness,
+                staleness_predicted=float(staleness[first]),
+                share_predicted=float(share[fleet.members(place)].sum()),
+                throttle_predicted=_tempted(fleet.mean_durations, first, buffer),
+                histogram=_added([each.histogram[place] for each in observations]),
+                incentive=incentives[place],
+            )
+        )
+    return StrategyAudit(
+        label=use.label,
+        use=use.use,
+        updates=round(updates.sum() / len(observations)),
+        virtual_time=float(np.mean([each.virtual_time for each in observations])),
+        aggregations=round(aggregations / len(observations)),
+        buffer=buffer,
+        jain=fairness.jain(shares),
+        welfare=fairness.welfare(shares),
+        largest_deviation=fairness.largest_deviation(shares),
+        influence=shares,
+        groups=tuple(groups),
+        weights=(min(each.lightest for each in observations), max(each.heaviest for each in observations)),
+        partial=sum(each.partial for each in observations),
+        lost=sum(each.lost for each in observations),
+        refused=sum(each.refused for each in observations),
+        reasons=tuple(sorted({each.reason for each in observations})),
+        incentive_aggregations=length[0] or 0,
+    )
+
+
+def _predicted(strategy: Strategy, durations: Floats, buffer: float) -> tuple[Floats, Floats]:
+    """Staleness and share of each client by the closed forms, for clients that are always there."""
+    if strategy.select.rounds:
+        return np.zeros_like(durations), np.full_like(durations, 1 / len(durations))
+    if strategy.select.places is not None and strategy.select.places < len(durations):
+        rates = theory.concurrent_rates(durations, strategy.select.places)
+        return theory.concurrent_staleness(durations, strategy.select.places, buffer), rates / rates.sum()
+    return theory.expected_staleness(1 / durations, buffer), theory.expected_share(1 / durations)
+
+
+def _tempted(durations: Floats, client: int, buffer: float) -> float:
+    """By which factor FedStaleWeight would tempt the client to slow down, by the closed form."""
+    return theory.incentive(1 / durations, client, max(1, round(buffer))).throttle if len(durations) > 1 else 1.0
+
+
+def _added(histograms: list[Integers]) -> Integers:
+    total = np.zeros(max(map(len, histograms)), np.int64)
+    for histogram in histograms:
+        total[: len(histogram)] += histogram
+    return total

@@ -1,0 +1,145 @@
+"""Trials: single runs of an experiment without learning, in this process or in workers, always in the same order."""
+
+import multiprocessing
+import signal
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Self, TypeVar
+
+import numpy as np
+
+from fairlag.lab.experiment import Experiment
+from fairlag.runtime import virtual
+from fairlag.server import Server
+from fairlag.types import Aggregation, Ended, Floats, Integers, Record, Stop
+
+Result = TypeVar("Result")
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One run: which strategy of the experiment, which seed, how long, and who throttles itself how much."""
+
+    strategy: int
+    seed: int
+    aggregations: int | None
+    until_time: float | None
+    client: int = 0
+    throttle: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What a trial showed, per client and in all."""
+
+    updates: Integers
+    weights: Floats
+    staleness: Integers
+    histogram: tuple[Integers, ...]
+    """For each group, how many of its updates had staleness 0, 1, 2 …"""
+    lightest: float
+    heaviest: float
+    virtual_time: float
+    aggregations: int
+    partial: int
+    refused: int
+    lost: int
+    reason: str
+
+
+def influence(experiment: Experiment, trial: Trial) -> tuple[float, int]:
+    """The share of all weight that the trial's client got, and for how many updates."""
+    server, _ = _run(experiment, trial, None)
+    view = server.view
+    total = float(view.weights.sum())
+    share = float(view.weights[trial.client]) / total if total else 0.0
+    return share, int(view.updates[trial.client])
+
+
+def observe(experiment: Experiment, trial: Trial) -> Observation:
+    """Everything that an audit wants to know of a trial."""
+    senders: list[int] = []
+    late: list[Integers] = []
+    extremes = [np.inf, -np.inf]
+
+    def record(row: Aggregation | Ended) -> None:
+        if isinstance(row, Aggregation):
+            senders.extend(task.client for task in row.tasks)
+            late.append(row.staleness)
+            extremes[:] = min(extremes[0], row.weights.min()), max(extremes[1], row.weights.max())
+
+    server, stop = _run(experiment, trial, record)
+    view, counts = server.view, server.counts
+    groups = experiment.fleet().group_of[senders] if senders else np.empty(0, np.int64)
+    staleness = np.concatenate(late) if late else np.empty(0, np.int64)
+    return Observation(
+        updates=view.updates.copy(),
+        weights=view.weights.copy(),
+        staleness=view.staleness.copy(),
+        histogram=tuple(np.bincount(staleness[groups == group]) for group in range(len(experiment.clients))),
+        lightest=float(extremes[0]),
+        heaviest=float(extremes[1]),
+        virtual_time=view.time,
+        aggregations=view.version,
+        partial=server.partial,
+        refused=counts["refused"],
+        lost=counts["lost"],
+        reason=stop.reason,
+    )
+
+
+def _run(experiment: Experiment, trial: Trial, record: Record | None) -> tuple[Server, Stop]:
+    fleet = experiment.fleet(trial.seed)
+    if trial.throttle != 1:
+        fleet = fleet.throttled(trial.client, trial.throttle)
+    server = Server(
+        experiment.strategy(experiment.strategies[trial.strategy]),
+        clients=fleet.clients,
+        seed=trial.seed,
+        aggregations=trial.aggregations,
+        until_time=trial.until_time,
+        record=record,
+    )
+    return server, virtual.run(server, fleet)
+
+
+class Bench:
+    """Runs trials, in this process or in several; results come in the order of the trials, whatever finishes first."""
+
+    def __init__(self, experiment: Experiment, *, workers: int = 1) -> None:
+        self._experiment = experiment
+        self._pool: ProcessPoolExecutor | None = None
+        if workers > 1:
+            # Spawned, not forked: a fork copies the locks of threads that it does not copy.
+            context = multiprocessing.get_context("spawn")
+            self._pool = ProcessPoolExecutor(workers, context, initializer=_leave_interrupts_to_the_parent)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def map(
+        self, ask: Callable[[Experiment, Trial], Result], trials: Sequence[Trial], progress: Progress | None = None
+    ) -> list[Result]:
+        """Asks the same of every trial; `progress` is told after each."""
+        task = partial(ask, self._experiment)
+        answers = self._pool.map(task, trials, chunksize=2) if self._pool else map(task, trials)
+        results = []
+        for result in answers:
+            results.append(result)
+            if progress is not None:
+                progress(1)
+        return results
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

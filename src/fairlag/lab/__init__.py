@@ -1,0 +1,1 @@
+"""The laboratory: experiment files, and later the runs that they describe."""

@@ -1,0 +1,136 @@
+"""From a name and parameters in a file to a strategy: an algorithm of the zoo, or a user's own function."""
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial, wraps
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+
+from fairlag.errors import StrategyError
+from fairlag.lab.words import nearest
+from fairlag.rules.rule import traits
+from fairlag.strategy import Strategy
+from fairlag.zoo import ALGORITHMS, buffered
+
+Maker = Callable[..., Any]
+
+
+def build(use: str, parameters: Mapping[str, object], folder: Path | None = None) -> Strategy:
+    """The strategy of that name with those parameters.
+
+    `use` is a name of the zoo, or "module:function" with a function of the user's own, imported from the folder of
+    the experiment or wherever Python finds it. A function of two positional arguments is a weighting,
+    (buffer, view) → weights, and takes part in the paper's loop; any other must return a Strategy.
+
+    >>> build("fedbuff", {"buffer": 4}).trigger.label
+    'count(4)'
+    """
+    make = _maker(use, folder)
+    if _is_weighting(make):
+        make = _weighting(make)
+    strategy = make(**_checked(make, use, parameters))
+    if not isinstance(strategy, Strategy):
+        raise StrategyError(
+            f"{use!r} returned {type(strategy).__name__}: it must be a weighting of (buffer, view), "
+            "or return a fairlag.Strategy"
+        )
+    return strategy
+
+
+def label(use: str, parameters: Mapping[str, object]) -> str:
+    """A readable name for a strategy: its title, and the parameters that are not the default.
+
+    >>> label("fedstaleweight", {"buffer": 5, "scaling": "algorithm1"})
+    'FedStaleWeight (scaling=algorithm1)'
+    """
+    known = ALGORITHMS.get(use)
+    title = known.title if known else use.rpartition(":")[2]
+    defaults = {name: parameter.default for name, parameter in known.parameters.items()} if known else {}
+    words = [f"{name}={value}" for name, value in parameters.items() if defaults.get(name, ...) != value]
+    return f"{title} ({', '.join(words)})" if words else title
+
+
+def _maker(use: str, folder: Path | None) -> Maker:
+    if ":" not in use:
+        if use not in ALGORITHMS:
+            raise StrategyError(f"unknown strategy {use!r}: {nearest(use, ALGORITHMS)}")
+        return ALGORITHMS[use].make
+    module_name, _, function_name = use.partition(":")
+    with _importing_from(folder):
+        try:
+            module = importlib.import_module(module_name)
+        except Exception as error:
+            raise StrategyError(f"cannot import {module_name!r} for {use!r}: {error}") from error
+    function = getattr(module, function_name, None)
+    if not callable(function):
+        raise StrategyError(f"module {module_name!r} has no function {function_name!r}")
+    maker: Maker = function
+    return maker
+
+
+@contextmanager
+def _importing_from(folder: Path | None) -> Iterator[None]:
+    places = [str(place) for place in (folder, Path.cwd()) if place is not None]
+    sys.path[:0] = places
+    try:
+        yield
+    finally:
+        for place in places:
+            sys.path.remove(place)
+
+
+def _is_weighting(function: Maker) -> bool:
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = inspect.signature(function).parameters.values()
+    return sum(each.kind in positional and each.default is each.empty for each in parameters) == 2
+
+
+def _weighting(rule: Maker) -> Maker:
+    """The paper's loop around a user's weighting, taking the parameters of both."""
+    own = list(inspect.signature(rule).parameters.values())[2:]
+
+    @wraps(buffered)
+    def make(**parameters: object) -> Strategy:
+        mine = {parameter.name: parameters.pop(parameter.name) for parameter in own if parameter.name in parameters}
+        weigh = rule if not mine else _named(partial(rule, **mine), rule)
+        return buffered(weigh, **parameters)  # type: ignore[arg-type]
+
+    loop = list(inspect.signature(buffered).parameters.values())[1:]
+    keyword = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
+    make.__signature__ = inspect.Signature([*loop, *keyword])  # type: ignore[attr-defined]
+    make.__annotations__ = {**get_type_hints(buffered), **get_type_hints(rule)}
+    return make
+
+
+def _named(call: partial[Any], rule: Maker) -> partial[Any]:
+    call._traits = traits(rule)  # type: ignore[attr-defined]
+    return call
+
+
+def _checked(make: Maker, use: str, parameters: Mapping[str, object]) -> dict[str, object]:
+    """The parameters, each of the type that the function wants; "none" stands for None, which TOML cannot say."""
+    signature, hints = inspect.signature(make), get_type_hints(make)
+    values = {}
+    for name, value in parameters.items():
+        if name not in signature.parameters:
+            raise StrategyError(f"{use!r} has no parameter {name!r}: {nearest(name, signature.parameters)}")
+        try:
+            values[name] = TypeAdapter(hints.get(name, Any)).validate_python(
+                None if value == "none" else value, strict=True
+            )
+        except ValidationError as error:
+            reason = error.errors()[0]["msg"]
+            raise StrategyError(f"{name} of {use!r} is {value!r}: {reason[0].lower()}{reason[1:]}") from None
+    missing = [
+        name
+        for name, parameter in signature.parameters.items()
+        if parameter.default is parameter.empty and name not in values
+    ]
+    if missing:
+        raise StrategyError(f"{use!r} needs a value for {missing[0]!r}")
+    return values

@@ -1,0 +1,199 @@
+"""Experiment files: TOML, validated whole when read, so that every mistake is one sentence before anything runs."""
+
+import tomllib
+from importlib import resources
+from math import inf
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+
+from fairlag.errors import ExperimentError, InputError
+from fairlag.fleet import availability, delay
+from fairlag.fleet.clients import Fleet, Group
+from fairlag.lab.build import build, label
+from fairlag.lab.words import first_mistake, nearest
+from fairlag.strategy import Strategy
+
+Distribution = str | float
+Probability = Annotated[float, Field(ge=0, lt=1)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Clients(_Table):
+    """A `[[clients]]` table: a group of clients of one kind."""
+
+    group: str = Field(min_length=1)
+    count: int = Field(ge=1)
+    delay: Distribution
+    labels: tuple[Annotated[int, Field(ge=0)], ...] | None = Field(default=None, min_length=1, strict=False)
+    availability: str = "always"
+    join: float = Field(default=0.0, ge=0)
+    leave: float = Field(default=inf, gt=0)
+    vanish: Probability = 0.0
+    away: Distribution | None = None
+    download: Distribution | None = None
+    upload: Distribution | None = None
+
+    def build(self, folder: Path | None) -> Group:
+        """The group of the fleet that this table describes."""
+        lines = {
+            name: None if text is None else delay.parse(text, folder)
+            for name, text in (("away", self.away), ("download", self.download), ("upload", self.upload))
+        }
+        return Group(
+            name=self.group,
+            count=self.count,
+            delay=delay.parse(self.delay, folder),
+            availability=availability.parse(self.availability, folder),
+            join=self.join,
+            leave=self.leave,
+            vanish=self.vanish,
+            **lines,
+        )
+
+
+class Use(BaseModel):
+    """A `[[strategies]]` table: which algorithm, under which name, and its parameters."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+
+    use: str
+    label: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _give_a_label(cls, table: Any) -> Any:
+        if isinstance(table, dict) and isinstance(table.get("use"), str) and not table.get("label"):
+            parameters = {key: value for key, value in table.items() if key not in ("use", "label")}
+            return {**table, "label": label(table["use"], parameters)}
+        return table
+
+    @property
+    def parameters(self) -> dict[str, object]:
+        """What the algorithm is called with."""
+        return dict(self.model_extra or {})
+
+
+class Experiment(_Table):
+    """A whole experiment: a fleet, the strategies that are compared on it, and when to stop.
+
+    >>> experiment = load("paper-fashion-mnist")
+    >>> experiment.fleet().clients, experiment.aggregations
+    (15, 4000)
+    """
+
+    name: str = Field(min_length=1)
+    seed: int = Field(default=0, ge=0)
+    aggregations: int | None = Field(default=None, ge=1)
+    until_time: float | None = Field(default=None, gt=0, lt=inf)
+    model_bytes: int = Field(default=0, ge=0)
+    clients: tuple[Clients, ...] = Field(min_length=1, strict=False)
+    strategies: tuple[Use, ...] = Field(min_length=1, strict=False)
+    _folder: Path | None = PrivateAttr(default=None)
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> "Experiment":
+        if self.aggregations is None and self.until_time is None:
+            raise ValueError("nothing says when to stop: give aggregations or until_time")
+        labels = [use.label for use in self.strategies]
+        if twice := next((each for each in labels if labels.count(each) > 1), None):
+            raise ValueError(f"two strategies are labelled {twice!r}: give each its own label")
+        _check_labels(self.clients)
+        _check_lines(self.clients, self.model_bytes)
+        return self
+
+    def fleet(self, seed: int | None = None) -> Fleet:
+        """The fleet, its draws determined by the seed (default: the experiment's)."""
+        groups = [table.build(self._folder) for table in self.clients]
+        return Fleet(groups, seed=self.seed if seed is None else seed, model_bytes=self.model_bytes)
+
+    def strategy(self, use: Use) -> Strategy:
+        """The strategy of a table, checked against the fleet."""
+        strategy = build(use.use, use.parameters, self._folder)
+        strategy.check(sum(table.count for table in self.clients))
+        return strategy
+
+    def only(self, names: list[str]) -> "Experiment":
+        """The same with the named strategies alone: by label, by `use`, or a name of the zoo with its defaults."""
+        chosen: list[Use] = []
+        for name in names:
+            mine = [use for use in self.strategies if name in (use.label, use.use)]
+            chosen += [use for use in (mine or [Use(use=name)]) if use not in chosen]
+        return self.checked(strategies=tuple(chosen)) if chosen else self
+
+    def checked(self, **changes: Any) -> "Experiment":
+        """The same with changes, validated as a whole again."""
+        return parse({**self.model_dump(exclude_none=True), **changes}, self._folder)
+
+
+def parse(tables: dict[str, Any], folder: Path | None = None) -> Experiment:
+    """An experiment from the contents of a file; relative paths and modules are looked for in the folder.
+
+    >>> parse({"name": "x", "sead": 1, "aggregations": 1})
+    Traceback (most recent call last):
+    fairlag.errors.ExperimentError: unknown key 'sead': did you mean 'seed'?
+    """
+    keys = {"": Experiment.model_fields, "clients": Clients.model_fields}
+    try:
+        experiment = Experiment.model_validate(tables)
+    except ValidationError as error:
+        raise ExperimentError(first_mistake(error, keys)) from None
+    experiment._folder = folder
+    experiment.fleet()
+    for use in experiment.strategies:
+        experiment.strategy(use)
+    return experiment
+
+
+def load(source: str | Path) -> Experiment:
+    """An experiment from a file, or a preset by its name."""
+    path = Path(source)
+    shipped = presets()
+    if not path.exists() and str(source) in shipped:
+        text, folder = shipped[str(source)], None
+    else:
+        text, folder = _read(path, shipped), path.parent
+    try:
+        return parse(tomllib.loads(text), folder)
+    except tomllib.TOMLDecodeError as error:
+        raise ExperimentError(f"{source} is not valid TOML: {error}") from None
+    except InputError as error:
+        raise ExperimentError(f"{source}: {error}") from None
+
+
+def presets() -> dict[str, str]:
+    """The text of every experiment file that comes with the package, by name."""
+    folder = resources.files("fairlag.lab") / "presets"
+    files = sorted((file for file in folder.iterdir() if file.name.endswith(".toml")), key=lambda file: file.name)
+    return {file.name.removesuffix(".toml"): file.read_text("utf-8") for file in files}
+
+
+def _read(path: Path, shipped: dict[str, str]) -> str:
+    try:
+        return path.read_text("utf-8")
+    except FileNotFoundError:
+        raise ExperimentError(f"no experiment file or preset {str(path)!r}: {nearest(str(path), shipped)}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ExperimentError(f"cannot read the experiment file {str(path)!r}: {error}") from None
+
+
+def _check_labels(clients: tuple[Clients, ...]) -> None:
+    """Where groups hold labels, every label up to the largest must be held by somebody."""
+    held = [table.labels for table in clients]
+    if None in held or not held:
+        return
+    union = {label for labels in held for label in labels or ()}
+    missing = sorted(set(range(max(union) + 1)) - union)
+    if missing:
+        words = ", ".join(map(str, missing))
+        raise ValueError(f"no client holds the labels [{words}]: every label from 0 to {max(union)} needs a group")
+
+
+def _check_lines(clients: tuple[Clients, ...], model_bytes: int) -> None:
+    for table in clients:
+        if not model_bytes and (table.upload is not None or table.download is not None):
+            raise ValueError(f"group {table.group!r} has a line speed but there is no model_bytes to send over it")

@@ -1,0 +1,43 @@
+"""How mistakes in input are put into words: the nearest known name, and one sentence for a failed validation."""
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import ValidationError
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """What a misspelt name probably meant, or all that could be meant.
+
+    >>> nearest("agregations", ["aggregations", "seed"])
+    "did you mean 'aggregations'?"
+    >>> nearest("xyz", ["aggregations", "seed"])
+    'known are: aggregations, seed'
+    """
+    names = sorted(known)
+    matches = get_close_matches(name, names, n=1, cutoff=0.6)
+    return f"did you mean {matches[0]!r}?" if matches else f"known are: {', '.join(names)}"
+
+
+def first_mistake(error: ValidationError, keys: Mapping[str, Iterable[str]]) -> str:
+    """The most telling mistake of a validation as one sentence; `keys` names what each kind of table may hold.
+
+    A misspelt key comes before a missing one, which it may well explain.
+    """
+    mistake = min(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")
+    path = mistake["loc"]
+    where = "".join(f"[{part + 1}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")
+    if mistake["type"] == "extra_forbidden":
+        table = next((str(part) for part in reversed(path[:-1]) if isinstance(part, str)), "")
+        return f"unknown key {where!r}: {nearest(str(path[-1]), keys[table])}"
+    if mistake["type"] == "missing":
+        return f"the key {where!r} is missing"
+    if mistake["type"] == "value_error":
+        return f"{where}: {mistake['ctx']['error']}" if where else str(mistake["ctx"]["error"])
+    return f"{where} is {_shown(mistake['input'])}: {mistake['msg'][0].lower()}{mistake['msg'][1:]}"
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}…"

@@ -1,0 +1,146 @@
+"""Tables for a terminal: what an audit found, which strategies there are, what the theory says."""
+
+from collections.abc import Sequence
+from math import isinf
+from typing import Literal
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from fairlag.analyse import theory
+from fairlag.analyse.audit import GroupAudit, StrategyAudit
+from fairlag.analyse.incentives import FACTORS
+from fairlag.lab.experiment import Experiment
+from fairlag.zoo import ALGORITHMS
+
+_COLUMNS = {
+    "group": 12,
+    "clients": 9,
+    "updates": 8,
+    "influence": 10,
+    "fair": 6,
+    "staleness": 10,
+    "predicted": 10,
+    "throttling": 13,
+}
+"""What an audit's table shows, and how wide: 78 in all, so that a terminal of 80 holds it."""
+
+
+def audit_table(experiment: Experiment, audits: Sequence[StrategyAudit], seeds: int) -> RenderableType:
+    """The audit of an experiment, one block a strategy, one row a group."""
+    clients = sum(table.count for table in experiment.clients)
+    parts: list[RenderableType] = [Text(f"Audit of {experiment.name}: {clients:,} clients", style="bold"), Text()]
+    parts.append(_block([Text(name, style="dim") for name in _COLUMNS]))
+    for audit in audits:
+        parts.append(Text.assemble((audit.label, "bold"), (f"  Jain index {audit.jain:.3f}", "dim")))
+        parts.append(_block(*(_group_row(group) for group in audit.groups)))
+    parts += [Text(), Text(" ".join(_reading(audits, seeds)), style="dim")]
+    parts += [Text(remark, style="yellow") for remark in _remarks(audits)]
+    return Group(*parts)
+
+
+def _block(*rows: list[Text]) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False, padding=0)
+    for name, width in _COLUMNS.items():
+        justify: Literal["left", "right"] = "left" if name == "group" else "right"
+        table.add_column(width=width, justify=justify, overflow="ellipsis", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _group_row(group: GroupAudit) -> list[Text]:
+    deviation = abs(group.influence - group.fair) / group.fair
+    style = "green" if deviation < 0.05 else "yellow" if deviation < 0.3 else "red"
+    incentive = group.incentive
+    gain = (
+        Text("no gain", style="green")
+        if incentive.truthful
+        else Text(f"+{incentive.throttle_gain:.0%} at ×{incentive.best_throttle:g}", style="red")
+    )
+    return [
+        Text(f"  {group.name}"),
+        Text(f"{group.clients:,}"),
+        Text(f"{group.share:.3f}"),
+        Text(f"{group.influence:.3f}", style=style),
+        Text(f"{group.fair:.3f}"),
+        Text(f"{group.staleness:.2f}"),
+        Text(f"{group.staleness_predicted:.2f}"),
+        gain,
+    ]
+
+
+def _reading(audits: Sequence[StrategyAudit], seeds: int) -> list[str]:
+    lengths = sorted({audit.incentive_aggregations for audit in audits})
+    span = " to ".join(f"{length:,}" for length in dict.fromkeys((lengths[0], lengths[-1])))
+    return [
+        "updates, influence, fair: the group's share of all updates, of all weight, of all clients.",
+        "staleness: how many versions late its updates are, and by the closed form for clients that never wait.",
+        "throttling: what one of its clients gains in influence by pretending to be slower.",
+        f"Means of {seeds} seeds, {audits[0].aggregations:,} aggregations each;",
+        f"throttling was tried up to ×{FACTORS[-1]:g}, over {span} aggregations.",
+    ]
+
+
+def _remarks(audits: Sequence[StrategyAudit]) -> list[str]:
+    remarks = []
+    for audit in audits:
+        for count, words in (
+            (audit.partial, "aggregations were partial: everyone was waiting while the buffer was short"),
+            (audit.lost, "tasks were lost: their clients left or vanished"),
+            (audit.refused, "updates were refused"),
+        ):
+            if count:
+                remarks.append(f"{audit.label}: {count:,} {words} (all seeds together).")
+        remarks += [f"{audit.label}: a run ended early, {reason}." for reason in audit.reasons if "nothing" in reason]
+    return remarks
+
+
+def theory_table(experiment: Experiment, buffer: int) -> RenderableType:
+    """What the paper predicts for the fleet at a buffer size, one row a group."""
+    fleet = experiment.fleet()
+    rates = 1 / fleet.mean_durations
+    shares, late = theory.expected_share(rates), theory.expected_staleness(rates, buffer)
+    weights = theory.fair_weight(late, buffer, fleet.clients)
+    table = Table(title=f"Theory at a buffer of {buffer}", title_style="bold", title_justify="left", pad_edge=False)
+    for name in ("group", "rate r", "share p", "staleness E[τ]", "fair weight α", "tempting rate r*", "throttle"):
+        table.add_column(name, justify="left" if name == "group" else "right")
+    for place, group in enumerate(fleet.groups):
+        client = fleet.members(place)[0]
+        row = [group.name, f"{rates[client]:.4g}", f"{shares[client]:.4f}", f"{late[client]:.2f}"]
+        row.append(f"{weights[client]:.3f}")
+        if fleet.clients > 1:
+            tempted = theory.incentive(rates, client, buffer)
+            row += ["none" if isinf(tempted.best_rate) else f"{tempted.best_rate:.4g}", f"×{tempted.throttle:.2f}"]
+        table.add_row(*row)
+    most = float(late.max())
+    lines = [
+        "Per client. At the rate r* FedStaleWeight rewards a client most: one that is faster gains by throttling.",
+        f"A weight of FedStaleWeight lies between {theory.smallest_weight(buffer, most):.4f} and "
+        f"{theory.largest_weight(buffer, most):.4f} where staleness is at most {most:.2f}, "
+        f"and its square is at most U = {theory.largest_deviation(buffer, most):.4f} away from 1/b.",
+    ]
+    return Group(table, Text("\n".join(lines), style="dim"))
+
+
+def strategies_table() -> RenderableType:
+    """Every registered algorithm with its parameters and their defaults."""
+    table = Table(title="Strategies", title_style="bold", title_justify="left", pad_edge=False)
+    table.add_column("use", no_wrap=True, style="bold")
+    table.add_column("what it is")
+    table.add_column("parameters and defaults")
+    for name, algorithm in ALGORITHMS.items():
+        words = [f"{key}={parameter.default!r}" for key, parameter in algorithm.parameters.items()]
+        table.add_row(name, algorithm.description, ", ".join(words))
+    return table
+
+
+def presets_table(presets: dict[str, str]) -> RenderableType:
+    """The shipped experiment files, each with the comment that it begins with."""
+    table = Table(title="Presets", title_style="bold", title_justify="left", pad_edge=False)
+    table.add_column("name", no_wrap=True, style="bold")
+    table.add_column("what it is")
+    for name, text in presets.items():
+        table.add_row(name, text.partition("\n")[0].lstrip("# "))
+    return table

@@ -1,0 +1,125 @@
+"""The audit: what it finds on fleets whose answer is known, and that workers change nothing."""
+
+import numpy as np
+import pytest
+
+from fairlag.analyse.audit import StrategyAudit, audit
+from fairlag.analyse.incentives import FACTORS, judge
+from fairlag.lab.experiment import Experiment, load, parse
+
+
+def paper(*uses: dict[str, object], aggregations: int = 4000, racer: bool = False) -> Experiment:
+    racers = [{"group": "racer", "count": 1, "delay": "uniform(0.1, 0.2)"}] if racer else []
+    return parse(
+        {
+            "name": "paper",
+            "aggregations": aggregations,
+            "clients": [
+                *racers,
+                {"group": "fast", "count": 10 - len(racers), "delay": "uniform(1, 2)"},
+                {"group": "slow", "count": 5, "delay": "uniform(8, 12)"},
+            ],
+            "strategies": list(uses),
+        }
+    )
+
+
+def groups(result: StrategyAudit) -> dict[str, tuple[bool, float, float]]:
+    return {
+        group.name: (group.incentive.truthful, group.incentive.best_throttle, group.incentive.throttle_gain)
+        for group in result.groups
+    }
+
+
+@pytest.fixture(scope="module")
+def racing() -> dict[str, StrategyAudit]:
+    experiment = paper({"use": "fedstaleweight"}, {"use": "fairshare", "cap": "none"}, aggregations=1500, racer=True)
+    return {each.use: each for each in audit(experiment, incentive_updates=300_000)}
+
+
+def test_fedstaleweight_tempts_a_client_that_is_much_faster_than_the_rest(racing: dict[str, StrategyAudit]) -> None:
+    found = groups(racing["fedstaleweight"])
+    truthful, throttle, gain = found["racer"]
+    assert not truthful
+    assert 4 <= throttle <= 12  # the closed form says 7.7
+    assert gain > 2  # several-fold
+    assert racing["fedstaleweight"].groups[0].throttle_predicted == pytest.approx(7.675, abs=0.001)
+    assert found["fast"] == found["slow"] == (True, 1.0, 0.0)
+
+
+def test_nobody_gains_under_fairshare_without_a_cap(racing: dict[str, StrategyAudit]) -> None:
+    assert set(groups(racing["fairshare"]).values()) == {(True, 1.0, 0.0)}
+    assert racing["fairshare"].jain > 0.999
+
+
+def test_workers_change_nothing() -> None:
+    experiment = load("demo").checked(aggregations=60)
+    alone = [each.as_json() for each in audit(experiment, seeds=2, workers=1, incentive_updates=20_000)]
+    together = [each.as_json() for each in audit(experiment, seeds=2, workers=2, incentive_updates=20_000)]
+    assert alone == together
+
+
+def test_predictions_stand_beside_what_was_simulated() -> None:
+    (result,) = audit(
+        paper({"use": "fedbuff", "buffer": 5, "concurrency": 6}, aggregations=3000), seeds=2, incentive_updates=20_000
+    )
+    for group in result.groups:
+        assert group.staleness == pytest.approx(group.staleness_predicted, rel=0.03)
+        assert group.share == pytest.approx(group.share_predicted, rel=0.03)
+        assert group.histogram.sum() == round(group.share * result.updates * 2)
+
+
+def test_synchronous_rounds_have_no_staleness() -> None:
+    (result,) = audit(paper({"use": "fedavg", "cohort": 5}, aggregations=200), seeds=1, incentive_updates=20_000)
+    assert [group.staleness for group in result.groups] == [0.0, 0.0]
+    assert [group.staleness_predicted for group in result.groups] == [0.0, 0.0]
+    assert result.updates == 1000
+
+
+def test_a_run_until_a_time() -> None:
+    experiment = parse(
+        {
+            "name": "short",
+            "until_time": 60.0,
+            "clients": [{"group": "all", "count": 4, "delay": 1}],
+            "strategies": [{"use": "buffered_fedavg", "buffer": 2}],
+        }
+    )
+    (result,) = audit(experiment, seeds=1)
+    assert result.virtual_time == 60.0
+    assert result.updates == 4 * 60
+    assert result.reasons == ("time 60.0 was reached",)
+
+
+def test_one_lonely_client() -> None:
+    experiment = parse(
+        {
+            "name": "lonely",
+            "aggregations": 10,
+            "clients": [{"group": "all", "count": 1, "delay": "exponential(1)"}],
+            "strategies": [{"use": "fedstaleweight", "buffer": 1}],
+        }
+    )
+    (result,) = audit(experiment, seeds=1)
+    assert (result.jain, result.groups[0].influence) == (1.0, 1.0)
+    assert result.groups[0].incentive.truthful
+
+
+def test_a_gain_within_the_error_is_none() -> None:
+    noisy = np.array([[0.1, 0.12], [0.1, 0.09], [0.1, 0.11]])
+    assert judge(noisy, 10_000, [1.0, 2.0]).truthful
+    # The same mean gain without noise counts, unless the run is too short to tell.
+    steady = np.array([[0.1, 0.107], [0.1, 0.107], [0.1, 0.107]])
+    assert not judge(steady, 10_000, [1.0, 2.0]).truthful
+    assert judge(steady, 20, [1.0, 2.0]).truthful
+
+
+def test_a_client_that_is_never_heard_gains_nothing() -> None:
+    silent = np.zeros((5, len(FACTORS)))
+    assert judge(silent, 0).truthful
+
+
+def test_the_best_of_several_gains_is_named() -> None:
+    rows = np.array([[1.0, 2.0, 4.7, 3.0]] * 4) * np.array([[1.0], [1.1], [0.9], [1.0]])
+    found = judge(rows, 1000, [1.0, 2.0, 8.0, 20.0])
+    assert (found.best_throttle, round(found.throttle_gain, 6)) == (8.0, 3.7)

@@ -1,0 +1,173 @@
+"""The command line as a user meets it: what it prints, where, and its exit codes."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import fairlag
+from fairlag.cli import main
+from fairlag.zoo import ALGORITHMS
+
+SHORT = ["--aggregations", "40", "--seeds", "1", "--workers", "1"]
+
+
+@dataclass(frozen=True)
+class Done:
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
+    """The command line in this process: what a process of its own would print and exit with, without its start-up."""
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def run(*words: str) -> Done:
+        monkeypatch.setattr(sys, "argv", ["fairlag", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        captured = capsys.readouterr()
+        return Done(int(ended.value.code or 0), captured.out, captured.err)
+
+    return run
+
+
+Call = Callable[..., Done]
+
+
+def test_version_and_help(call: Call) -> None:
+    assert call("--version").out == f"fairlag {fairlag.__version__}\n"
+    helped = call("--help")
+    assert helped.code == 0
+    assert all(word in helped.out for word in ("audit", "strategies", "presets"))
+
+
+def test_json_is_exactly_what_is_promised(call: Call) -> None:
+    done = call("audit", "demo", "--json", *SHORT)
+    assert done.code == 0
+    found = json.loads(done.out)
+    assert list(found) == ["experiment", "strategies"]
+    assert found["experiment"] == "demo"
+    first = found["strategies"][0]
+    assert list(first) == ["label", "use", "updates", "virtual_time", "jain", "groups"]
+    assert (first["label"], first["use"], first["updates"]) == ("Buffered FedAvg", "buffered_fedavg", 200)
+    assert list(first["groups"]) == ["fast", "slow"]
+    assert list(first["groups"]["slow"]) == [
+        "clients",
+        "share",
+        "influence",
+        "fair",
+        "staleness",
+        "staleness_predicted",
+        "best_throttle",
+        "throttle_gain",
+        "truthful",
+    ]
+    assert first["groups"]["slow"]["truthful"] is True
+    assert first["groups"]["slow"]["fair"] == pytest.approx(1 / 3, abs=1e-6)
+
+
+def test_the_table_fits_a_terminal_and_names_the_file_it_wrote(call: Call, tmp_path: Path) -> None:
+    done = call("audit", "demo", "--theory", "--out", str(tmp_path / "audit.json"), *SHORT)
+    assert done.code == 0
+    assert max(len(line.rstrip()) for line in done.out.splitlines()) <= 80
+    assert all(word in done.out for word in ("FedStaleWeight", "slow", "Jain index", "Theory at a buffer of 5"))
+    assert done.out.replace("\n", "").endswith(f"The audit is in {tmp_path / 'audit.json'}")
+    assert json.loads((tmp_path / "audit.json").read_text())["experiment"] == "demo"
+    assert "incentives: 270 of 270 trials" in done.err
+
+
+def test_strategies_and_presets_are_listed(call: Call) -> None:
+    rows = json.loads(call("strategies", "--json").out)
+    assert [row["use"] for row in rows] == list(ALGORITHMS)
+    assert rows[0]["parameters"] == {"cohort": 10, "over": 0.0, "deadline": None, "lr": 1.0}
+    assert all(row["description"].endswith(".") for row in rows)
+    assert "fedstaleweight" in call("strategies").out
+    assert "paper-cifar10" in call("presets").out
+
+
+def test_a_preset_can_be_saved_changed_and_audited(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(call("presets", "demo").out.replace("count = 5", "count = 2"))
+    done = call("audit", str(tmp_path / "mine.toml"), "--json", "--strategy", "fairshare", *SHORT)
+    (only,) = json.loads(done.out)["strategies"]
+    assert only["groups"]["slow"]["clients"] == 2
+
+
+def test_a_users_own_rule_is_found_beside_the_file(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "rules_of_mine.py").write_text("def even(buffer, view):\n    return [1 / len(buffer)] * len(buffer)\n")
+    text = call("presets", "demo").out.replace("buffered_fedavg", "rules_of_mine:even")
+    (tmp_path / "mine.toml").write_text(text)
+    done = call("audit", str(tmp_path / "mine.toml"), "--json", "--strategy", "even (buffer=5)", *SHORT)
+    (only,) = json.loads(done.out)["strategies"]
+    assert only["use"] == "rules_of_mine:even"
+
+
+BAD = {
+    "unknown strategy": ('use = "fairshare"', 'use = "fairshore"', "unknown strategy 'fairshore': did you mean"),
+    "negative delay": ('"uniform(8, 12)"', '"uniform(-8, 12)"', "-8"),
+    "zero buffer": ("buffer = 5", "buffer = 0", "the buffer is 0"),
+    "deadlock": ("buffer = 5", "buffer = 16", "a buffer of 16 never fills with 15 clients"),
+    "labels nobody holds": ("labels = [0, 1, 2, 3]", "labels = [0, 1, 3]", "no client holds the labels [2]"),
+    "malformed TOML": ('name = "demo"', "name = demo", "is not valid TOML"),
+    "unknown key": ("seed = 0", "sead = 0", "unknown key 'sead': did you mean 'seed'?"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_files_get_one_sentence_and_exit_code_2(call: Call, case: str, tmp_path: Path) -> None:
+    old, new, words = BAD[case]
+    text = call("presets", "demo").out
+    assert old in text
+    (tmp_path / "bad.toml").write_text(text.replace(old, new))
+    done = call("audit", str(tmp_path / "bad.toml"), *SHORT)
+    assert done.code == 2
+    assert done.out == ""
+    assert words in done.err
+    assert done.err.startswith("fairlag: ")
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["audit", "nothing"], "no experiment file or preset 'nothing'"),
+        (["audit", "demo", "--seeds", "0"], "--seeds is 0, it must be at least 1"),
+        (["audit", "demo", "--aggregations", "-3"], "--aggregations is -3, it must be at least 1"),
+        (["audit", "demo", "--aggregations", "many"], "many"),
+        (["audit", "demo", "--strategy", "fedbluff"], "unknown strategy 'fedbluff': did you mean 'fedbuff'?"),
+        (["audit", "demo", "--out", "no/such/folder.json"], "there is no folder 'no/such'"),
+        (["audit"], "FILE|PRESET"),
+        (["adit"], "adit"),
+        (["presets", "x"], "no preset 'x'"),
+    ],
+)
+def test_bad_options_get_one_sentence_and_exit_code_2(call: Call, words: list[str], sentence: str) -> None:
+    done = call(*words)
+    assert done.code == 2
+    assert sentence in done.err
+    assert "Traceback" not in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_a_process_of_its_own_says_the_same(call: Call) -> None:
+    command = [sys.executable, "-m", "fairlag", "presets", "demo"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == call("presets", "demo").out
+
+
+def test_an_interrupt_ends_cleanly() -> None:
+    command = [sys.executable, "-m", "fairlag", "audit", "paper-cifar10", "--workers", "2"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("fairness: ")
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert errors.splitlines()[-1] == "fairlag: interrupted, nothing was written"
+    assert "Traceback" not in errors

@@ -1,0 +1,228 @@
+"""Experiment files: what they mean, and that every mistake in one is a sentence with the value and what is accepted."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlag.errors import ExperimentError, InputError
+from fairlag.lab.experiment import load, parse, presets
+from fairlag.rules.rule import traits
+
+GROUP: dict[str, Any] = {"group": "all", "count": 3, "delay": "uniform(1, 2)"}
+USE: dict[str, Any] = {"use": "buffered_fedavg", "buffer": 2}
+
+
+def tables(**changes: Any) -> dict[str, Any]:
+    return {"name": "test", "aggregations": 10, "clients": [GROUP], "strategies": [USE], **changes}
+
+
+def test_the_documented_shape_is_read() -> None:
+    experiment = load("paper-fashion-mnist")
+    assert (experiment.name, experiment.seed, experiment.aggregations) == ("paper-fashion-mnist", 0, 4000)
+    assert [(table.group, table.count, table.labels) for table in experiment.clients] == [
+        ("fast", 10, (4, 5, 6, 7, 8, 9)),
+        ("slow", 5, (0, 1, 2, 3)),
+    ]
+    assert [use.label for use in experiment.strategies] == [
+        "Buffered FedAvg",
+        "FedStaleWeight",
+        "FedStaleWeight (scaling=algorithm1)",
+        "FairShare",
+    ]
+    assert experiment.fleet().mean_durations.tolist() == [1.5] * 10 + [10.0] * 5
+
+
+@pytest.mark.parametrize("name", presets())
+def test_every_preset_loads_and_says_what_it_is(name: str) -> None:
+    assert load(name).name == name
+    assert presets()[name].startswith("# ")
+
+
+def test_a_label_can_be_given() -> None:
+    labelled = parse(tables(strategies=[{**USE, "label": "mine"}]))
+    assert labelled.strategies[0].label == "mine"
+    assert labelled.strategies[0].parameters == {"buffer": 2}
+
+
+def test_everything_a_group_can_say() -> None:
+    group = {
+        **GROUP,
+        "availability": "alternating(exponential(60), 30)",
+        "join": 5,
+        "leave": 500.0,
+        "vanish": 0.1,
+        "away": "exponential(9)",
+        "download": 100,
+        "upload": "uniform(1, 2)",
+    }
+    fleet = parse(tables(clients=[group], model_bytes=1_000_000)).fleet()
+    built = fleet.groups[0]
+    assert (built.join, built.leave, built.vanish, str(built.away)) == (5.0, 500.0, 0.1, "exponential(9)")
+    # 8 megabits down at 100 Mbit/s and up at 1 to 2 Mbit/s, on top of 1.5 s.
+    assert (fleet.mean_durations > 1.5 + 0.08 + 4).all()
+    assert (fleet.mean_durations < 1.5 + 0.08 + 8).all()
+
+
+def test_none_stands_for_no_value_and_inf_for_no_cap() -> None:
+    capless = parse(
+        tables(
+            strategies=[
+                {"use": "fairshare", "buffer": 2, "cap": "none"},
+                {"use": "fairshare", "buffer": 2, "cap": float("inf")},
+            ]
+        )
+    )
+    for use in capless.strategies:
+        assert capless.strategy(use).trigger.needs == 2
+
+
+MISTAKES: list[tuple[dict[str, Any], str]] = [
+    ({"agregations": 5}, "unknown key 'agregations': did you mean 'aggregations'?"),
+    ({"clients": [{**GROUP, "dealy": 1}]}, "unknown key 'clients[1].dealy': did you mean 'delay'?"),
+    ({"strategies": [{"use": "fedbuf"}]}, "unknown strategy 'fedbuf': did you mean 'fedbuff'?"),
+    ({"strategies": [{"use": "fedbuff", "bufer": 3}]}, "'fedbuff' has no parameter 'bufer': did you mean 'buffer'?"),
+    ({"strategies": [{**USE, "buffer": 0}]}, "the buffer is 0, it must be a positive number"),
+    ({"strategies": [{**USE, "buffer": 2.5}]}, "buffer of 'buffered_fedavg' is 2.5: input should be a valid integer"),
+    ({"strategies": [{**USE, "buffer": 4}]}, "a buffer of 4 never fills with 3 clients"),
+    ({"strategies": [{"use": "fedavg", "cohort": 4}]}, "cohort(4) needs 4 clients, the fleet has 3"),
+    ({"strategies": [USE, USE]}, "two strategies are labelled"),
+    ({"strategies": []}, "strategies is []"),
+    ({"clients": [{**GROUP, "delay": "uniform(-1, 2)"}]}, "-1"),
+    ({"clients": [{**GROUP, "delay": "unifrom(1, 2)"}]}, "unifrom"),
+    ({"clients": [{**GROUP, "count": 0}]}, "clients[1].count is 0: input should be greater than or equal to 1"),
+    ({"clients": [GROUP, GROUP]}, "two groups have the same name"),
+    ({"clients": [{**GROUP, "labels": [0, 1, 3]}]}, "no client holds the labels [2]"),
+    ({"clients": [{**GROUP, "labels": []}]}, "clients[1].labels"),
+    ({"clients": [{**GROUP, "vanish": 1.0}]}, "clients[1].vanish is 1.0"),
+    ({"clients": [{**GROUP, "join": 9, "leave": 3}]}, "joins at 9.0 and leaves at 3.0"),
+    ({"clients": [{**GROUP, "upload": 5}]}, "no model_bytes"),
+    ({"clients": [{**GROUP, "availability": "nightly"}]}, "nightly"),
+    ({"aggregations": 0}, "aggregations is 0"),
+    ({"aggregations": None}, "nothing says when to stop"),
+    ({"until_time": -1.0}, "until_time is -1.0"),
+    ({"seed": "x"}, "seed is 'x': input should be a valid integer"),
+]
+
+
+@pytest.mark.parametrize(("changes", "words"), MISTAKES, ids=[words for _, words in MISTAKES])
+def test_a_mistake_is_one_sentence(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse(tables(**changes))
+    message = str(caught.value)
+    assert words in message
+    assert "\n" not in message
+
+
+def test_files_are_found_read_and_blamed(tmp_path: Path) -> None:
+    with pytest.raises(ExperimentError, match=r"no experiment file or preset 'paper': known are: demo, paper-cifar10"):
+        load("paper")
+    with pytest.raises(ExperimentError, match=r"did you mean 'paper-cifar10'"):
+        load("paper-cifar")
+    bad = tmp_path / "bad.toml"
+    bad.write_text("name = \n")
+    with pytest.raises(ExperimentError, match=r"bad.toml is not valid TOML: .*line 1"):
+        load(bad)
+    bad.write_bytes(b"\xff\xfe")
+    with pytest.raises(ExperimentError, match="cannot read the experiment file"):
+        load(bad)
+    with pytest.raises(ExperimentError, match="cannot read the experiment file"):
+        load(tmp_path)
+
+
+MODULE = """
+import numpy as np
+from fairlag.rules import reads_updates
+from fairlag.zoo import fedbuff
+
+def freshest(buffer, view, *, sharpness: float = 1.0):
+    weights = np.exp(-sharpness * buffer.staleness)
+    return weights / weights.sum()
+
+@reads_updates
+def shortest(buffer, view):
+    return 1 / np.linalg.norm(buffer.updates, axis=1)
+
+def whole(size: int = 3):
+    return fedbuff(buffer=size, concurrency=2)
+
+def nonsense():
+    return 5
+
+value = 3
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    name = f"rules_{tmp_path.name}".replace("-", "_")
+    (tmp_path / f"{name}.py").write_text(MODULE)
+    return tmp_path / f"{name}.py"
+
+
+def own(folder: Path, function: str, **parameters: object) -> str:
+    lines = [f"{key} = {value!r}" for key, value in parameters.items()]
+    text = f"""
+        name = "own"
+        aggregations = 5
+        [[clients]]
+        group = "all"
+        count = 4
+        delay = 1
+        [[strategies]]
+        use = "{folder.stem}:{function}"
+    """
+    path = folder.with_suffix(".toml")
+    path.write_text(text + "\n".join(lines))
+    return str(path)
+
+
+def test_a_users_own_weighting_is_imported_from_beside_the_file(folder: Path) -> None:
+    experiment = load(own(folder, "freshest", buffer=3, sharpness=0.5))
+    strategy = experiment.strategy(experiment.strategies[0])
+    assert strategy.trigger.needs == 3
+    assert traits(strategy.weigh).label == "freshest"
+    assert experiment.strategies[0].label == "freshest (buffer=3, sharpness=0.5)"
+
+
+def test_a_users_own_weighting_may_read_updates_if_it_says_so(folder: Path) -> None:
+    experiment = load(own(folder, "shortest", buffer=3))
+    assert experiment.strategy(experiment.strategies[0]).readers == ("weigh",)
+
+
+def test_a_users_own_function_may_return_a_strategy(folder: Path) -> None:
+    experiment = load(own(folder, "whole", size=2))
+    assert experiment.strategy(experiment.strategies[0]).trigger.needs == 2
+
+
+@pytest.mark.parametrize(
+    ("function", "parameters", "words"),
+    [
+        ("freshest", {"sharpnes": 1}, "did you mean 'sharpness'?"),
+        ("freshest", {"sharpness": "much"}, "sharpness of"),
+        ("nonsense", {}, "returned int"),
+        ("missing", {}, "has no function 'missing'"),
+        ("value", {}, "has no function 'value'"),
+    ],
+)
+def test_a_users_own_function_that_does_not_fit(
+    folder: Path, function: str, parameters: dict[str, object], words: str
+) -> None:
+    with pytest.raises(ExperimentError) as caught:
+        load(own(folder, function, **parameters))
+    assert words in str(caught.value)
+
+
+def test_a_module_that_is_not_there() -> None:
+    with pytest.raises(InputError, match=r"cannot import 'no_such_module_at_all' for 'no_such_module_at_all:rule'"):
+        parse(tables(strategies=[{"use": "no_such_module_at_all:rule"}]))
+
+
+def test_only_keeps_what_is_named_or_adds_from_the_zoo() -> None:
+    experiment = load("paper-fashion-mnist")
+    assert [use.use for use in experiment.only(["fairshare"]).strategies] == ["fairshare"]
+    assert len(experiment.only(["fedstaleweight"]).strategies) == 2
+    assert [use.label for use in experiment.only(["FairShare", "fedbuff"]).strategies] == ["FairShare", "FedBuff"]
+    assert experiment.only([]) == experiment
+    with pytest.raises(InputError, match="unknown strategy 'fairshar'"):
+        experiment.only(["fairshar"])
