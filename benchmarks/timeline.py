@@ -1,0 +1,101 @@
+"""How fast the real server goes through events, beside a bare heapq loop in the same run, from 15 to 1,000,000 clients.
+
+The bare loop is what any simulator of the fleet must do at the least: take the next arrival from a heap, draw that
+client's next delay, put it back. It keeps no history, makes no versions and weighs nothing. An event is one arrival in
+both. Start-up (every client's first task) is left out of both. Every size runs in a process of its own, so that the
+peak memory is its own; timings are the best of several, taken in turns.
+
+    python benchmarks/timeline.py [--sizes 15 1000 …] [--events 200000] [--repeat 3]
+"""
+
+import argparse
+import heapq
+import json
+import multiprocessing
+import random
+import resource
+import sys
+import time
+from collections.abc import Callable
+
+from fairlag.fleet.clients import Fleet, Group
+from fairlag.fleet.delay import parse
+from fairlag.runtime import virtual
+from fairlag.server import Server
+from fairlag.strategy import Strategy
+from fairlag.zoo import buffered_fedavg, fairshare, fedavg, fedbuff, fedstaleweight
+
+STRATEGIES: dict[str, Callable[[int], Strategy]] = {
+    "FedStaleWeight": lambda clients: fedstaleweight(buffer=5),
+    "Buffered FedAvg": lambda clients: buffered_fedavg(buffer=5),
+    "FairShare": lambda clients: fairshare(buffer=5),
+    "FedBuff": lambda clients: fedbuff(buffer=5, concurrency=min(10, clients)),
+    "FedAvg": lambda clients: fedavg(cohort=10),
+}
+
+
+def bare(clients: int, events: int) -> float:
+    """Seconds per event of the bare loop."""
+    uniform = random.Random(0).uniform
+    slow = clients // 3
+    bounds = [(8.0, 12.0) if client < slow else (1.0, 2.0) for client in range(clients)]
+    heap = [(uniform(*bounds[client]), client, client) for client in range(clients)]
+    heapq.heapify(heap)
+    pop, push, sequence = heapq.heappop, heapq.heappush, clients
+    begin = time.perf_counter()
+    for _ in range(events):
+        now, _, client = pop(heap)
+        push(heap, (now + uniform(*bounds[client]), sequence, client))
+        sequence += 1
+    return (time.perf_counter() - begin) / events
+
+
+def served(strategy: Strategy, clients: int, events: int) -> float:
+    """Seconds per event through the server in virtual time: a long run less a short one."""
+    slow = clients // 3
+    groups = [Group("slow", slow, parse("uniform(8, 12)")), Group("fast", clients - slow, parse("uniform(1, 2)"))]
+    per_version = 10 if strategy.select.rounds else strategy.trigger.needs
+    seconds = []
+    for aggregations in (1, 1 + events // per_version):
+        server = Server(strategy, clients=clients, aggregations=aggregations)
+        fleet = Fleet(groups, seed=0)
+        begin = time.perf_counter()
+        virtual.run(server, fleet)
+        seconds.append(time.perf_counter() - begin)
+    return (seconds[1] - seconds[0]) / (events // per_version * per_version)
+
+
+def measure(clients: int, events: int, repeat: int) -> str:
+    """One size, in this process; the result as JSON."""
+    best: dict[str, float] = {}
+    for _ in range(repeat):
+        best["bare"] = min(best.get("bare", 1.0), bare(clients, events))
+        for name, make in STRATEGIES.items():
+            best[name] = min(best.get(name, 1.0), served(make(clients), clients, events))
+            if name == "FedStaleWeight":
+                # Before the bare loop's rival structures of other strategies are built on top of it.
+                best["megabytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return json.dumps(best)
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    options.add_argument("--sizes", type=int, nargs="+", default=[15, 1_000, 100_000, 1_000_000])
+    options.add_argument("--events", type=int, default=200_000)
+    options.add_argument("--repeat", type=int, default=3)
+    chosen = options.parse_args()
+    print(f"events per second, best of {chosen.repeat}, {chosen.events:,} events each; in brackets: bare loop / server")
+    print(f"{'clients':>10} {'peak MB':>8} {'bare heapq':>12}" + "".join(f"{name:>22}" for name in STRATEGIES))
+    for clients in chosen.sizes:
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            best = json.loads(pool.apply(measure, (clients, chosen.events, chosen.repeat)))
+        cells = [
+            f"{1 / best[name]:>12,.0f} {'[1/' + format(best[name] / best['bare'], '.1f') + ']':>9}"
+            for name in STRATEGIES
+        ]
+        print(f"{clients:>10,} {best['megabytes']:>8,.0f} {1 / best['bare']:>12,.0f}" + "".join(cells))
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
