@@ -1,9 +1,11 @@
 """How fast the real server goes through events, beside a bare heapq loop in the same run, from 15 to 1,000,000 clients.
 
 The bare loop is what any simulator of the fleet must do at the least: take the next arrival from a heap, draw that
-client's next delay, put it back. It keeps no history, makes no versions and weighs nothing. An event is one arrival in
-both. Start-up (every client's first task) is left out of both. Every size runs in a process of its own, so that the
-peak memory is its own; timings are the best of several, taken in turns.
+client's next delay, put it back. It keeps no history, makes no versions and weighs nothing. It comes in two kinds:
+`shared` draws all delays from one generator, `own` draws the durations of the server's fleet, where every client has a
+stream of its own; so the first shows what all of fairlag costs, the second what the server costs. An event is one
+arrival in all of them. Start-up (every client's first task) is left out. Every size runs in a process of its own, so
+that the peak memory is its own (of FedStaleWeight, which goes first); timings are the best of several, in turns.
 
     python benchmarks/timeline.py [--sizes 15 1000 …] [--events 200000] [--repeat 3]
 """
@@ -14,7 +16,6 @@ import json
 import multiprocessing
 import random
 import resource
-import sys
 import time
 from collections.abc import Callable
 
@@ -34,8 +35,15 @@ STRATEGIES: dict[str, Callable[[int], Strategy]] = {
 }
 
 
-def bare(clients: int, events: int) -> float:
-    """Seconds per event of the bare loop."""
+def fleet_of(clients: int) -> Fleet:
+    slow = clients // 3
+    return Fleet(
+        [Group("slow", slow, parse("uniform(8, 12)")), Group("fast", clients - slow, parse("uniform(1, 2)"))], seed=0
+    )
+
+
+def bare_shared(clients: int, events: int) -> float:
+    """Seconds per event of the bare loop with one generator for all delays."""
     uniform = random.Random(0).uniform
     slow = clients // 3
     bounds = [(8.0, 12.0) if client < slow else (1.0, 2.0) for client in range(clients)]
@@ -50,15 +58,27 @@ def bare(clients: int, events: int) -> float:
     return (time.perf_counter() - begin) / events
 
 
+def bare_own(clients: int, events: int) -> float:
+    """Seconds per event of the bare loop with the durations of the server's fleet."""
+    duration = fleet_of(clients).duration
+    heap = [(duration(client, 0), client, client, 1) for client in range(clients)]
+    heapq.heapify(heap)
+    pop, push, sequence = heapq.heappop, heapq.heappush, clients
+    begin = time.perf_counter()
+    for _ in range(events):
+        now, _, client, ordinal = pop(heap)
+        push(heap, (now + duration(client, ordinal), sequence, client, ordinal + 1))
+        sequence += 1
+    return (time.perf_counter() - begin) / events
+
+
 def served(strategy: Strategy, clients: int, events: int) -> float:
     """Seconds per event through the server in virtual time: a long run less a short one."""
-    slow = clients // 3
-    groups = [Group("slow", slow, parse("uniform(8, 12)")), Group("fast", clients - slow, parse("uniform(1, 2)"))]
     per_version = 10 if strategy.select.rounds else strategy.trigger.needs
     seconds = []
     for aggregations in (1, 1 + events // per_version):
         server = Server(strategy, clients=clients, aggregations=aggregations)
-        fleet = Fleet(groups, seed=0)
+        fleet = fleet_of(clients)
         begin = time.perf_counter()
         virtual.run(server, fleet)
         seconds.append(time.perf_counter() - begin)
@@ -69,12 +89,12 @@ def measure(clients: int, events: int, repeat: int) -> str:
     """One size, in this process; the result as JSON."""
     best: dict[str, float] = {}
     for _ in range(repeat):
-        best["bare"] = min(best.get("bare", 1.0), bare(clients, events))
         for name, make in STRATEGIES.items():
             best[name] = min(best.get(name, 1.0), served(make(clients), clients, events))
-            if name == "FedStaleWeight":
-                # Before the bare loop's rival structures of other strategies are built on top of it.
-                best["megabytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+            # The peak so far: of FedStaleWeight alone, because it goes first.
+            best.setdefault("megabytes", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+        best["shared"] = min(best.get("shared", 1.0), bare_shared(clients, events))
+        best["own"] = min(best.get("own", 1.0), bare_own(clients, events))
     return json.dumps(best)
 
 
@@ -84,17 +104,21 @@ def main() -> None:
     options.add_argument("--events", type=int, default=200_000)
     options.add_argument("--repeat", type=int, default=3)
     chosen = options.parse_args()
-    print(f"events per second, best of {chosen.repeat}, {chosen.events:,} events each; in brackets: bare loop / server")
-    print(f"{'clients':>10} {'peak MB':>8} {'bare heapq':>12}" + "".join(f"{name:>22}" for name in STRATEGIES))
+    print(f"events per second, best of {chosen.repeat}, {chosen.events:,} events each;")
+    print("in brackets: as a part of the bare loop with shared draws, and with draws of each client's own")
+    print(
+        f"{'clients':>10} {'peak MB':>8} {'bare shared':>12} {'bare own':>12}"
+        + "".join(f"{name:>26}" for name in STRATEGIES)
+    )
     for clients in chosen.sizes:
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             best = json.loads(pool.apply(measure, (clients, chosen.events, chosen.repeat)))
-        cells = [
-            f"{1 / best[name]:>12,.0f} {'[1/' + format(best[name] / best['bare'], '.1f') + ']':>9}"
-            for name in STRATEGIES
-        ]
-        print(f"{clients:>10,} {best['megabytes']:>8,.0f} {1 / best['bare']:>12,.0f}" + "".join(cells))
-        sys.stdout.flush()
+        cells = []
+        for name in STRATEGIES:
+            parts = [f"1/{best[name] / best[bare]:.1f}" for bare in ("shared", "own")]
+            cells.append(f"{1 / best[name]:>11,.0f} {'[' + ', '.join(parts) + ']':>14}")
+        speeds = f"{1 / best['shared']:>12,.0f} {1 / best['own']:>12,.0f}"
+        print(f"{clients:>10,} {best['megabytes']:>8,.0f} {speeds}" + "".join(cells), flush=True)
 
 
 if __name__ == "__main__":

@@ -90,7 +90,6 @@ class Server:
         self._blank = None if self._size else NOTHING
         self._rows: Matrix = np.empty((strategy.trigger.needs, self._size), np.float32)
         self._handlers: dict[type, Callable[..., list[Command]]] = {
-            Arrived: self._arrived,
             Joined: self._joined,
             Left: self._left,
             Failed: self._failed,
@@ -125,7 +124,7 @@ class Server:
         if not time >= ledger.time:
             raise ProtocolError(f"time runs backwards: {event} came after time {ledger.time}")
         ledger.time = time
-        return self._handlers[type(event)](event)
+        return self._arrived(event) if type(event) is Arrived else self._handlers[type(event)](event)
 
     # What each event does
 

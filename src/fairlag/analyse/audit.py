@@ -14,7 +14,7 @@ from fairlag.lab.experiment import Experiment
 from fairlag.strategy import Strategy
 from fairlag.types import Floats, Integers
 
-INCENTIVE_UPDATES = 800_000
+INCENTIVE_UPDATES = 600_000
 """How many updates the incentive part of an audit simulates in all by default, so that it answers in seconds."""
 
 Progress = Callable[[str, int, int], None]

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import stdtrit
 
 from fairlag.types import Floats
 
@@ -55,6 +54,8 @@ def judge(influence: Floats, updates: float, factors: Sequence[float] = FACTORS)
     heard = influence[influence[:, 0] > 0]
     gains = heard / heard[:, :1] - 1 if len(heard) > 1 else np.zeros((2, len(factors)))
     mean, spread = gains.mean(axis=0), gains.std(axis=0, ddof=1) / np.sqrt(len(gains))
+    from scipy.special import stdtrit  # takes longer to import than all of the rest, and only this needs it
+
     quantile = float(stdtrit(len(gains) - 1, 1 - _RISK / max(1, len(factors) - 1)))
     error = quantile * spread + (1 + np.log(max(updates, 1.0))) / max(updates, 1.0)
     real = np.where(mean > error, mean, 0.0)

@@ -13,9 +13,11 @@ from fairlag.fleet.availability import Always, Availability, between
 from fairlag.fleet.delay import Delay
 from fairlag.types import Floats, Integers
 
+_SINGLE = 8
 _AHEAD = 256
 _ROOM = 1 << 22
-"""A client's durations are drawn so many at a time, and fewer where a fleet's would not fit into this room."""
+"""The first durations of a client are drawn one by one, since many a client of a large fleet is asked for no more; the
+others so many at a time, or fewer where those of the whole fleet would not fit into this room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +87,10 @@ class Fleet:
         self._factor: dict[int, float] = {}
         self._keys = [seeds.key(seed, "delay", name) for name in names]
         self._group = self.group_of.data
-        self._reset()
-
-    def _reset(self) -> None:
-        self._ahead = max(1, min(_AHEAD, _ROOM // self.clients)) if _ROOM // self.clients >= 16 else 1
-        self._first: Integers = np.full(self.clients if self._ahead > 1 else 0, -1)
+        room = _ROOM // self.clients
+        self._ahead = min(_AHEAD, room)
+        self._single = _SINGLE if room >= 2 * _SINGLE else inf
+        self._first: Integers = np.full(self.clients if isfinite(self._single) else 0, -1)
         self._drawn: Floats = np.empty(len(self._first) * self._ahead)
         self._first_of, self._drawn_at = self._first.data, self._drawn.data
 
@@ -118,9 +119,9 @@ class Fleet:
 
     def duration(self, client: int, ordinal: int) -> float:
         """How long the client's task of that ordinal takes, transfers included."""
-        ahead = self._ahead
-        if ahead == 1:
+        if ordinal < self._single:
             return self._duration(client, ordinal)
+        ahead = self._ahead
         first = ordinal - ordinal % ahead
         if self._first_of[client] != first:
             self._draw_ahead(client, first)

@@ -6,12 +6,12 @@ Each is given by its quantile function of u in the open interval (0, 1), a float
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache
+from importlib import import_module
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaincinv, ndtr, ndtri
 
 from fairlag.errors import InputError
 from fairlag.fleet.text import Written, check_mean, number, write
@@ -97,17 +97,17 @@ class Normal(Written):
 
     def quantile(self, u: Numbers) -> Numbers:
         """Centre − deviation Φ⁻¹((1 − u) Φ(centre / deviation)): by the upper tail, so that no u rounds to infinity."""
-        tail = (1 - u) * float(ndtr(self._ratio()))
+        tail = (1 - u) * float(_special().ndtr(self._ratio()))
         if isinstance(u, np.ndarray):
-            return np.maximum(0.0, self.centre - self.deviation * ndtri(np.minimum(tail, LAST)))
-        return max(0.0, self.centre - self.deviation * float(ndtri(min(tail, LAST))))
+            return np.maximum(0.0, self.centre - self.deviation * _apply("ndtri", np.minimum(tail, LAST)))
+        return max(0.0, self.centre - self.deviation * _apply("ndtri", min(tail, LAST)))
 
     @property
     def mean(self) -> float:
         """Centre + deviation φ(z) / Φ(z) with z = centre / deviation."""
         z = self._ratio()
         density = math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
-        return self.centre + self.deviation * density / float(ndtr(z))
+        return self.centre + self.deviation * density / float(_special().ndtr(z))
 
     def _ratio(self) -> float:
         return self.centre / self.deviation if self.deviation else math.inf
@@ -151,7 +151,7 @@ class Lognormal(Written):
 
     def quantile(self, u: Numbers) -> Numbers:
         """Median × exp(sigma Φ⁻¹(u))."""
-        return self.median * _each(math.exp, self.sigma * _apply(ndtri, u))
+        return self.median * _each(math.exp, self.sigma * _apply("ndtri", u))
 
     @property
     def mean(self) -> float:
@@ -180,7 +180,7 @@ class Gamma(Written):
 
     def quantile(self, u: Numbers) -> Numbers:
         """Scale × P⁻¹(shape, u), where P is the regularised lower incomplete gamma function."""
-        return self.scale * _apply(partial(gammaincinv, self.shape), u)
+        return self.scale * _apply("gammaincinv", u, self.shape)
 
     @property
     def mean(self) -> float:
@@ -223,8 +223,15 @@ def _each(function: Callable[[float], float], values: Numbers) -> Numbers:
     return function(values)
 
 
-def _apply(function: Callable[[Any], Any], values: Numbers) -> Numbers:
+def _apply(name: str, values: Numbers, *parameters: float) -> Numbers:
     """A function of scipy, which computes element by element; of a float it would return numpy's kind of float."""
+    function = getattr(_special(), name)
     if isinstance(values, np.ndarray):
-        return np.asarray(function(values))
-    return float(function(values))
+        return np.asarray(function(*parameters, values))
+    return float(function(*parameters, values))
+
+
+@cache
+def _special() -> Any:
+    """scipy.special, imported when first needed: it takes longer than all of the rest, and most fleets do without."""
+    return import_module("scipy.special")

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from math import isinf
 from typing import Literal
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -103,7 +104,13 @@ def theory_table(experiment: Experiment, buffer: int) -> RenderableType:
     rates = 1 / fleet.mean_durations
     shares, late = theory.expected_share(rates), theory.expected_staleness(rates, buffer)
     weights = theory.fair_weight(late, buffer, fleet.clients)
-    table = Table(title=f"Theory at a buffer of {buffer}", title_style="bold", title_justify="left", pad_edge=False)
+    table = Table(
+        title=f"Theory at a buffer of {buffer}",
+        title_style="bold",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+    )
     for name in ("group", "rate r", "share p", "staleness E[τ]", "fair weight α", "tempting rate r*", "throttle"):
         table.add_column(name, justify="left" if name == "group" else "right")
     for place, group in enumerate(fleet.groups):
@@ -118,15 +125,15 @@ def theory_table(experiment: Experiment, buffer: int) -> RenderableType:
     lines = [
         "Per client. At the rate r* FedStaleWeight rewards a client most: one that is faster gains by throttling.",
         f"A weight of FedStaleWeight lies between {theory.smallest_weight(buffer, most):.4f} and "
-        f"{theory.largest_weight(buffer, most):.4f} where staleness is at most {most:.2f}, "
-        f"and its square is at most U = {theory.largest_deviation(buffer, most):.4f} away from 1/b.",
+        f"{theory.largest_weight(buffer, most):.4f} where mean staleness is at most {most:.2f}; "
+        f"its squared distance from 1/b is at most U = {theory.largest_deviation(buffer, most):.4f}.",
     ]
     return Group(table, Text("\n".join(lines), style="dim"))
 
 
 def strategies_table() -> RenderableType:
     """Every registered algorithm with its parameters and their defaults."""
-    table = Table(title="Strategies", title_style="bold", title_justify="left", pad_edge=False)
+    table = Table(title="Strategies", title_style="bold", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("use", no_wrap=True, style="bold")
     table.add_column("what it is")
     table.add_column("parameters and defaults")
@@ -138,7 +145,7 @@ def strategies_table() -> RenderableType:
 
 def presets_table(presets: dict[str, str]) -> RenderableType:
     """The shipped experiment files, each with the comment that it begins with."""
-    table = Table(title="Presets", title_style="bold", title_justify="left", pad_edge=False)
+    table = Table(title="Presets", title_style="bold", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("name", no_wrap=True, style="bold")
     table.add_column("what it is")
     for name, text in presets.items():

@@ -1,0 +1,60 @@
+"""The README's commands and code run as they are printed."""
+
+import re
+import shlex
+import shutil
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from fairlag.cli import main
+from fairlag.lab.experiment import parse
+from fairlag.strategy import Strategy
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text("utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+def test_it_is_short_and_starts_with_the_two_commands() -> None:
+    assert len(README.splitlines()) < 200
+    assert re.search(r"make demo .*\n    make test ", README)
+
+
+def test_the_commands_work_in_the_order_in_which_they_stand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    monkeypatch.chdir(tmp_path)
+    commands = "".join(blocks("sh")).splitlines()
+    assert len(commands) >= 5
+    for command in commands:
+        line, _, target = command.partition(" > ")
+        # Short, and in one process: what is tested is that the words are right.
+        short = ["--aggregations", "30", "--seeds", "1", "--workers", "1"] if " audit " in line else []
+        capsys.readouterr()
+        monkeypatch.setattr(sys, "argv", [*shlex.split(line), *short])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert not ended.value.code, command
+        if target:
+            Path(target).write_text(capsys.readouterr().out)
+
+
+def test_the_experiment_file_is_valid() -> None:
+    (text,) = blocks("toml")
+    assert parse(tomllib.loads(text)).fleet().clients == 220
+
+
+def test_the_python_code_runs() -> None:
+    weighting, composition = blocks("python")
+    names: dict[str, object] = {}
+    exec(weighting, names)
+    exec(composition, names)
+    assert isinstance(names["mine"], Strategy)
+    assert callable(names["square_root"])
