@@ -9,7 +9,7 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from fairlag.errors import StrategyError
 from fairlag.lab.words import nearest
@@ -103,8 +103,17 @@ def _weighting(rule: Maker) -> Maker:
     loop = list(inspect.signature(buffered).parameters.values())[1:]
     keyword = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
     make.__signature__ = inspect.Signature([*loop, *keyword])  # type: ignore[attr-defined]
-    make.__annotations__ = {**get_type_hints(buffered), **get_type_hints(rule)}
+    hints = _hints(rule)
+    make.__annotations__ = {**_hints(buffered), **{each.name: hints.get(each.name, Any) for each in own}}
     return make
+
+
+def _hints(function: Maker) -> dict[str, Any]:
+    """What is annotated; annotations that cannot be resolved say nothing."""
+    try:
+        return get_type_hints(function)
+    except (NameError, TypeError):
+        return {}
 
 
 def _named(call: partial[Any], rule: Maker) -> partial[Any]:
@@ -114,15 +123,14 @@ def _named(call: partial[Any], rule: Maker) -> partial[Any]:
 
 def _checked(make: Maker, use: str, parameters: Mapping[str, object]) -> dict[str, object]:
     """The parameters, each of the type that the function wants; "none" stands for None, which TOML cannot say."""
-    signature, hints = inspect.signature(make), get_type_hints(make)
+    signature, hints = inspect.signature(make), _hints(make)
     values = {}
     for name, value in parameters.items():
         if name not in signature.parameters:
             raise StrategyError(f"{use!r} has no parameter {name!r}: {nearest(name, signature.parameters)}")
         try:
-            values[name] = TypeAdapter(hints.get(name, Any)).validate_python(
-                None if value == "none" else value, strict=True
-            )
+            wanted = TypeAdapter(hints.get(name, Any), config=ConfigDict(arbitrary_types_allowed=True))
+            values[name] = wanted.validate_python(None if value == "none" else value, strict=True)
         except ValidationError as error:
             reason = error.errors()[0]["msg"]
             raise StrategyError(f"{name} of {use!r} is {value!r}: {reason[0].lower()}{reason[1:]}") from None
