@@ -64,17 +64,16 @@ def test_everything_a_group_can_say() -> None:
     assert (fleet.mean_durations < 1.5 + 0.08 + 8).all()
 
 
-def test_none_stands_for_no_value_and_inf_for_no_cap() -> None:
-    capless = parse(
-        tables(
-            strategies=[
-                {"use": "fairshare", "buffer": 2, "cap": "none"},
-                {"use": "fairshare", "buffer": 2, "cap": float("inf")},
-            ]
-        )
-    )
-    for use in capless.strategies:
-        assert capless.strategy(use).trigger.needs == 2
+@pytest.mark.parametrize("cap", ["none", False, float("inf")])
+def test_no_cap_can_be_said_in_toml(cap: object) -> None:
+    experiment = parse(tables(strategies=[{"use": "fairshare", "buffer": 2, "cap": cap}]))
+    weigh = experiment.strategy(experiment.strategies[0]).weigh
+    assert traits(weigh).label.endswith((", None)", ", inf)"))
+
+
+def test_false_stays_false_where_it_is_a_value() -> None:
+    experiment = parse(tables(strategies=[{**USE, "fresh": False}]))
+    assert not experiment.strategy(experiment.strategies[0]).select.fresh
 
 
 MISTAKES: list[tuple[dict[str, Any], str]] = [

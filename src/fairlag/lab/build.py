@@ -122,15 +122,17 @@ def _named(call: partial[Any], rule: Maker) -> partial[Any]:
 
 
 def _checked(make: Maker, use: str, parameters: Mapping[str, object]) -> dict[str, object]:
-    """The parameters, each of the type that the function wants; "none" stands for None, which TOML cannot say."""
+    """The parameters, each of the type that the function wants; "none" and false stand for None, which TOML cannot say."""
     signature, hints = inspect.signature(make), _hints(make)
     values = {}
     for name, value in parameters.items():
         if name not in signature.parameters:
             raise StrategyError(f"{use!r} has no parameter {name!r}: {nearest(name, signature.parameters)}")
         try:
-            wanted = TypeAdapter(hints.get(name, Any), config=ConfigDict(arbitrary_types_allowed=True))
-            values[name] = wanted.validate_python(None if value == "none" else value, strict=True)
+            hint = hints.get(name, Any)
+            nothing = value == "none" or (value is False and hint is not bool)
+            wanted = TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True))
+            values[name] = wanted.validate_python(None if nothing else value, strict=True)
         except ValidationError as error:
             reason = error.errors()[0]["msg"]
             raise StrategyError(f"{name} of {use!r} is {value!r}: {reason[0].lower()}{reason[1:]}") from None

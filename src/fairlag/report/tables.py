@@ -77,7 +77,7 @@ def _reading(audits: Sequence[StrategyAudit], seeds: int) -> list[str]:
     span = " to ".join(f"{length:,}" for length in dict.fromkeys((lengths[0], lengths[-1])))
     return [
         "updates, influence, fair: the group's share of all updates, of all weight, of all clients.",
-        "staleness: how many versions late its updates are, and by the closed form for clients that never wait.",
+        "staleness: how many versions late its updates are; predicted: by the closed form, if clients never wait.",
         "throttling: what one of its clients gains in influence by pretending to be slower.",
         f"Means of {seeds} seeds, {audits[0].aggregations:,} aggregations each;",
         f"throttling was tried up to ×{FACTORS[-1]:g}, over {span} aggregations.",
