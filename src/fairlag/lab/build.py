@@ -122,7 +122,7 @@ def _named(call: partial[Any], rule: Maker) -> partial[Any]:
 
 
 def _checked(make: Maker, use: str, parameters: Mapping[str, object]) -> dict[str, object]:
-    """The parameters, each of the type that the function wants; "none" and false stand for None, which TOML cannot say."""
+    """The parameters, each of the type that the function wants; "none" and false are TOML's ways to say None."""
     signature, hints = inspect.signature(make), _hints(make)
     values = {}
     for name, value in parameters.items():
