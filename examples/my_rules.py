@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 import fairlag
 from fairlag.buffer import Buffer
-from fairlag.ledger import View
+from fairlag.view import View
 
 
 def square_root(buffer: Buffer, view: View, *, power: float = 0.5) -> NDArray[np.float64]:

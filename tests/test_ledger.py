@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlag.ledger import Ledger, View
+from fairlag.ledger import Ledger
 from fairlag.types import Dispatch, Integers
+from fairlag.view import View
 
 
 def ids(*clients: int) -> Integers:

@@ -8,10 +8,11 @@ import pytest
 
 from fairlag import zoo
 from fairlag.errors import StrategyError
-from fairlag.ledger import Ledger, View
+from fairlag.ledger import Ledger
 from fairlag.rules import admit, apply, edit, reads_updates, reduce, weigh
 from fairlag.rules.rule import Traits, traits
 from fairlag.types import NOTHING, Dispatch, Update
+from fairlag.view import View
 from tests.helpers import vec
 
 

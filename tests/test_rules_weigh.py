@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from fairlag import zoo
 from fairlag.buffer import Buffer
 from fairlag.errors import StrategyError
-from fairlag.ledger import View
 from fairlag.rules import reads_updates, weigh
 from fairlag.types import Floats
+from fairlag.view import View
 from tests.helpers import Scene, vec
 
 STALENESS = st.lists(st.integers(0, 10_000), min_size=2, max_size=2)

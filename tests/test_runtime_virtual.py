@@ -16,13 +16,13 @@ from fairlag.execute.nothing import Nothing
 from fairlag.fleet.availability import parse as available
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
-from fairlag.ledger import View
 from fairlag.rules import select, trigger, weigh
 from fairlag.runtime import virtual
 from fairlag.server import Server
 from fairlag.strategy import Strategy
 from fairlag.types import Aggregation, Dispatch, Ended, Outcome, Stop
 from fairlag.vector import EMPTY
+from fairlag.view import View
 from tests.helpers import Computes, Watched, vec
 
 ENDLESS = "nothing more can happen: no task is running and no client will come"

@@ -10,11 +10,11 @@ import pytest
 from fairlag import zoo
 from fairlag.buffer import Buffer
 from fairlag.errors import FairlagError, InputError, StrategyError
-from fairlag.ledger import View
 from fairlag.rules import apply, edit, reduce, select, trigger, weigh
 from fairlag.server import Server
 from fairlag.strategy import Strategy
 from fairlag.types import Floats
+from fairlag.view import View
 from tests.helpers import Scene, vec
 
 PLAIN = zoo.buffered_fedavg(buffer=2)

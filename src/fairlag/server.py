@@ -9,7 +9,7 @@ import numpy as np
 from fairlag import seeds
 from fairlag.buffer import Buffer
 from fairlag.errors import InputError, ProtocolError, StrategyError
-from fairlag.ledger import Ledger, View
+from fairlag.ledger import Ledger
 from fairlag.rules.admit import well_formed
 from fairlag.rules.rule import traits
 from fairlag.strategy import Strategy
@@ -34,6 +34,7 @@ from fairlag.types import (
 )
 from fairlag.vector import EMPTY, Matrix, Vector
 from fairlag.versions import Versions
+from fairlag.view import View
 
 
 class Server:

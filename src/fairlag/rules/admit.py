@@ -5,9 +5,9 @@ from collections.abc import Callable
 import numpy as np
 
 from fairlag.errors import StrategyError
-from fairlag.ledger import View
 from fairlag.rules.rule import factory
 from fairlag.types import Dispatch, Update
+from fairlag.view import View
 
 _MOST_EXAMPLES = 2**53
 """What a float still counts exactly."""

@@ -6,9 +6,9 @@ import numpy as np
 
 from fairlag.buffer import Buffer
 from fairlag.errors import StrategyError
-from fairlag.ledger import View
 from fairlag.rules.rule import factory, reads_updates
 from fairlag.vector import Matrix
+from fairlag.view import View
 
 Edit = Callable[[Matrix, Buffer, View], Matrix]
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from fairlag.errors import StrategyError
-from fairlag.ledger import View
 from fairlag.seeds import uniform
+from fairlag.view import View
 
 
 class Selector(Protocol):

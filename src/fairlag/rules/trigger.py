@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fairlag.errors import StrategyError
-from fairlag.ledger import View
+from fairlag.view import View
 
 
 @dataclass(frozen=True, slots=True)

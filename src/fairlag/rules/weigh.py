@@ -7,9 +7,10 @@ import numpy as np
 
 from fairlag.buffer import Buffer
 from fairlag.errors import StrategyError
-from fairlag.ledger import Ledger, View
+from fairlag.ledger import Ledger
 from fairlag.rules.rule import factory
 from fairlag.types import Dispatch, Floats
+from fairlag.view import View
 
 Weigh = Callable[[Buffer, View], Floats]
 

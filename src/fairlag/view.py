@@ -1,0 +1,135 @@
+"""What rules may know: the present moment and every client's history, read-only."""
+
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairlag.errors import StrategyError
+from fairlag.ledger import Ledger
+from fairlag.types import Floats, Integers
+
+Number = TypeVar("Number", np.int64, np.float64)
+
+
+class View:
+    """What rules may know: the present moment and every client's history, read-only.
+
+    >>> ledger = Ledger(clients=2)
+    >>> ledger.join(0), ledger.join(1)
+    (None, None)
+    >>> view = View(ledger)
+    >>> view.clients, view.version, view.updates.tolist()
+    (2, 0, [0, 0])
+    """
+
+    __slots__ = ("_ledger",)
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    @property
+    def time(self) -> float:
+        """When the event that is being handled happened."""
+        return self._ledger.time
+
+    @property
+    def version(self) -> int:
+        """The newest version."""
+        return self._ledger.version
+
+    @property
+    def renewed(self) -> float:
+        """When the newest version was made."""
+        return self._ledger.renewed
+
+    @property
+    def clients(self) -> int:
+        """How many clients the server has ever seen: n."""
+        return self._ledger.clients
+
+    @property
+    def running(self) -> int:
+        """How many tasks are running."""
+        return len(self._ledger.running)
+
+    @property
+    def buffered(self) -> int:
+        """How many updates wait in the buffer."""
+        return len(self._ledger.buffer)
+
+    @property
+    def woke(self) -> bool:
+        """Is the event that is being handled a Woke?"""
+        return self._ledger.woke
+
+    @property
+    def target(self) -> int:
+        """How many updates complete the round, where selection works in rounds; otherwise 0."""
+        return self._ledger.target
+
+    @property
+    def until(self) -> float:
+        """The deadline of the round, infinite where there is none."""
+        return self._ledger.until
+
+    @property
+    def updates(self) -> Integers:
+        """Per client: how many of its updates were aggregated."""
+        return self._known(self._ledger.integers["updates"])
+
+    @property
+    def staleness(self) -> Integers:
+        """Per client: the sum of the staleness of its aggregated updates."""
+        return self._known(self._ledger.integers["staleness"])
+
+    @property
+    def weights(self) -> Floats:
+        """Per client: the sum of the weights that its updates got; as a share of all, its influence."""
+        self._ledger.book()
+        return self._known(self._ledger.reals["weight"])
+
+    @property
+    def examples(self) -> Integers:
+        """Per client: the training examples behind its last admitted update."""
+        return self._known(self._ledger.integers["examples"])
+
+    @property
+    def durations(self) -> Floats:
+        """Per client: the mean duration of its tasks whose updates were aggregated; not a number before the first."""
+        with np.errstate(invalid="ignore"):
+            return self._known(self._ledger.reals["busy"] / self._ledger.integers["updates"])
+
+    def mean_staleness(self, clients: Integers, window: int | None = None) -> Floats:
+        """The mean staleness of all of a client's aggregated updates, or of its last `window`."""
+        if window is None:
+            return self._ledger.reals["mean"][clients]
+        counts = self._ledger.integers["updates"][clients]
+        ring, ago = self._ledger.recent, np.arange(window)
+        if window > ring.shape[1]:
+            raise StrategyError(
+                f"a rule reads a window of {window} updates but the ledger keeps {ring.shape[1]}: "
+                "decorate it with @fairlag.rules.reads_window(…)"
+            )
+        latest = ring[clients[:, None], (counts[:, None] - 1 - ago) % ring.shape[1]]
+        means: Floats = latest.sum(axis=1, where=ago < counts[:, None]) / np.minimum(counts, window)
+        return means
+
+    def mean_gap(self, clients: Integers) -> Floats:
+        """The mean number of updates the server merged from one of a client's to its next, that one included.
+
+        The gaps of a client add up to the position of its last update, so no list of them is kept.
+        """
+        columns = self._ledger.integers
+        return columns["position"][clients] / columns["updates"][clients]
+
+    def mean_interval(self, clients: Integers) -> Floats:
+        """The mean time between a client's updates, counted from its first task: 1 / its observed rate; not 0."""
+        columns = self._ledger.reals
+        spans = columns["arrival"][clients] - columns["since"][clients]
+        return np.maximum(spans / self._ledger.integers["updates"][clients], np.finfo(np.float64).tiny)
+
+    def _known(self, column: NDArray[Number]) -> NDArray[Number]:
+        rows = column[: self._ledger.rows]
+        rows.flags.writeable = False
+        return rows
