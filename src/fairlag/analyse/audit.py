@@ -61,6 +61,7 @@ class StrategyAudit:
     refused: int
     reasons: tuple[str, ...]
     incentive_aggregations: int
+    """How long, about, the runs were in which clients throttled themselves."""
 
     def as_json(self) -> dict[str, Any]:
         """The part of it that `fairlag audit --json` promises."""
@@ -120,10 +121,10 @@ def _audit(
     ]
     seen = bench.map(observe, trials, _counter(progress, "fairness", len(trials)))
     observations = [seen[number * seeds : (number + 1) * seeds] for number in strategies]
-    lengths = [_incentive_length(experiment, observations[number], budget) for number in strategies]
+    parts = [_incentive_part(experiment, observations[number], budget) for number in strategies]
     replications = max(seeds, REPLICATIONS)
     throttled = [
-        trial for number in strategies for trial in _throttling(experiment, number, replications, lengths[number])
+        trial for number in strategies for trial in _throttling(experiment, number, replications, parts[number])
     ]
     measured = bench.map(influence, throttled, _counter(progress, "incentives", len(throttled)))
     shape = (len(strategies), len(experiment.clients), replications, len(FACTORS), 2)
@@ -134,7 +135,7 @@ def _audit(
             number,
             observations[number],
             [judge(one[..., 0], float(one[:, 0, 1].mean())) for one in table[number]],
-            lengths[number],
+            parts[number],
         )
         for number in strategies
     ]
@@ -153,24 +154,19 @@ def _counter(progress: Progress | None, part: str, total: int) -> Callable[[int]
     return count
 
 
-Length = tuple[int | None, float | None]
-
-
-def _incentive_length(experiment: Experiment, observations: list[Observation], budget: int) -> Length:
-    """How long the incentive trials of a strategy are: within the budget, and no longer than the rest."""
+def _incentive_part(experiment: Experiment, observations: list[Observation], budget: int) -> float:
+    """How long the incentive trials of a strategy are, as a part of the others: within the budget, at most as long."""
     updates = np.mean([observation.updates.sum() for observation in observations])
     trials = len(experiment.strategies) * len(experiment.clients) * len(FACTORS) * max(len(observations), REPLICATIONS)
-    part = min(1.0, budget / trials / max(updates, 1.0))
-    return (
-        None if experiment.aggregations is None else ceil(experiment.aggregations * part),
-        None if experiment.until_time is None else experiment.until_time * part,
-    )
+    return min(1.0, budget / trials / max(float(updates), 1.0))
 
 
-def _throttling(experiment: Experiment, number: int, replications: int, length: Length) -> list[Trial]:
+def _throttling(experiment: Experiment, number: int, replications: int, part: float) -> list[Trial]:
     fleet = experiment.fleet()
+    aggregations = None if experiment.aggregations is None else ceil(experiment.aggregations * part)
+    until_time = None if experiment.until_time is None else experiment.until_time * part
     return [
-        Trial(number, experiment.seed + each, *length, client=fleet.members(group)[0], throttle=factor)
+        Trial(number, experiment.seed + each, aggregations, until_time, fleet.members(group)[0], factor)
         for group in range(len(experiment.clients))
         for each in range(replications)
         for factor in FACTORS
@@ -182,7 +178,7 @@ def _summary(
     number: int,
     observations: list[Observation],
     incentives: list[Incentive],
-    length: Length,
+    incentive_part: float,
 ) -> StrategyAudit:
     use, fleet = experiment.strategies[number], experiment.fleet()
     shares = np.mean([fairness.normalised(each.weights) for each in observations], axis=0)
@@ -228,7 +224,7 @@ def _summary(
         lost=sum(each.lost for each in observations),
         refused=sum(each.refused for each in observations),
         reasons=tuple(sorted({each.reason for each in observations})),
-        incentive_aggregations=length[0] or 0,
+        incentive_aggregations=ceil(aggregations / len(observations) * incentive_part),
     )
 
 
