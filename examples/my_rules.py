@@ -20,7 +20,7 @@ def main() -> None:
         aggregations=500,
         strategies=[{"use": "buffered_fedavg"}, {"use": "my_rules:square_root"}, {"use": "fairshare"}],
     )
-    for result in fairlag.audit(experiment, seeds=2, incentive_updates=100_000):
+    for result in fairlag.audit(experiment, seeds=2, incentive_updates=50_000):
         slow = result.groups[1]
         verdict = "truthful" if slow.incentive.truthful else "tempted to throttle"
         print(f"{result.label:16} slow clients: influence {slow.influence:.3f} of a fair {slow.fair:.3f}, {verdict}")

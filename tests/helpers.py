@@ -283,9 +283,9 @@ class Watched(Server):
         assert self.counts["dispatched"] == sum(self.counts.values()) - self.counts["dispatched"]
         assert sum(self.refusals.values()) == self.ends["refused"] + self.unmatched
         assert self.view.version == self.newest
-        assert self.view.weights.tolist() == self.account[: len(self.view.weights)].tolist()
-        assert self.view.staleness.tolist() == self.lateness[: len(self.view.staleness)].tolist()
-        assert self.view.updates.tolist() == self.merges[: len(self.view.updates)].tolist()
+        assert self.view.weight_sums.tolist() == self.account[: len(self.view.weight_sums)].tolist()
+        assert self.view.staleness_sums.tolist() == self.lateness[: len(self.view.staleness_sums)].tolist()
+        assert self.view.update_counts.tolist() == self.merges[: len(self.view.update_counts)].tolist()
         held = {task.version for task in (*self.live.values(), *self.pending)}
         assert sorted(self.versions.kept) == sorted(held | {self.newest})
         assert self.versions.newest is self.versions[self.newest]

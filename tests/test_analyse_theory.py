@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from fairlag.analyse import theory
 from fairlag.errors import InputError
+from fairlag.types import Floats
 
-Floats = theory.Floats
 PAPER = 1 / np.repeat([1.5, 10.0], [10, 5])
 DURATIONS = [1.0, 1.0, 2.0, 3.0, 5.0, 8.0]
 STEPS: dict[str, Any] = {

@@ -5,9 +5,12 @@ from typing import Any
 
 import pytest
 
+from fairlag.analyse.audit import audit
 from fairlag.errors import ExperimentError, InputError
 from fairlag.lab.experiment import load, parse, presets
 from fairlag.rules.rule import traits
+from fairlag.strategy import Strategy
+from fairlag.zoo import fedbuff
 
 GROUP: dict[str, Any] = {"group": "all", "count": 3, "delay": "uniform(1, 2)"}
 USE: dict[str, Any] = {"use": "buffered_fedavg", "buffer": 2}
@@ -81,7 +84,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"clients": [{**GROUP, "dealy": 1}]}, "unknown key 'clients[1].dealy': did you mean 'delay'?"),
     ({"strategies": [{"use": "fedbuf"}]}, "unknown strategy 'fedbuf': did you mean 'fedbuff'?"),
     ({"strategies": [{"use": "fedbuff", "bufer": 3}]}, "'fedbuff' has no parameter 'bufer': did you mean 'buffer'?"),
-    ({"strategies": [{**USE, "buffer": 0}]}, "the buffer is 0, it must be a positive number"),
+    ({"strategies": [{**USE, "buffer": 0}]}, "the buffer is 0, it must be a positive whole number"),
     ({"strategies": [{**USE, "buffer": 2.5}]}, "buffer of 'buffered_fedavg' is 2.5: input should be a valid integer"),
     ({"strategies": [{**USE, "buffer": 4}]}, "a buffer of 4 never fills with 3 clients"),
     ({"strategies": [{"use": "fedavg", "cohort": 4}]}, "cohort(4) needs 4 clients, the fleet has 3"),
@@ -234,3 +237,29 @@ def test_only_keeps_what_is_named_or_adds_from_the_zoo() -> None:
     assert experiment.only([]) == experiment
     with pytest.raises(InputError, match="unknown strategy 'fairshar'"):
         experiment.only(["fairshar"])
+
+
+def test_in_python_a_function_or_a_strategy_goes_where_a_name_would() -> None:
+    experiment = load("demo").checked(
+        strategies=[{"use": lambda buffer, view: [1.0] * len(buffer), "buffer": 3}, {"use": fedbuff(buffer=2)}]
+    )
+    assert [use.label for use in experiment.strategies] == ["<lambda> (buffer=3)", "Strategy"]
+    assert [experiment.strategy(use).trigger.needs for use in experiment.strategies] == [3, 2]
+    with pytest.raises(InputError, match=r"cannot be sent to other processes .* workers=1"):
+        audit(experiment, workers=2)
+    assert audit(experiment.checked(aggregations=5), seeds=1, incentive_updates=100)[0].use == "<lambda>"
+
+
+def test_a_function_that_returns_a_strategy_may_need_two_values() -> None:
+    def make(first: int, second: int) -> Strategy:
+        return fedbuff(buffer=first + second)
+
+    experiment = load("demo").checked(strategies=[{"use": make, "first": 2, "second": 1}])
+    assert experiment.strategy(experiment.strategies[0]).trigger.needs == 3
+
+
+def test_what_is_neither_name_nor_function_nor_strategy_is_refused() -> None:
+    with pytest.raises(InputError, match=r"strategies\[1\].use: it is 5, but must be a name, a function or a Strategy"):
+        parse(tables(strategies=[{"use": 5}]))
+    with pytest.raises(InputError, match="a Strategy takes no parameters any more, but lr was given"):
+        parse(tables(strategies=[{"use": fedbuff(buffer=2), "lr": 1.0}]))

@@ -1,6 +1,9 @@
 """The other slots: admission, edits, reductions, server rules and the traits of rules, with exact numbers."""
 
 import math
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -30,11 +33,11 @@ from tests.helpers import vec
         (Update(vec(1, np.nan)), "not finite"),
         (Update(vec(np.inf, 1)), "not finite"),
         (Update(vec(np.inf, -np.inf)), "not finite"),
-        (Update(vec(1, 2), 0), "the number of examples is not between 1 and 9007199254740992"),
-        (Update(vec(1, 2), -3), "the number of examples is not between 1 and 9007199254740992"),
-        (Update(vec(1, 2), 2.5), "the number of examples is not between 1 and 9007199254740992"),  # type: ignore[arg-type]
-        (Update(vec(1, 2), True), "the number of examples is not between 1 and 9007199254740992"),
-        (Update(vec(1, 2), 2**63), "the number of examples is not between 1 and 9007199254740992"),
+        (Update(vec(1, 2), 0), "the number of examples is not an int between 1 and 9007199254740992"),
+        (Update(vec(1, 2), -3), "the number of examples is not an int between 1 and 9007199254740992"),
+        (Update(vec(1, 2), 2.5), "the number of examples is not an int between 1 and 9007199254740992"),  # type: ignore[arg-type]
+        (Update(vec(1, 2), True), "the number of examples is not an int between 1 and 9007199254740992"),
+        (Update(vec(1, 2), 2**63), "the number of examples is not an int between 1 and 9007199254740992"),
     ],
 )
 def test_a_malformed_update_is_described(update: Update, reason: str) -> None:
@@ -169,3 +172,23 @@ def test_a_declaration_keeps_the_label_and_the_window() -> None:
 def test_a_strategy_knows_the_slots_that_look_at_single_updates() -> None:
     strategy = replace(zoo.fedstaleweight(), edit=edit.clip(1.0), reduce=reduce.trimmed_mean(0.1))
     assert strategy.readers == ("edit", "reduce")
+
+
+def test_the_sum_has_the_same_bits_with_any_number_of_threads() -> None:
+    """A product of matrices would not: the linear algebra library splits it among its threads."""
+    code = (
+        "import hashlib, numpy as np; from fairlag.rules.reduce import weighted_sum; r = np.random.default_rng(0);"
+        "step = weighted_sum(r.random(5), r.standard_normal((5, 421642), np.float32));"
+        "print(hashlib.md5(step.tobytes()).hexdigest())"
+    )
+    bits = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "OPENBLAS_NUM_THREADS": threads},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for threads in ("1", "2")
+    }
+    assert len(bits) == 1

@@ -125,11 +125,11 @@ def test_fewer_idle_clients_make_a_smaller_round() -> None:
     assert len(handed(scene.arrive(1))) == 3 and scene.server.view.target == 3
 
 
-@pytest.mark.parametrize("m", [0, -2])
+@pytest.mark.parametrize("m", [0, -2, 2.5])
 def test_a_selection_of_nobody_is_refused(m: int) -> None:
-    with pytest.raises(StrategyError, match=f"the concurrency is {m}, it must be at least 1 client"):
+    with pytest.raises(StrategyError, match=f"the concurrency is {m}, it must be a whole number of at least 1 client"):
         select.concurrency(m)
-    with pytest.raises(StrategyError, match=f"the cohort is {m}, it must be at least 1 client"):
+    with pytest.raises(StrategyError, match=f"the cohort is {m}, it must be a whole number of at least 1 client"):
         select.cohort(m)
 
 

@@ -139,7 +139,7 @@ def test_a_record_keeps_its_weights_whatever_the_rule_does_with_its_array_later(
 def test_a_weighting_that_returns_part_of_the_view_is_applied_as_it_was_returned() -> None:
     @reads_updates
     def account(buffer: Buffer, view: View) -> Floats:
-        return view.weights if view.version else np.array([1.0])
+        return view.weight_sums if view.version else np.array([1.0])
 
     scene = Scene(zoo.buffered(account, buffer=1), 1, parameters=vec(0))
     for _ in range(3):

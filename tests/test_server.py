@@ -94,7 +94,7 @@ def test_history_survives_absence() -> None:
     assert scene.server.view.mean_staleness(clients).tolist() == [0.0, 4.0]
     scene.arrive(1)  # lost the task from version 5, was handed 5 again, on time
     assert scene.server.view.mean_staleness(clients).tolist() == [0.0, 2.0]
-    assert scene.server.view.updates.tolist() == [4, 2] and scene.tasks[1].ordinal == 3
+    assert scene.server.view.update_counts.tolist() == [4, 2] and scene.tasks[1].ordinal == 3
 
 
 def test_the_task_of_a_client_that_leaves_is_lost_and_cancelled() -> None:
@@ -178,7 +178,7 @@ def refused(scene: Scene, task: Any, update: Update, reason: str) -> None:
         (Update(np.zeros(2)), "the dtype is not float32"),  # type: ignore[arg-type]
         (Update(vec(1, np.nan)), "not finite"),
         (Update(vec(np.inf, -np.inf)), "not finite"),
-        (Update(vec(1, 2), 0), "the number of examples is not between 1 and 9007199254740992"),
+        (Update(vec(1, 2), 0), "the number of examples is not an int between 1 and 9007199254740992"),
     ],
 )
 def test_a_malformed_update_is_refused_with_a_reason(update: Update, reason: str) -> None:

@@ -72,7 +72,7 @@ def test_a_scripted_timeline_gives_the_weights_computed_by_hand(strategy: Strate
         for client, weight in zip(clients, pair, strict=True):
             totals[client] += weight
     assert scene.parameters == pytest.approx(totals, rel=1e-6)
-    assert scene.server.view.weights.tolist() == pytest.approx(totals, rel=1e-14)
+    assert scene.server.view.weight_sums.tolist() == pytest.approx(totals, rel=1e-14)
 
 
 def test_the_server_learning_rate_scales_the_step_and_not_the_weights() -> None:

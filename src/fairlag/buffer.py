@@ -11,22 +11,21 @@ class Buffer:
     """The updates about to be merged, in the order of their arrival.
 
     `len(buffer)`, `buffer.clients`, `buffer.staleness` and `buffer.examples` are metadata that every rule may read;
-    `buffer.updates`, one row an update, only a rule that is declared to read single updates.
+    `buffer.updates`, one row an update, only a rule that is declared to read single updates, and only while it runs.
 
-    >>> tasks = [Dispatch(task=0, client=4, version=2, ordinal=0, time=0.0)]
+    >>> tasks = (Dispatch(task=0, client=4, version=2, ordinal=0, time=0.0),)
     >>> buffer = Buffer(tasks, [3], [60])
     >>> len(buffer), buffer.clients.tolist(), buffer.staleness.tolist(), buffer.examples.tolist()
     (1, [4], [3], [60])
     """
 
-    __slots__ = ("_clients", "_examples", "_rows", "_staleness", "open", "tasks")
+    __slots__ = ("_clients", "_examples", "_rows", "_staleness", "tasks")
 
     def __init__(
-        self, tasks: list[Dispatch], staleness: list[int], examples: list[int], rows: Matrix | None = None
+        self, tasks: tuple[Dispatch, ...], staleness: list[int], examples: list[int], rows: Matrix | None = None
     ) -> None:
         """The tasks of the updates, how late and from how many examples each is; the first rows are the updates."""
         self.tasks = tasks
-        self.open = False
         self._staleness = staleness
         self._examples = examples
         self._rows = rows
@@ -40,6 +39,7 @@ class Buffer:
         """The sender of each update."""
         if self._clients is None:
             self._clients = np.array([task[1] for task in self.tasks])
+            self._clients.flags.writeable = False
         return self._clients
 
     @property
@@ -55,7 +55,7 @@ class Buffer:
     @property
     def updates(self) -> Matrix:
         """The updates themselves, one row each, read-only."""
-        if self._rows is None or not self.open:
+        if self._rows is None:
             raise StrategyError(
                 "a rule read buffer.updates but is not declared to: decorate it with @fairlag.rules.reads_updates"
             )

@@ -9,6 +9,7 @@ class FairlagError(Exception):
     │   ├── ExperimentError     an experiment file or preset
     │   ├── StrategyError       a strategy that cannot be built, or a user's rule that misbehaves
     │   └── StalledError        a strategy that waits for what never comes on this fleet
+    ├── DivergedError       a version of the model that is not finite any more
     └── ProtocolError       a runtime broke the server's contract (time ran backwards, a client joined twice)
 
     The command line prints an InputError as one sentence and exits with code 2.
@@ -29,6 +30,10 @@ class StrategyError(InputError):
 
 class StalledError(InputError):
     """A run that makes no progress any more; names the strategy and what it waits for."""
+
+
+class DivergedError(FairlagError):
+    """A version of the model is not finite any more: training cannot go on from it."""
 
 
 class ProtocolError(FairlagError):

@@ -146,9 +146,9 @@ class Ledger:
         self._counts.append(examples)
         self._durations.append(time - dispatched)
 
-    def merge(self) -> tuple[list[Dispatch], list[int], list[int]]:
+    def merge(self) -> tuple[tuple[Dispatch, ...], list[int], list[int]]:
         """The buffered updates become part of the next version; returns them, how stale each is, and its examples."""
-        tasks, self.buffer = self.buffer, []
+        tasks, self.buffer = tuple(self.buffer), []
         examples, self._counts = self._counts, []
         durations, self._durations = self._durations, []
         version, received, window = self.version, self.received, self.recent.shape[1]

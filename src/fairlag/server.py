@@ -8,7 +8,7 @@ import numpy as np
 
 from fairlag import seeds
 from fairlag.buffer import Buffer
-from fairlag.errors import InputError, ProtocolError, StrategyError
+from fairlag.errors import DivergedError, InputError, ProtocolError, StrategyError
 from fairlag.ledger import Ledger
 from fairlag.rules.admit import well_formed
 from fairlag.rules.rule import traits
@@ -69,13 +69,14 @@ class Server:
         if until_time is not None and not until_time > 0:
             raise InputError(f"until_time is {until_time}, it must be positive, or None for no limit")
         self.strategy = strategy
-        self.view = View(ledger := Ledger(clients=clients, window=strategy.window))
+        self._ledger = Ledger(clients=clients, window=strategy.window)
+        self._versions = Versions(parameters)
+        self.view = View(self._ledger, self._versions)
         self.stopped: Stop | None = None
-        self.aggregated = 0
         self.partial = 0
+        self.last_loss = ""
         self.refusals: Counter[str] = Counter()
         self._ended: Counter[Outcome] = Counter()
-        self._ledger = ledger
         self._selector = strategy.select.start(self.view, seeds.key(seed, "select"))
         self._trigger = strategy.trigger
         self._admit = strategy.admit
@@ -85,10 +86,9 @@ class Server:
         self._until_time = until_time
         self._next_task = 0
         self._wake = -math.inf
-        self._versions = Versions(parameters)
         self._state = strategy.apply.init(self._versions.newest)
         self._size = self._versions.newest.size
-        self._blank = None if self._size else NOTHING
+        self._blank = object() if self._size else NOTHING
         self._rows: Matrix = np.empty((strategy.trigger.needs, self._size), np.float32)
         self._handlers: dict[type, Callable[..., list[Command]]] = {
             Joined: self._joined,
@@ -108,10 +108,7 @@ class Server:
         ledger = self._ledger
         return {
             "dispatched": self._next_task,
-            "aggregated": self.aggregated,
-            "refused": self._ended[Outcome.REFUSED],
-            "lost": self._ended[Outcome.LOST],
-            "cancelled": self._ended[Outcome.CANCELLED],
+            **{outcome.value: self._ended[outcome] for outcome in Outcome},
             "running": len(ledger.running),
             "buffered": len(ledger.buffer),
         }
@@ -142,8 +139,7 @@ class Server:
         if reason is None and self._admit is not None:
             reason = self._admit(update, task, self.view)
         if reason is None:
-            if self._size:
-                self._store(update.delta)
+            self._store(update.delta)
             ledger.admit(task, update.examples)
         else:
             self.refusals[reason] += 1
@@ -238,15 +234,18 @@ class Server:
     def _aggregate(self, commands: list[Command], *, partial: bool) -> None:
         ledger = self._ledger
         tasks, staleness, examples = ledger.merge()
-        buffer = Buffer(tasks, staleness, examples, self._rows)
+        buffer = Buffer(tasks, staleness, examples, self._rows if "weigh" in self._readers else None)
         weights = self._weigh(buffer)
-        self._versions.publish(self._stepped(buffer, weights))
+        if self._size:
+            self._step(Buffer(tasks, staleness, examples, self._rows), weights)
+        else:
+            self._versions.publish(self._versions.newest)
         self._versions.release([task[2] for task in tasks])
         ledger.renew()
-        self.aggregated += len(tasks)
+        self._ended[Outcome.AGGREGATED] += len(tasks)
         self.partial += partial
         if self._record is not None:
-            self._record(Aggregation(ledger.version, ledger.time, tuple(tasks), buffer.staleness, weights, partial))
+            self._record(Aggregation(ledger.version, ledger.time, tasks, buffer.staleness, weights, partial))
         if self.strategy.select.rounds:
             self._dismiss(commands)
         self._selector.renew()
@@ -255,7 +254,6 @@ class Server:
 
     def _weigh(self, buffer: Buffer) -> Floats:
         weigh = self.strategy.weigh
-        buffer.open = "weigh" in self._readers
         returned = weigh(buffer, self.view)
         try:
             weights = np.array(returned, np.float64)
@@ -266,24 +264,29 @@ class Server:
                 f"the weighting {traits(weigh).label} returned {returned!r} for a buffer of {len(buffer)}: "
                 "it must return one finite number per update"
             )
+        weights.flags.writeable = False
         self._ledger.credit(buffer.clients, weights)
         return weights
 
-    def _stepped(self, buffer: Buffer, weights: Floats) -> Vector:
-        """The next version's parameters."""
+    def _step(self, buffer: Buffer, weights: Floats) -> None:
+        """Edits, reduces and applies: the next version."""
         strategy, parameters = self.strategy, self._versions.newest
-        if not self._size:
-            return parameters
-        buffer.open = True
         updates = buffer.updates
         if strategy.edit is not None:
-            buffer.open = "edit" in self._readers
             updates = strategy.edit(updates, buffer, self.view)
             _check_shape("edit", strategy.edit, updates, (len(buffer), self._size))
         step = strategy.reduce(weights, updates)
-        _check_shape("reduce", strategy.reduce, step, (self._size,))
-        step, self._state = strategy.apply.update(step, self._state, parameters)
-        return parameters + step
+        _check_shape("reduce", strategy.reduce, step, parameters.shape)
+        with np.errstate(over="ignore", invalid="ignore"):
+            # A step may be a view of the buffer's rows, which the next updates overwrite; a rule may keep it.
+            step, self._state = strategy.apply.update(np.array(step, np.float32), self._state, parameters)
+            _check_shape("apply", strategy.apply, step, parameters.shape)
+            parameters = parameters + step
+        if not np.isfinite(parameters).all():
+            raise DivergedError(
+                f"version {self._ledger.version + 1} is not finite: the model diverged, smaller steps may help"
+            )
+        self._versions.publish(parameters)
 
     def _dismiss(self, commands: list[Command]) -> None:
         """The round is over: whoever still runs need not go on."""
@@ -300,12 +303,15 @@ class Server:
         place = len(self._ledger.buffer)
         if place == len(self._rows):
             self._rows = np.concatenate([self._rows, np.empty_like(self._rows)])
-        self._rows[place] = delta
+        if self._size:
+            self._rows[place] = delta
 
     def _end(self, task: Dispatch, outcome: Outcome, reason: str) -> None:
         """A task ends without being aggregated."""
         self._versions.release([task.version])
         self._ended[outcome] += 1
+        if outcome is Outcome.LOST:
+            self.last_loss = reason
         if self._record is not None:
             self._record(Ended(task, self._ledger.time, outcome, reason))
 
@@ -317,4 +323,5 @@ class Server:
 def _check_shape(slot: str, rule: object, result: object, shape: tuple[int, ...]) -> None:
     if not isinstance(result, np.ndarray) or result.shape != shape:
         found = getattr(result, "shape", type(result).__name__)
-        raise StrategyError(f"{slot} {traits(rule).label} returned {found}, it must return an array of shape {shape}")
+        label = getattr(rule, "label", None) or traits(rule).label
+        raise StrategyError(f"{slot} {label} returned {found}, it must return an array of shape {shape}")

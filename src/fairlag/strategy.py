@@ -61,7 +61,7 @@ class Strategy:
     @property
     def window(self) -> int:
         """How many recent staleness samples per client the ledger must keep."""
-        return traits(self.weigh).window
+        return max(traits(rule).window for rule in (self.weigh, self.admit, self.edit, self.reduce))
 
     @property
     def readers(self) -> tuple[str, ...]:

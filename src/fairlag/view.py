@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 from fairlag.errors import StrategyError
 from fairlag.ledger import Ledger
 from fairlag.types import Floats, Integers
+from fairlag.vector import EMPTY, Vector
+from fairlag.versions import Versions
 
 Number = TypeVar("Number", np.int64, np.float64)
 
@@ -19,14 +21,19 @@ class View:
     >>> ledger.join(0), ledger.join(1)
     (None, None)
     >>> view = View(ledger)
-    >>> view.clients, view.version, view.updates.tolist()
+    >>> view.n, view.version, view.update_counts.tolist()
     (2, 0, [0, 0])
     """
 
-    __slots__ = ("_ledger",)
+    __slots__ = ("_ledger", "_versions")
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, versions: Versions | None = None) -> None:
         self._ledger = ledger
+        self._versions = versions or Versions(EMPTY)
+
+    def parameters(self, version: int) -> Vector:
+        """The parameters of the newest version, or of one that a running or buffered task was trained from."""
+        return self._versions[version]
 
     @property
     def time(self) -> float:
@@ -44,8 +51,8 @@ class View:
         return self._ledger.renewed
 
     @property
-    def clients(self) -> int:
-        """How many clients the server has ever seen: n."""
+    def n(self) -> int:
+        """How many clients the server has ever seen."""
         return self._ledger.clients
 
     @property
@@ -74,17 +81,17 @@ class View:
         return self._ledger.until
 
     @property
-    def updates(self) -> Integers:
+    def update_counts(self) -> Integers:
         """Per client: how many of its updates were aggregated."""
         return self._known(self._ledger.integers["updates"])
 
     @property
-    def staleness(self) -> Integers:
+    def staleness_sums(self) -> Integers:
         """Per client: the sum of the staleness of its aggregated updates."""
         return self._known(self._ledger.integers["staleness"])
 
     @property
-    def weights(self) -> Floats:
+    def weight_sums(self) -> Floats:
         """Per client: the sum of the weights that its updates got; as a share of all, its influence."""
         self._ledger.book()
         return self._known(self._ledger.reals["weight"])
@@ -93,12 +100,6 @@ class View:
     def examples(self) -> Integers:
         """Per client: the training examples behind its last admitted update."""
         return self._known(self._ledger.integers["examples"])
-
-    @property
-    def durations(self) -> Floats:
-        """Per client: the mean duration of its tasks whose updates were aggregated; not a number before the first."""
-        with np.errstate(invalid="ignore"):
-            return self._known(self._ledger.reals["busy"] / self._ledger.integers["updates"])
 
     def mean_staleness(self, clients: Integers, window: int | None = None) -> Floats:
         """The mean staleness of all of a client's aggregated updates, or of its last `window`."""
@@ -114,6 +115,11 @@ class View:
         latest = ring[clients[:, None], (counts[:, None] - 1 - ago) % ring.shape[1]]
         means: Floats = latest.sum(axis=1, where=ago < counts[:, None]) / np.minimum(counts, window)
         return means
+
+    def mean_duration(self, clients: Integers) -> Floats:
+        """The mean duration of a client's tasks whose updates were aggregated; not a number before the first."""
+        with np.errstate(invalid="ignore"):
+            return self._ledger.reals["busy"][clients] / self._ledger.integers["updates"][clients]
 
     def mean_gap(self, clients: Integers) -> Floats:
         """The mean number of updates the server merged from one of a client's to its next, that one included.

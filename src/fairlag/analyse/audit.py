@@ -14,8 +14,8 @@ from fairlag.lab.experiment import Experiment
 from fairlag.strategy import Strategy
 from fairlag.types import Floats, Integers
 
-INCENTIVE_UPDATES = 600_000
-"""How many updates the incentive part of an audit simulates in all by default, so that it answers in seconds."""
+INCENTIVE_UPDATES = 150_000
+"""How many updates the incentive part simulates per strategy by default, so that a preset answers in seconds."""
 
 Progress = Callable[[str, int, int], None]
 """Told the part of the audit, how many trials of it are done, and of how many."""
@@ -98,8 +98,8 @@ def audit(
 ) -> list[StrategyAudit]:
     """Simulates every strategy of an experiment without learning, and what throttling would do for a client.
 
-    The incentive part simulates about `incentive_updates` updates in all, so it may be shorter than the rest. More
-    than one worker starts processes, so a script that asks for them needs the usual `if __name__ == "__main__":`.
+    The incentive part simulates about `incentive_updates` updates per strategy, so it may be shorter than the rest.
+    More than one worker starts processes: a script that asks for them needs the usual `if __name__ == "__main__":`.
 
     >>> from fairlag.lab.experiment import load
     >>> first, *_ = audit(load("demo").checked(aggregations=20), seeds=1, incentive_updates=10_000)
@@ -134,7 +134,7 @@ def _audit(
             experiment,
             number,
             observations[number],
-            [judge(one[..., 0], float(one[:, 0, 1].mean())) for one in table[number]],
+            [judge(one[..., 0], one[..., 1].mean(axis=0)) for one in table[number]],
             parts[number],
         )
         for number in strategies
@@ -157,7 +157,7 @@ def _counter(progress: Progress | None, part: str, total: int) -> Callable[[int]
 def _incentive_part(experiment: Experiment, observations: list[Observation], budget: int) -> float:
     """How long the incentive trials of a strategy are, as a part of the others: within the budget, at most as long."""
     updates = np.mean([observation.updates.sum() for observation in observations])
-    trials = len(experiment.strategies) * len(experiment.clients) * len(FACTORS) * max(len(observations), REPLICATIONS)
+    trials = len(experiment.clients) * len(FACTORS) * max(len(observations), REPLICATIONS)
     return min(1.0, budget / trials / max(float(updates), 1.0))
 
 
@@ -180,36 +180,14 @@ def _summary(
     incentives: list[Incentive],
     incentive_part: float,
 ) -> StrategyAudit:
-    use, fleet = experiment.strategies[number], experiment.fleet()
+    use = experiment.strategies[number]
     shares = np.mean([fairness.normalised(each.weights) for each in observations], axis=0)
     updates = np.sum([each.updates for each in observations], axis=0)
     aggregations = sum(each.aggregations for each in observations)
     buffer = float(updates.sum() / max(aggregations, 1))
-    names = [group.name for group in fleet.groups]
-    late = np.sum([each.staleness for each in observations], axis=0)
-    measured = fairness.by_group(fleet.group_of, names, updates, shares, late)
-    staleness, share = _predicted(experiment.strategy(use), fleet.mean_durations, buffer)
-    groups = []
-    for place, group in enumerate(measured):
-        first = fleet.members(place)[0]
-        groups.append(
-            GroupAudit(
-                name=group.name,
-                clients=group.clients,
-                share=group.update_share,
-                influence=group.influence,
-                fair=group.fair,
-                staleness=group.mean_staleness,
-                staleness_predicted=float(staleness[first]),
-                share_predicted=float(share[fleet.members(place)].sum()),
-                throttle_predicted=_tempted(fleet.mean_durations, first, buffer),
-                histogram=_added([each.histogram[place] for each in observations]),
-                incentive=incentives[place],
-            )
-        )
     return StrategyAudit(
         label=use.label,
-        use=use.use,
+        use=use.name,
         updates=round(updates.sum() / len(observations)),
         virtual_time=float(np.mean([each.virtual_time for each in observations])),
         aggregations=round(aggregations / len(observations)),
@@ -218,13 +196,45 @@ def _summary(
         welfare=fairness.welfare(shares),
         largest_deviation=fairness.largest_deviation(shares),
         influence=shares,
-        groups=tuple(groups),
+        groups=_groups(experiment, number, observations, shares, buffer, incentives),
         weights=(min(each.lightest for each in observations), max(each.heaviest for each in observations)),
         partial=sum(each.partial for each in observations),
         lost=sum(each.lost for each in observations),
         refused=sum(each.refused for each in observations),
         reasons=tuple(sorted({each.reason for each in observations})),
         incentive_aggregations=ceil(aggregations / len(observations) * incentive_part),
+    )
+
+
+def _groups(
+    experiment: Experiment,
+    number: int,
+    observations: list[Observation],
+    shares: Floats,
+    buffer: float,
+    incentives: list[Incentive],
+) -> tuple[GroupAudit, ...]:
+    fleet, strategy = experiment.fleet(), experiment.strategy(experiment.strategies[number])
+    updates = np.sum([each.updates for each in observations], axis=0)
+    late = np.sum([each.staleness for each in observations], axis=0)
+    measured = fairness.by_group(fleet.group_of, [group.name for group in fleet.groups], updates, shares, late)
+    durations = fleet.mean_durations
+    staleness, share = _predicted(strategy, durations, buffer)
+    return tuple(
+        GroupAudit(
+            name=group.name,
+            clients=group.clients,
+            share=group.update_share,
+            influence=group.influence,
+            fair=group.fair,
+            staleness=group.mean_staleness,
+            staleness_predicted=float(staleness[fleet.members(place)[0]]),
+            share_predicted=float(share[fleet.members(place)].sum()),
+            throttle_predicted=_tempted(durations, fleet.members(place)[0], buffer),
+            histogram=_added([each.histogram[place] for each in observations]),
+            incentive=incentives[place],
+        )
+        for place, group in enumerate(measured)
     )
 
 

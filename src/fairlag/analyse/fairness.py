@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fairlag.errors import InputError
-
-Floats = NDArray[np.float64]
+from fairlag.types import Floats
 
 
 def normalised(weights: ArrayLike) -> Floats:

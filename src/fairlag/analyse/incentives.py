@@ -30,24 +30,29 @@ class Incentive:
     """The relative gain at the best factor: 3.7 means 4.7 times as much influence; 0 where truth is best."""
 
     @property
+    def smallest_gain(self) -> float:
+        """The least gain that would have been noticed, at the factor where the simulation is surest."""
+        return float(self.error[1:].min())
+
+    @property
     def truthful(self) -> bool:
         """Does no throttling gain more than the simulation's own error?"""
         return self.best_throttle == 1.0
 
 
-def judge(influence: Floats, updates: float, factors: Sequence[float] = FACTORS) -> Incentive:
+def judge(influence: Floats, updates: Floats, factors: Sequence[float] = FACTORS) -> Incentive:
     """The best response from influences, one row a replication and one column a factor, the first being 1.
 
     Replications share their random numbers across factors, so a gain is a mean of paired ratios. It counts where it
     exceeds the simulation's own error, t·s + (1 + ln K)/K. The first part is chance: s is the standard error, t
     Student's quantile at a risk of 1 % shared by all factors. The second is the end of a run that is not endless: a
-    client that sends K `updates` when truthful starts at a random point between two of them, and estimates from its
-    own past forget that like ln K / K.
+    client that sends K `updates` (one mean a factor) starts at a random point between two of them, and estimates from
+    its own past forget that like ln K / K.
 
-    >>> truthful = judge(np.array([[0.20, 0.15], [0.22, 0.15], [0.21, 0.16]]), 1000, [1.0, 2.0])
+    >>> truthful = judge(np.array([[0.20, 0.15], [0.22, 0.15], [0.21, 0.16]]), np.array([1000, 500]), [1.0, 2.0])
     >>> truthful.truthful, truthful.throttle_gain
     (True, 0.0)
-    >>> cheat = judge(np.array([[0.02, 0.08], [0.02, 0.081], [0.02, 0.079]]), 1000, [1.0, 8.0])
+    >>> cheat = judge(np.array([[0.02, 0.08], [0.02, 0.081], [0.02, 0.079]]), np.array([1000, 500]), [1.0, 8.0])
     >>> cheat.truthful, cheat.best_throttle, round(cheat.throttle_gain, 2)
     (False, 8.0, 3.0)
     """
@@ -57,7 +62,8 @@ def judge(influence: Floats, updates: float, factors: Sequence[float] = FACTORS)
     from scipy.special import stdtrit  # takes longer to import than all of the rest, and only this needs it
 
     quantile = float(stdtrit(len(gains) - 1, 1 - _RISK / max(1, len(factors) - 1)))
-    error = quantile * spread + (1 + np.log(max(updates, 1.0))) / max(updates, 1.0)
+    sent = np.maximum(np.minimum(updates, updates[0]), 1.0)
+    error = quantile * spread + (1 + np.log(sent)) / sent
     real = np.where(mean > error, mean, 0.0)
     best = int(real.argmax())
     return Incentive(

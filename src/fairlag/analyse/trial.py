@@ -1,6 +1,7 @@
 """Trials: single runs of an experiment without learning, in this process or in workers, always in the same order."""
 
 import multiprocessing
+import pickle
 import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -11,6 +12,7 @@ from typing import Self, TypeVar
 
 import numpy as np
 
+from fairlag.errors import InputError
 from fairlag.lab.experiment import Experiment
 from fairlag.runtime import virtual
 from fairlag.server import Server
@@ -55,9 +57,9 @@ def influence(experiment: Experiment, trial: Trial) -> tuple[float, int]:
     """The share of all weight that the trial's client got, and for how many updates."""
     server, _ = _run(experiment, trial, None)
     view = server.view
-    total = float(view.weights.sum())
-    share = float(view.weights[trial.client]) / total if total else 0.0
-    return share, int(view.updates[trial.client])
+    total = float(view.weight_sums.sum())
+    share = float(view.weight_sums[trial.client]) / total if total else 0.0
+    return share, int(view.update_counts[trial.client])
 
 
 def observe(experiment: Experiment, trial: Trial) -> Observation:
@@ -77,9 +79,9 @@ def observe(experiment: Experiment, trial: Trial) -> Observation:
     groups = experiment.fleet().group_of[senders] if senders else np.empty(0, np.int64)
     staleness = np.concatenate(late) if late else np.empty(0, np.int64)
     return Observation(
-        updates=view.updates.copy(),
-        weights=view.weights.copy(),
-        staleness=view.staleness.copy(),
+        updates=view.update_counts.copy(),
+        weights=view.weight_sums.copy(),
+        staleness=view.staleness_sums.copy(),
         histogram=tuple(np.bincount(staleness[groups == group]) for group in range(len(experiment.clients))),
         lightest=float(extremes[0]),
         heaviest=float(extremes[1]),
@@ -114,6 +116,7 @@ class Bench:
         self._experiment = experiment
         self._pool: ProcessPoolExecutor | None = None
         if workers > 1:
+            _check_that_it_travels(experiment)
             # Spawned, not forked: a fork copies the locks of threads that it does not copy.
             context = multiprocessing.get_context("spawn")
             self._pool = ProcessPoolExecutor(workers, context, initializer=_leave_interrupts_to_the_parent)
@@ -139,6 +142,16 @@ class Bench:
             if progress is not None:
                 progress(1)
         return results
+
+
+def _check_that_it_travels(experiment: Experiment) -> None:
+    try:
+        pickle.dumps(experiment)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise InputError(
+            f"the experiment cannot be sent to other processes ({error}): "
+            "take workers=1, or name your function as 'module:function'"
+        ) from None
 
 
 def _leave_interrupts_to_the_parent() -> None:

@@ -20,17 +20,42 @@ from fairlag.zoo import ALGORITHMS, buffered
 Maker = Callable[..., Any]
 
 
-def build(use: str, parameters: Mapping[str, object], folder: Path | None = None) -> Strategy:
+Used = str | Maker | Strategy
+
+
+def checked_use(use: object) -> Used:
+    """What a strategy can be given as: a name, a function, or a Strategy."""
+    if not (isinstance(use, str | Strategy) or callable(use)):
+        raise ValueError(f"it is {use!r}, but must be a name, a function or a Strategy")
+    return use
+
+
+def name_of(use: Used) -> str:
+    """A word for it.
+
+    >>> name_of("fedbuff"), name_of(build)
+    ('fedbuff', 'build')
+    """
+    return use if isinstance(use, str) else getattr(use, "__name__", type(use).__name__)
+
+
+def build(use: Used, parameters: Mapping[str, object], folder: Path | None = None) -> Strategy:
     """The strategy of that name with those parameters.
 
-    `use` is a name of the zoo, or "module:function" with a function of the user's own, imported from the folder of
-    the experiment or wherever Python finds it. A function of two positional arguments is a weighting,
-    (buffer, view) → weights, and takes part in the paper's loop; any other must return a Strategy.
+    `use` is a name of the zoo, a function of the user's own ("module:function", imported from the folder of the
+    experiment or wherever Python finds it, or the function itself), or a Strategy. A function of two positional
+    arguments is a weighting, (buffer, view) → weights, and takes part in the paper's loop; any other must return a
+    Strategy.
 
     >>> build("fedbuff", {"buffer": 4}).trigger.label
     'count(4)'
     """
-    make = _maker(use, folder)
+    if isinstance(use, Strategy):
+        if parameters:
+            raise StrategyError(f"a Strategy takes no parameters any more, but {', '.join(parameters)} was given")
+        return use
+    make = _maker(use, folder) if isinstance(use, str) else use
+    use = name_of(use)
     if _is_weighting(make):
         make = _weighting(make)
     strategy = make(**_checked(make, use, parameters))
@@ -42,14 +67,14 @@ def build(use: str, parameters: Mapping[str, object], folder: Path | None = None
     return strategy
 
 
-def label(use: str, parameters: Mapping[str, object]) -> str:
+def label(use: Used, parameters: Mapping[str, object]) -> str:
     """A readable name for a strategy: its title, and the parameters that are not the default.
 
     >>> label("fedstaleweight", {"buffer": 5, "scaling": "algorithm1"})
     'FedStaleWeight (scaling=algorithm1)'
     """
-    known = ALGORITHMS.get(use)
-    title = known.title if known else use.rpartition(":")[2]
+    known = ALGORITHMS.get(name_of(use)) if isinstance(use, str) else None
+    title = known.title if known else name_of(use).rpartition(":")[2]
     defaults = {name: parameter.default for name, parameter in known.parameters.items()} if known else {}
     words = [f"{name}={value}" for name, value in parameters.items() if defaults.get(name, ...) != value]
     return f"{title} ({', '.join(words)})" if words else title
@@ -87,7 +112,8 @@ def _importing_from(folder: Path | None) -> Iterator[None]:
 def _is_weighting(function: Maker) -> bool:
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = inspect.signature(function).parameters.values()
-    return sum(each.kind in positional and each.default is each.empty for each in parameters) == 2
+    required = sum(each.kind in positional and each.default is each.empty for each in parameters)
+    return required == 2 and _hints(function).get("return") is not Strategy
 
 
 def _weighting(rule: Maker) -> Maker:
@@ -106,6 +132,16 @@ def _weighting(rule: Maker) -> Maker:
     hints = _hints(rule)
     make.__annotations__ = {**_hints(buffered), **{each.name: hints.get(each.name, Any) for each in own}}
     return make
+
+
+def _fitted(hint: Any, value: object) -> object:
+    wanted = TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True))
+    try:
+        return wanted.validate_python(value, strict=True)
+    except ValidationError:
+        if value != "none" and value is not False:
+            raise
+        return wanted.validate_python(None, strict=True)
 
 
 def _hints(function: Maker) -> dict[str, Any]:
@@ -129,10 +165,7 @@ def _checked(make: Maker, use: str, parameters: Mapping[str, object]) -> dict[st
         if name not in signature.parameters:
             raise StrategyError(f"{use!r} has no parameter {name!r}: {nearest(name, signature.parameters)}")
         try:
-            hint = hints.get(name, Any)
-            nothing = value == "none" or (value is False and hint is not bool)
-            wanted = TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True))
-            values[name] = wanted.validate_python(None if nothing else value, strict=True)
+            values[name] = _fitted(hints.get(name, Any), value)
         except ValidationError as error:
             reason = error.errors()[0]["msg"]
             raise StrategyError(f"{name} of {use!r} is {value!r}: {reason[0].lower()}{reason[1:]}") from None

@@ -6,12 +6,12 @@ from math import inf
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
 from fairlag.errors import ExperimentError, InputError
 from fairlag.fleet import availability, delay
 from fairlag.fleet.clients import Fleet, Group
-from fairlag.lab.build import build, label
+from fairlag.lab.build import build, checked_use, label, name_of
 from fairlag.lab.words import first_mistake, nearest
 from fairlag.strategy import Strategy
 
@@ -61,16 +61,22 @@ class Use(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True)
 
-    use: str
+    use: Annotated[Any, AfterValidator(checked_use)]
+    """A name of the zoo or "module:function"; in Python also a function, or a Strategy, itself."""
     label: str = ""
 
     @model_validator(mode="before")
     @classmethod
     def _give_a_label(cls, table: Any) -> Any:
-        if isinstance(table, dict) and isinstance(table.get("use"), str) and not table.get("label"):
+        if isinstance(table, dict) and "use" in table and not table.get("label"):
             parameters = {key: value for key, value in table.items() if key not in ("use", "label")}
             return {**table, "label": label(table["use"], parameters)}
         return table
+
+    @property
+    def name(self) -> str:
+        """What is used, in a word."""
+        return name_of(self.use)
 
     @property
     def parameters(self) -> dict[str, object]:
@@ -94,6 +100,7 @@ class Experiment(_Table):
     clients: tuple[Clients, ...] = Field(min_length=1, strict=False)
     strategies: tuple[Use, ...] = Field(min_length=1, strict=False)
     _folder: Path | None = PrivateAttr(default=None)
+    _groups: tuple[Group, ...] = PrivateAttr(default=())
 
     @model_validator(mode="after")
     def _is_consistent(self) -> "Experiment":
@@ -108,8 +115,9 @@ class Experiment(_Table):
 
     def fleet(self, seed: int | None = None) -> Fleet:
         """The fleet, its draws determined by the seed (default: the experiment's)."""
-        groups = [table.build(self._folder) for table in self.clients]
-        return Fleet(groups, seed=self.seed if seed is None else seed, model_bytes=self.model_bytes)
+        if not self._groups:
+            self._groups = tuple(table.build(self._folder) for table in self.clients)
+        return Fleet(self._groups, seed=self.seed if seed is None else seed, model_bytes=self.model_bytes)
 
     def strategy(self, use: Use) -> Strategy:
         """The strategy of a table, checked against the fleet."""
@@ -121,13 +129,14 @@ class Experiment(_Table):
         """The same with the named strategies alone: by label, by `use`, or a name of the zoo with its defaults."""
         chosen: list[Use] = []
         for name in names:
-            mine = [use for use in self.strategies if name in (use.label, use.use)]
+            mine = [use for use in self.strategies if name in (use.label, use.name)]
             chosen += [use for use in (mine or [Use(use=name)]) if use not in chosen]
         return self.checked(strategies=tuple(chosen)) if chosen else self
 
     def checked(self, **changes: Any) -> "Experiment":
         """The same with changes, validated as a whole again."""
-        return parse({**self.model_dump(exclude_none=True), **changes}, self._folder)
+        same = {name: getattr(self, name) for name in type(self).model_fields}
+        return parse({**same, **changes}, self._folder)
 
 
 def parse(tables: dict[str, Any], folder: Path | None = None) -> Experiment:

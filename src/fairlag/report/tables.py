@@ -13,6 +13,7 @@ from fairlag.analyse import theory
 from fairlag.analyse.audit import GroupAudit, StrategyAudit
 from fairlag.analyse.incentives import FACTORS
 from fairlag.lab.experiment import Experiment
+from fairlag.runtime.agenda import NOTHING_MORE
 from fairlag.zoo import ALGORITHMS
 
 _COLUMNS = {
@@ -55,11 +56,12 @@ def _group_row(group: GroupAudit) -> list[Text]:
     deviation = abs(group.influence - group.fair) / group.fair
     style = "green" if deviation < 0.05 else "yellow" if deviation < 0.3 else "red"
     incentive = group.incentive
-    gain = (
-        Text("no gain", style="green")
-        if incentive.truthful
-        else Text(f"+{incentive.throttle_gain:.0%} at ×{incentive.best_throttle:g}", style="red")
-    )
+    if not incentive.truthful:
+        gain = Text(f"+{incentive.throttle_gain:.0%} at ×{incentive.best_throttle:g}", style="red")
+    elif incentive.smallest_gain < 1:
+        gain = Text(f"no (±{incentive.smallest_gain:.0%})", style="green")
+    else:
+        gain = Text("too short", style="yellow")
     return [
         Text(f"  {group.name}"),
         Text(f"{group.clients:,}"),
@@ -73,15 +75,17 @@ def _group_row(group: GroupAudit) -> list[Text]:
 
 
 def _reading(audits: Sequence[StrategyAudit], seeds: int) -> list[str]:
-    lengths = sorted({audit.incentive_aggregations for audit in audits})
-    span = " to ".join(f"{length:,}" for length in dict.fromkeys((lengths[0], lengths[-1])))
     return [
         "updates, influence, fair: the group's share of all updates, of all weight, of all clients.",
         "staleness: how many versions late its updates are; predicted: by the closed form, if clients never wait.",
-        "throttling: what one of its clients gains in influence by pretending to be slower.",
-        f"Means of {seeds} seeds, {audits[0].aggregations:,} aggregations each;",
-        f"throttling was tried up to ×{FACTORS[-1]:g}, over {span} aggregations.",
+        "throttling: what one of its clients gains in influence by pretending to be slower, beyond the error (±).",
+        f"Means of {seeds} seeds, {_span([audit.aggregations for audit in audits])} aggregations each; throttling was",
+        f"tried up to ×{FACTORS[-1]:g}, over {_span([audit.incentive_aggregations for audit in audits])} aggregations.",
     ]
+
+
+def _span(numbers: list[int]) -> str:
+    return " to ".join(f"{number:,}" for number in dict.fromkeys((min(numbers), max(numbers))))
 
 
 def _remarks(audits: Sequence[StrategyAudit]) -> list[str]:
@@ -94,7 +98,8 @@ def _remarks(audits: Sequence[StrategyAudit]) -> list[str]:
         ):
             if count:
                 remarks.append(f"{audit.label}: {count:,} {words} (all seeds together).")
-        remarks += [f"{audit.label}: a run ended early, {reason}." for reason in audit.reasons if "nothing" in reason]
+        if NOTHING_MORE.reason in audit.reasons:
+            remarks.append(f"{audit.label}: a run ended early, {NOTHING_MORE.reason}.")
     return remarks
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from fairlag.errors import StrategyError
-from fairlag.rules.rule import factory
+from fairlag.rules.rule import factory, sums_only
 from fairlag.types import Dispatch, Update
 from fairlag.view import View
 
@@ -26,6 +26,8 @@ def well_formed(update: Update, size: int) -> str | None:
     >>> well_formed(Update(np.array([1, np.nan, 0], np.float32)), 3)
     'not finite'
     """
+    if type(update) is not Update:
+        return "not an update"
     delta, examples = update
     # No word of a client's own is in a reason: reasons are counted, and clients could make up new ones for ever.
     if type(delta) is not np.ndarray:
@@ -35,7 +37,7 @@ def well_formed(update: Update, size: int) -> str | None:
     if delta.shape != (size,):
         return f"the shape is not ({size},)"
     if type(examples) is not int or not 1 <= examples <= _MOST_EXAMPLES:
-        return f"the number of examples is not between 1 and {_MOST_EXAMPLES}"
+        return f"the number of examples is not an int between 1 and {_MOST_EXAMPLES}"
     if size and not np.isfinite(delta).all():
         return "not finite"
     return None
@@ -56,7 +58,7 @@ def max_staleness(limit: int) -> Admit:
     if not limit >= 0:
         raise StrategyError(f"the largest admitted staleness is {limit}, it must be at least 0")
     reason = f"staler than {limit}"
-    return lambda update, task, view: reason if view.version - task.version > limit else None
+    return sums_only(lambda update, task, view: reason if view.version - task.version > limit else None)
 
 
 @factory

@@ -69,21 +69,20 @@ def factory(make: Callable[Arguments, Rule]) -> Callable[Arguments, Rule]:
 
     >>> from fairlag.rules.weigh import mean_staleness, normalised
     >>> traits(normalised(mean_staleness(scale=5, window=3)))
-    Traits(label='normalised(mean_staleness(scale=5, window=3))', reads_updates=False, window=3)
+    Traits(label='normalised(mean_staleness(scale=5, window=3))', reads_updates=None, window=3)
     """
 
     @wraps(make)
     def made(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Rule:
         rule = make(*args, **kwargs)
         inner = [traits(value) for value in (*args, *kwargs.values()) if callable(value)]
-        own = kwargs.get("window")
         words = [_word(value) for value in args] + [f"{name}={_word(value)}" for name, value in kwargs.items()]
         return _marked(
             rule,
             Traits(
                 f"{make.__name__}({', '.join(words)})",
-                _combined([traits(rule).reads_updates or False, *(each.reads_updates for each in inner)]),
-                max([own if isinstance(own, int) else 0, *(each.window for each in inner)]),
+                _combined([each.reads_updates for each in (traits(rule), *inner)]),
+                max(each.window for each in (traits(rule), *inner)),
             ),
         )
 
@@ -96,8 +95,8 @@ def _marked(rule: Rule, known: Traits) -> Rule:
 
 
 def _combined(readings: list[bool | None]) -> bool | None:
-    """One that reads is enough; else one that does not say leaves it open."""
-    return True if True in readings else None if None in readings else False
+    """One that reads is enough; otherwise what the rule itself, the first, says, if the others do not leave it open."""
+    return True if True in readings else readings[0] if None not in readings[1:] else None
 
 
 def _word(value: object) -> str:

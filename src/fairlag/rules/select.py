@@ -212,5 +212,5 @@ class _Cohort:
 
 
 def _at_least_one(name: str, value: int) -> None:
-    if value < 1:
-        raise StrategyError(f"the {name} is {value}, it must be at least 1 client")
+    if not isinstance(value, int) or value < 1:
+        raise StrategyError(f"the {name} is {value}, it must be a whole number of at least 1 client")

@@ -29,7 +29,7 @@ def count(k: int) -> Trigger:
     >>> count(5).needs
     5
     """
-    _positive("buffer", k)
+    _whole("buffer", k)
     return Trigger(f"count({k})", lambda view: view.buffered >= k, needs=k)
 
 
@@ -56,7 +56,7 @@ def quorum(k: int, *, deadline: float) -> Trigger:
     >>> quorum(5, deadline=10.0).needs
     1
     """
-    _positive("quorum", k)
+    _whole("quorum", k)
     _positive("deadline", deadline)
     return Trigger(
         f"quorum({k}, deadline={deadline})",
@@ -76,6 +76,11 @@ def cohort_done() -> Trigger:
         return view.buffered >= view.target or view.running == 0 or view.time >= view.until
 
     return Trigger("cohort_done()", ready, lambda view: view.until if math.isfinite(view.until) else None, rounds=True)
+
+
+def _whole(name: str, value: int) -> None:
+    if not isinstance(value, int) or value < 1:
+        raise StrategyError(f"the {name} is {value}, it must be a positive whole number")
 
 
 def _positive(name: str, value: float) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from fairlag.buffer import Buffer
 from fairlag.errors import StrategyError
 from fairlag.ledger import Ledger
-from fairlag.rules.rule import factory
+from fairlag.rules.rule import factory, reads_window
 from fairlag.types import Dispatch, Floats
 from fairlag.view import View
 
@@ -87,10 +87,11 @@ def mean_staleness(*, scale: float = 1.0, window: int | None = None) -> Weigh:
     if window is not None and window < 1:
         raise StrategyError(f"the window is {window}, it must be at least 1 update, or None for all of the past")
 
+    @reads_window(window or 0)
     def weigh(buffer: Buffer, view: View) -> Floats:
         weights = view.mean_staleness(buffer.clients, window)
-        weights *= scale / view.clients
-        weights += 1 / view.clients
+        weights *= scale / view.n
+        weights += 1 / view.n
         return weights
 
     return weigh
@@ -103,7 +104,7 @@ def mean_gap(buffer: Buffer, view: View) -> Floats:
     >>> mean_gap(buffer, view).tolist()
     [0.5, 1.0]
     """
-    return view.mean_gap(buffer.clients) / view.clients
+    return view.mean_gap(buffer.clients) / view.n
 
 
 def mean_interval(buffer: Buffer, view: View) -> Floats:
@@ -196,7 +197,7 @@ def example(
     """A buffer with one update of each of two clients, as its server would see it: for doctests and experiments.
 
     >>> buffer, view = example(staleness=[0, 3])
-    >>> buffer.clients.tolist(), view.clients
+    >>> buffer.clients.tolist(), view.n
     ([0, 1], 2)
     """
     late = staleness or [0, 0]
@@ -211,4 +212,4 @@ def example(
         ledger.time = time
         ledger.admit(task, 1)
     _, lateness, _ = ledger.merge()
-    return Buffer(tasks, lateness, examples or [1, 1]), View(ledger)
+    return Buffer(tuple(tasks), lateness, examples or [1, 1]), View(ledger)

@@ -148,19 +148,32 @@ def is_over(server: Server, agenda: Agenda) -> bool:
     return not (server.view.running or server.view.buffered or agenda.changes)
 
 
-def patience(server: Server, fleet: Fleet) -> int:
-    """More events than this without a new version, and the server waits for something that never comes.
+class Watchdog:
+    """Ends a run in which so many events in a row bring no version and no update that its trigger waits for.
 
-    A Woke does not count: however many of them pass during one task, the task ends.
+    A Woke during which tasks run does not count: however many of them pass in the course of a task, the task ends.
     """
-    return 10_000 + 20 * (fleet.clients + server.strategy.trigger.needs)
 
+    def __init__(self, server: Server, fleet: Fleet) -> None:
+        self.limit = 10_000 + 20 * (fleet.clients + server.strategy.trigger.needs)
+        self._server = server
+        self._reached = (0, 0)
+        self._quiet = 0
 
-def stalled(server: Server, events: int) -> StalledError:
-    """The error of a run that made no new version in so many events."""
-    view, strategy, counts = server.view, server.strategy, server.counts
-    return StalledError(
-        f"no new version in {events} events, up to time {view.time:.6g}: {strategy} has {view.buffered} of the "
-        f"{strategy.trigger.needs} updates it waits for, {view.running} tasks are running, and of all tasks so far "
-        f"{counts['lost']} were lost and {counts['refused']} refused"
-    )
+    def count(self, events: int) -> None:
+        """So many events have passed; raises StalledError where that was one too many."""
+        view, needs = self._server.view, self._server.strategy.trigger.needs
+        reached = (view.version, min(view.buffered, needs))
+        self._quiet = 0 if reached > self._reached else self._quiet + events
+        self._reached = reached
+        if self._quiet > self.limit:
+            raise StalledError(self._why())
+
+    def _why(self) -> str:
+        view, strategy, counts = self._server.view, self._server.strategy, self._server.counts
+        lost = f"{counts['lost']} were lost" + (f" (the last because {self._server.last_loss})" * bool(counts["lost"]))
+        return (
+            f"nothing but waiting in {self._quiet} events, up to time {view.time:.6g}: {strategy} has {view.buffered} "
+            f"of the {strategy.trigger.needs} updates it waits for, {view.running} tasks are running, and of all tasks "
+            f"so far {lost} and {counts['refused']} refused"
+        )

@@ -13,7 +13,7 @@ from fairlag.errors import InputError
 from fairlag.execute import Executor
 from fairlag.execute.nothing import Nothing
 from fairlag.fleet.clients import Fleet
-from fairlag.runtime.agenda import NOTHING_MORE, Agenda, Due, Presence, is_over, patience, stalled
+from fairlag.runtime.agenda import NOTHING_MORE, Agenda, Due, Presence, Watchdog, is_over
 from fairlag.server import Server
 from fairlag.types import Arrived, Cancel, Command, Dispatch, Event, Failed, Joined, Stop, Wake, Woke
 
@@ -126,6 +126,7 @@ class _Run:
         self._clients: dict[int, _Client] = {}
         self._out: dict[int, _Errand] = {}
         self._post: SimpleQueue[_News] = SimpleQueue()
+        self._watchdog = Watchdog(server, fleet)
         self._clock = _Clock(speedup)
 
     def to_the_end(self) -> Stop:
@@ -140,20 +141,14 @@ class _Run:
                 client.stop()
 
     def _proceed(self) -> Stop | None:
-        """Until the next version, which must come within so many events."""
-        events, version = patience(self._server, self._fleet), self._server.view.version
-        while events:
-            if not (self._agenda.heap or self._out):
-                return NOTHING_MORE
-            event = self._next_event()
-            stop = None if event is None else self._obey(self._server.handle(event))
-            if stop is not None or self._server.view.version > version:
-                return stop
-            if not isinstance(event, Woke):
-                events -= 1
-            elif is_over(self._server, self._agenda):
-                return NOTHING_MORE
-        raise stalled(self._server, patience(self._server, self._fleet))
+        """One event."""
+        if not (self._agenda.heap or self._out):
+            return NOTHING_MORE
+        event = self._next_event()
+        stop = None if event is None else self._obey(self._server.handle(event))
+        woke = isinstance(event, Woke)
+        self._watchdog.count(not (woke and self._server.view.running))
+        return NOTHING_MORE if stop is None and woke and is_over(self._server, self._agenda) else stop
 
     def _next_event(self) -> Event | None:
         """Waits for what is due next, and takes it; None where nothing changes by it."""

@@ -5,9 +5,12 @@ from heapq import heappop, heappush
 from fairlag.execute import Executor
 from fairlag.execute.nothing import Nothing
 from fairlag.fleet.clients import Fleet
-from fairlag.runtime.agenda import NOTHING_MORE, Agenda, Due, Presence, is_over, patience, stalled
+from fairlag.runtime.agenda import NOTHING_MORE, Agenda, Due, Presence, Watchdog, is_over
 from fairlag.server import Server
 from fairlag.types import Arrived, Cancel, Command, Dispatch, Joined, Stop, Wake, Woke, quick
+
+_STRETCH = 1000
+"""How many events pass between two looks at whether anything is still going on."""
 
 
 def run(server: Server, fleet: Fleet, executor: Executor | None = None) -> Stop:
@@ -34,20 +37,16 @@ class _Run:
         self._presence = Presence(fleet, self._agenda)
         self._plan = self._presence.plan if fleet.vanishing else None
         self._forgotten: set[int] = set()
-        self._patience = patience(server, fleet)
-        self._wokes = 0
+        self._watchdog = Watchdog(server, fleet)
+        self._uncounted = 0
 
     def to_the_end(self) -> Stop:
         stop = self._obey(self._server.handle(Joined(0.0, self._presence.start())))
-        events, version = 0, 0
         while stop is None:
-            self._wokes = 0
-            stop = self._proceed(self._patience)
-            events += self._patience - self._wokes
-            if version < self._server.view.version:
-                events, version = 0, self._server.view.version
-            elif stop is None and events >= self._patience:
-                raise stalled(self._server, events)
+            self._uncounted = 0
+            stop = self._proceed(_STRETCH)
+            if stop is None:
+                self._watchdog.count(_STRETCH - self._uncounted)
         return stop
 
     def _proceed(self, events: int) -> Stop | None:
@@ -63,7 +62,7 @@ class _Run:
                     continue
                 stop = obey(handle(event))
                 if isinstance(event, Woke):
-                    self._wokes += 1
+                    self._uncounted += self._server.view.running > 0
                     stop = stop or (NOTHING_MORE if is_over(self._server, self._agenda) else None)
             else:
                 time, _, _, task = heappop(heap)
@@ -79,16 +78,17 @@ class _Run:
     def _obey(self, commands: list[Command]) -> Stop | None:
         for command in commands:
             if isinstance(command, Dispatch):
-                _, client, _, ordinal, time = command
-                self._executor.submit(command, self._versions.newest)
+                _, client, version, ordinal, time = command
                 duration = self._duration(client, ordinal)
+                # Whoever vanishes in the middle never delivers, so there is nothing to compute.
                 if self._plan is None or not self._plan(command, duration):
+                    self._executor.submit(command, self._versions[version])
                     agenda = self._agenda
                     heappush(agenda.heap, (time + duration, 0, next(agenda.sequence), command))
             elif isinstance(command, Cancel):
                 if not self._presence.forget(command.task):
                     self._forgotten.add(command.task)
-                self._executor.discard(command.task)
+                    self._executor.discard(command.task)
             elif isinstance(command, Wake):
                 self._agenda.add(command.time, Due.WAKE, None)
             else:

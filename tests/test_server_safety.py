@@ -1,0 +1,92 @@
+"""What the server does not let rules, recorders and clients do to it."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fairlag import zoo
+from fairlag.buffer import Buffer
+from fairlag.errors import DivergedError
+from fairlag.rules import reads_updates
+from fairlag.rules.apply import Apply, State
+from fairlag.server import Server
+from fairlag.types import NOTHING, Aggregation, Arrived, Ended, Floats, Joined, Update
+from fairlag.vector import Matrix, Vector
+from fairlag.view import View
+from tests.helpers import vec
+
+
+@pytest.mark.parametrize("update", [None, vec(1, 2), (vec(1, 2), 1), "update"])
+def test_what_is_no_update_at_all_ends_its_task_as_refused(update: Any) -> None:
+    server = Server(zoo.buffered_fedavg(buffer=2), clients=2, parameters=vec(0, 0))
+    server.handle(Joined(0.0, [0, 1]))
+    server.handle(Arrived(1.0, 0, update))
+    assert server.refusals == {"not an update": 1}
+    assert (server.counts["refused"], server.counts["running"]) == (1, 2)
+
+
+def test_a_model_that_overflows_is_named() -> None:
+    server = Server(zoo.buffered_fedavg(buffer=1, lr=2.0), clients=1, parameters=vec(0, 0))
+    server.handle(Joined(0.0, [0]))
+    with pytest.raises(DivergedError, match="version 1 is not finite: the model diverged"):
+        server.handle(Arrived(1.0, 0, Update(vec(3e38, 0))))
+
+
+def test_what_rules_and_recorders_get_cannot_be_written() -> None:
+    rows: list[Aggregation | Ended] = []
+
+    def meddling(buffer: Buffer, view: View) -> Floats:
+        with pytest.raises(ValueError, match="read-only"):
+            buffer.clients[:] = 0
+        return np.ones(len(buffer))
+
+    def greedy(weights: Floats, updates: Matrix) -> Vector:
+        with pytest.raises(ValueError, match="read-only"):
+            weights *= 9
+        first: Vector = updates[0]
+        return first
+
+    kept: list[Vector] = []
+
+    def keep(step: Vector, state: State, parameters: Vector) -> tuple[Vector, State]:
+        kept.append(step)
+        return step, state
+
+    strategy = replace(zoo.buffered(meddling, buffer=1), reduce=greedy, apply=Apply("keep", lambda start: (), keep))
+    server = Server(strategy, clients=1, parameters=vec(0, 0), record=rows.append)
+    server.handle(Joined(0.0, [0]))
+    server.handle(Arrived(1.0, 0, Update(vec(5, 5))))
+    server.handle(Arrived(2.0, 1, Update(vec(9, 9))))
+    assert [step.tolist() for step in kept] == [[5, 5], [9, 9]]
+    assert server.view.weight_sums.tolist() == [2.0]
+    assert isinstance(rows[0], Aggregation) and not rows[0].weights.flags.writeable
+
+
+def test_a_weighting_may_read_the_updates_of_an_audit_too() -> None:
+    @reads_updates
+    def reader(buffer: Buffer, view: View) -> Floats:
+        assert buffer.updates.shape == (len(buffer), 0)
+        return np.ones(len(buffer))
+
+    server = Server(replace(zoo.fedavg(cohort=5), weigh=reader), clients=5)
+    server.handle(Joined(0.0, range(5)))
+    for task in range(5):
+        server.handle(Arrived(1.0, task, NOTHING))
+    assert server.view.version == 1
+
+
+def test_rules_can_see_the_parameters_that_an_update_was_trained_from() -> None:
+    seen: list[list[float]] = []
+
+    def look(buffer: Buffer, view: View) -> Floats:
+        seen.append([float(view.parameters(task.version)[0]) for task in buffer.tasks])
+        return np.ones(len(buffer))
+
+    server = Server(zoo.buffered(look, buffer=1, fresh=False), clients=2, parameters=vec(7))
+    server.handle(Joined(0.0, [0, 1]))
+    server.handle(Arrived(1.0, 0, Update(vec(1))))
+    server.handle(Arrived(2.0, 2, Update(vec(1))))
+    server.handle(Arrived(3.0, 1, Update(vec(1))))
+    assert seen == [[7.0], [8.0], [7.0]]
