@@ -114,7 +114,7 @@ BAD = {
     "negative delay": ('"uniform(8, 12)"', '"uniform(-8, 12)"', "-8"),
     "zero buffer": ("buffer = 5", "buffer = 0", "the buffer is 0"),
     "deadlock": ("buffer = 5", "buffer = 16", "a buffer of 16 never fills with 15 clients"),
-    "labels nobody holds": ("labels = [0, 1, 2, 3]", "labels = [0, 1, 3]", "no client holds the labels [2]"),
+    "labels nobody holds": ("labels = [0, 1, 2, 3]", "labels = [0, 1, 3]", "no client holds the label 2"),
     "malformed TOML": ('name = "demo"', "name = demo", "is not valid TOML"),
     "unknown key": ("seed = 0", "sead = 0", "unknown key 'sead': did you mean 'seed'?"),
 }

@@ -94,7 +94,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"clients": [{**GROUP, "delay": "unifrom(1, 2)"}]}, "unifrom"),
     ({"clients": [{**GROUP, "count": 0}]}, "clients[1].count is 0: input should be greater than or equal to 1"),
     ({"clients": [GROUP, GROUP]}, "two groups have the same name"),
-    ({"clients": [{**GROUP, "labels": [0, 1, 3]}]}, "no client holds the labels [2]"),
+    ({"clients": [{**GROUP, "labels": [0, 1, 3]}]}, "no client holds the label 2"),
     ({"clients": [{**GROUP, "labels": []}]}, "clients[1].labels"),
     ({"clients": [{**GROUP, "vanish": 1.0}]}, "clients[1].vanish is 1.0"),
     ({"clients": [{**GROUP, "join": 9, "leave": 3}]}, "joins at 9.0 and leaves at 3.0"),

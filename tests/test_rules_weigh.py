@@ -172,7 +172,7 @@ def test_updates_that_a_rule_may_see_are_read_only() -> None:
         buffer.updates[:] = 0
         return np.ones(len(buffer))
 
-    with pytest.raises(ValueError, match="read-only"):
+    with pytest.raises(StrategyError, match=r"meddles raised ValueError: .* read-only \(test_rules_weigh"):
         fed(meddles, (3, 4), (0, 1))
 
 

@@ -86,7 +86,7 @@ def test_a_cohort_trigger_needs_rounds() -> None:
 
 
 def test_a_buffer_larger_than_the_fleet_never_fills_with_fresh_clients() -> None:
-    with pytest.raises(StrategyError, match=r"a buffer of 5 never fills with 4 clients .* \(fresh=True\)"):
+    with pytest.raises(StrategyError, match=r"a buffer of 5 never fills with 4 clients .* \(fresh = true\)"):
         Server(zoo.fedstaleweight(buffer=5), clients=4)
     Server(zoo.fedstaleweight(buffer=5), clients=5)
     Server(zoo.fedstaleweight(buffer=5, fresh=False), clients=4)

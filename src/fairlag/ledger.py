@@ -80,7 +80,7 @@ class Ledger:
         self._credited: list[Integers] = []
         self._credits: list[Floats] = []
         self.clients = 0
-        self.rows = 0
+        self.rows = clients
         self.received = 0
         self.woke = False
         self.target = 0

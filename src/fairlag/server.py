@@ -8,10 +8,10 @@ import numpy as np
 
 from fairlag import seeds
 from fairlag.buffer import Buffer
-from fairlag.errors import DivergedError, InputError, ProtocolError, StrategyError
+from fairlag.errors import DivergedError, FairlagError, InputError, ProtocolError, StrategyError
 from fairlag.ledger import Ledger
 from fairlag.rules.admit import well_formed
-from fairlag.rules.rule import traits
+from fairlag.rules.rule import failure, traits
 from fairlag.strategy import Strategy
 from fairlag.types import (
     NOTHING,
@@ -88,6 +88,7 @@ class Server:
         self._wake = -math.inf
         self._state = strategy.apply.init(self._versions.newest)
         self._size = self._versions.newest.size
+        self._stores = self._size > 0 or "weigh" in self._readers
         self._blank = object() if self._size else NOTHING
         self._rows: Matrix = np.empty((strategy.trigger.needs, self._size), np.float32)
         self._handlers: dict[type, Callable[..., list[Command]]] = {
@@ -139,7 +140,8 @@ class Server:
         if reason is None and self._admit is not None:
             reason = self._admit(update, task, self.view)
         if reason is None:
-            self._store(update.delta)
+            if self._stores:
+                self._store(update.delta)
             ledger.admit(task, update.examples)
         else:
             self.refusals[reason] += 1
@@ -254,7 +256,12 @@ class Server:
 
     def _weigh(self, buffer: Buffer) -> Floats:
         weigh = self.strategy.weigh
-        returned = weigh(buffer, self.view)
+        try:
+            returned = weigh(buffer, self.view)
+        except FairlagError:
+            raise
+        except Exception as error:
+            raise failure("weighting", weigh, error) from error
         try:
             weights = np.array(returned, np.float64)
         except (TypeError, ValueError):
@@ -303,8 +310,7 @@ class Server:
         place = len(self._ledger.buffer)
         if place == len(self._rows):
             self._rows = np.concatenate([self._rows, np.empty_like(self._rows)])
-        if self._size:
-            self._rows[place] = delta
+        self._rows[place] = delta
 
     def _end(self, task: Dispatch, outcome: Outcome, reason: str) -> None:
         """A task ends without being aggregated."""

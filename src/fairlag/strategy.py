@@ -79,7 +79,7 @@ class Strategy:
         if self.select.fresh and self.trigger.needs > clients:
             raise StrategyError(
                 f"a buffer of {self.trigger.needs} never fills with {clients} clients that each contribute once per "
-                f"version (fresh=True): take a buffer of at most {clients}, or fresh=False"
+                f"version (fresh = true): take a buffer of at most {clients}, or fresh = false"
             )
         if self.select.least > clients:
             raise StrategyError(f"{self.select.label} needs {self.select.least} clients, the fleet has {clients}")

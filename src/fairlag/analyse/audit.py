@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, prod
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,13 @@ from fairlag.lab.experiment import Experiment
 from fairlag.strategy import Strategy
 from fairlag.types import Floats, Integers
 
-INCENTIVE_UPDATES = 150_000
+FAIRNESS_UPDATES = 400_000
+"""How many updates the fairness part simulates at the most by default, unless one seed alone needs more."""
+
+INCENTIVE_UPDATES = 180_000
 """How many updates the incentive part simulates per strategy by default, so that a preset answers in seconds."""
+
+_HANDFUL = 5
 
 Progress = Callable[[str, int, int], None]
 """Told the part of the audit, how many trials of it are done, and of how many."""
@@ -88,10 +93,22 @@ class StrategyAudit:
         }
 
 
+def enough_seeds(experiment: Experiment) -> int:
+    """How many seeds an audit averages over unless told: five, or fewer where the experiment is long.
+
+    >>> from fairlag.lab.experiment import load
+    >>> enough_seeds(load("demo")), enough_seeds(load("paper-cifar10"))
+    (5, 1)
+    """
+    strategies = [experiment.strategy(use) for use in experiment.strategies]
+    per_version = sum(max(strategy.trigger.needs, strategy.select.least) for strategy in strategies)
+    return max(1, min(REPLICATIONS, FAIRNESS_UPDATES // ((experiment.aggregations or 1) * per_version)))
+
+
 def audit(
     experiment: Experiment,
     *,
-    seeds: int = REPLICATIONS,
+    seeds: int | None = None,
     workers: int = 1,
     incentive_updates: int = INCENTIVE_UPDATES,
     progress: Progress | None = None,
@@ -107,7 +124,7 @@ def audit(
     ('Buffered FedAvg', 100)
     """
     with Bench(experiment, workers=workers) as bench:
-        return _audit(experiment, bench, seeds, incentive_updates, progress)
+        return _audit(experiment, bench, seeds or enough_seeds(experiment), incentive_updates, progress)
 
 
 def _audit(
@@ -126,9 +143,12 @@ def _audit(
     throttled = [
         trial for number in strategies for trial in _throttling(experiment, number, replications, parts[number])
     ]
-    measured = bench.map(influence, throttled, _counter(progress, "incentives", len(throttled)))
-    shape = (len(strategies), len(experiment.clients), replications, len(FACTORS), 2)
-    table = np.array(measured).reshape(shape)
+    measured = iter(bench.map(influence, throttled, _counter(progress, "incentives", len(throttled))))
+    shape = (len(experiment.clients), replications, len(FACTORS), 2)
+    table = [
+        np.array([next(measured) for _ in range(prod(shape[:-1]))]).reshape(shape) if part else np.zeros(shape)
+        for part in parts
+    ]
     return [
         _summary(
             experiment,
@@ -155,13 +175,20 @@ def _counter(progress: Progress | None, part: str, total: int) -> Callable[[int]
 
 
 def _incentive_part(experiment: Experiment, observations: list[Observation], budget: int) -> float:
-    """How long the incentive trials of a strategy are, as a part of the others: within the budget, at most as long."""
-    updates = np.mean([observation.updates.sum() for observation in observations])
+    """How long the incentive trials of a strategy are, as a part of the others: within the budget, at most as long.
+
+    Zero, that is none at all, where a client would send less than a handful of updates: that would show nothing.
+    """
+    updates = float(np.mean([observation.updates.sum() for observation in observations]))
     trials = len(experiment.clients) * len(FACTORS) * max(len(observations), REPLICATIONS)
-    return min(1.0, budget / trials / max(float(updates), 1.0))
+    part = min(1.0, budget / trials / updates)
+    clients = sum(table.count for table in experiment.clients)
+    return part if part * updates >= _HANDFUL * clients else 0.0
 
 
 def _throttling(experiment: Experiment, number: int, replications: int, part: float) -> list[Trial]:
+    if not part:
+        return []
     fleet = experiment.fleet()
     aggregations = None if experiment.aggregations is None else ceil(experiment.aggregations * part)
     until_time = None if experiment.until_time is None else experiment.until_time * part

@@ -1,10 +1,15 @@
 """Trials: single runs of an experiment without learning, in this process or in workers, always in the same order."""
 
 import multiprocessing
+import os
 import pickle
 import signal
-from collections.abc import Callable, Sequence
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -12,7 +17,7 @@ from typing import Self, TypeVar
 
 import numpy as np
 
-from fairlag.errors import InputError
+from fairlag.errors import FairlagError, InputError, StrategyError
 from fairlag.lab.experiment import Experiment
 from fairlag.runtime import virtual
 from fairlag.server import Server
@@ -66,25 +71,30 @@ def observe(experiment: Experiment, trial: Trial) -> Observation:
     """Everything that an audit wants to know of a trial."""
     senders: list[int] = []
     late: list[Integers] = []
-    extremes = [np.inf, -np.inf]
+    heavy: list[Floats] = []
 
     def record(row: Aggregation | Ended) -> None:
         if isinstance(row, Aggregation):
-            senders.extend(task.client for task in row.tasks)
+            senders.extend([task[1] for task in row.tasks])
             late.append(row.staleness)
-            extremes[:] = min(extremes[0], row.weights.min()), max(extremes[1], row.weights.max())
+            heavy.append(row.weights)
 
     server, stop = _run(experiment, trial, record)
     view, counts = server.view, server.counts
-    groups = experiment.fleet().group_of[senders] if senders else np.empty(0, np.int64)
-    staleness = np.concatenate(late) if late else np.empty(0, np.int64)
+    label = experiment.strategies[trial.strategy].label
+    if not view.version:
+        raise InputError(f"{label} made no version before its run ended: {stop.reason}")
+    weights, staleness = np.concatenate(heavy), np.concatenate(late)
+    if weights.min() < 0 or not 0 < view.weight_sums.sum() < np.inf:
+        raise StrategyError(f"{label} cannot be audited: its weights must not be negative, nor all 0 or endless")
+    groups = experiment.fleet().group_of[senders]
     return Observation(
         updates=view.update_counts.copy(),
         weights=view.weight_sums.copy(),
         staleness=view.staleness_sums.copy(),
         histogram=tuple(np.bincount(staleness[groups == group]) for group in range(len(experiment.clients))),
-        lightest=float(extremes[0]),
-        heaviest=float(extremes[1]),
+        lightest=float(weights.min()),
+        heaviest=float(weights.max()),
         virtual_time=view.time,
         aggregations=view.version,
         partial=server.partial,
@@ -115,11 +125,12 @@ class Bench:
     def __init__(self, experiment: Experiment, *, workers: int = 1) -> None:
         self._experiment = experiment
         self._pool: ProcessPoolExecutor | None = None
+        self._others = set(multiprocessing.active_children())
         if workers > 1:
             _check_that_it_travels(experiment)
             # Spawned, not forked: a fork copies the locks of threads that it does not copy.
             context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(workers, context, initializer=_leave_interrupts_to_the_parent)
+            self._pool = ProcessPoolExecutor(workers, context, initializer=_settle_in)
 
     def __enter__(self) -> Self:
         return self
@@ -128,6 +139,9 @@ class Bench:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         if self._pool is not None:
+            if error is not None:
+                for process in set(multiprocessing.active_children()) - self._others:
+                    process.terminate()
             self._pool.shutdown(cancel_futures=True)
 
     def map(
@@ -135,13 +149,32 @@ class Bench:
     ) -> list[Result]:
         """Asks the same of every trial; `progress` is told after each."""
         task = partial(ask, self._experiment)
-        answers = self._pool.map(task, trials, chunksize=2) if self._pool else map(task, trials)
+        answers: Iterator[Result] = map(task, trials)
+        if self._pool is not None:
+            with _interrupts_ignored():
+                answers = self._pool.map(task, trials, chunksize=2)
         results = []
-        for result in answers:
-            results.append(result)
-            if progress is not None:
-                progress(1)
+        try:
+            for result in answers:
+                results.append(result)
+                if progress is not None:
+                    progress(1)
+        except BrokenProcessPool:
+            raise FairlagError("a worker process died, perhaps for want of memory: try one worker") from None
         return results
+
+
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """While processes are started: they inherit that Ctrl-C is none of their business. Threads cannot set this."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _check_that_it_travels(experiment: Experiment) -> None:
@@ -154,5 +187,14 @@ def _check_that_it_travels(experiment: Experiment) -> None:
         ) from None
 
 
-def _leave_interrupts_to_the_parent() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _settle_in() -> None:
+    """In a worker: what a user's rule prints must not mix with results, and nobody works for a parent that is gone."""
+    sys.stdout = sys.stderr
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+
+
+def _end_with_the_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

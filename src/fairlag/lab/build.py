@@ -11,9 +11,9 @@ from typing import Any, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from fairlag.errors import StrategyError
+from fairlag.errors import FairlagError, StrategyError
 from fairlag.lab.words import nearest
-from fairlag.rules.rule import traits
+from fairlag.rules.rule import failure, traits
 from fairlag.strategy import Strategy
 from fairlag.zoo import ALGORITHMS, buffered
 
@@ -58,7 +58,13 @@ def build(use: Used, parameters: Mapping[str, object], folder: Path | None = Non
     use = name_of(use)
     if _is_weighting(make):
         make = _weighting(make)
-    strategy = make(**_checked(make, use, parameters))
+    values = _checked(make, use, parameters)
+    try:
+        strategy = make(**values)
+    except FairlagError:
+        raise
+    except Exception as error:
+        raise failure("function", make, error) from error
     if not isinstance(strategy, Strategy):
         raise StrategyError(
             f"{use!r} returned {type(strategy).__name__}: it must be a weighting of (buffer, view), "
@@ -89,11 +95,17 @@ def _maker(use: str, folder: Path | None) -> Maker:
     with _importing_from(folder):
         try:
             module = importlib.import_module(module_name)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise StrategyError(f"cannot import {module_name!r} for {use!r}: {error}") from error
     function = getattr(module, function_name, None)
     if not callable(function):
         raise StrategyError(f"module {module_name!r} has no function {function_name!r}")
+    try:
+        inspect.signature(function)
+    except ValueError:
+        raise StrategyError(
+            f"{use!r} does not say what it takes, so it cannot be used: wrap it in a function"
+        ) from None
     maker: Maker = function
     return maker
 
@@ -119,6 +131,9 @@ def _is_weighting(function: Maker) -> bool:
 def _weighting(rule: Maker) -> Maker:
     """The paper's loop around a user's weighting, taking the parameters of both."""
     own = list(inspect.signature(rule).parameters.values())[2:]
+    loop = list(inspect.signature(buffered).parameters.values())[1:]
+    if clash := {each.name for each in own} & {each.name for each in loop}:
+        raise StrategyError(f"{name_of(rule)} has a parameter {clash.pop()!r}, as the loop around it has: rename it")
 
     @wraps(buffered)
     def make(**parameters: object) -> Strategy:
@@ -126,7 +141,6 @@ def _weighting(rule: Maker) -> Maker:
         weigh = rule if not mine else _named(partial(rule, **mine), rule)
         return buffered(weigh, **parameters)  # type: ignore[arg-type]
 
-    loop = list(inspect.signature(buffered).parameters.values())[1:]
     keyword = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
     make.__signature__ = inspect.Signature([*loop, *keyword])  # type: ignore[attr-defined]
     hints = _hints(rule)

@@ -1,6 +1,8 @@
 """Experiment files: TOML, validated whole when read, so that every mistake is one sentence before anything runs."""
 
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import resources
 from math import inf
 from pathlib import Path
@@ -15,7 +17,15 @@ from fairlag.lab.build import build, checked_use, label, name_of
 from fairlag.lab.words import first_mistake, nearest
 from fairlag.strategy import Strategy
 
-Distribution = str | float
+
+def _distribution(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(f"it is {value!r}, but must be a number or a distribution such as 'uniform(1, 2)'")
+    return value
+
+
+Distribution = Annotated[Any, AfterValidator(_distribution)]
+_MOST_CLIENTS = 100_000_000
 Probability = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -27,33 +37,48 @@ class Clients(_Table):
     """A `[[clients]]` table: a group of clients of one kind."""
 
     group: str = Field(min_length=1)
-    count: int = Field(ge=1)
+    count: int = Field(ge=1, le=_MOST_CLIENTS)
     delay: Distribution
     labels: tuple[Annotated[int, Field(ge=0)], ...] | None = Field(default=None, min_length=1, strict=False)
     availability: str = "always"
     join: float = Field(default=0.0, ge=0)
     leave: float = Field(default=inf, gt=0)
     vanish: Probability = 0.0
-    away: Distribution | None = None
-    download: Distribution | None = None
-    upload: Distribution | None = None
+    away: Distribution = None
+    download: Distribution = None
+    upload: Distribution = None
 
     def build(self, folder: Path | None) -> Group:
         """The group of the fleet that this table describes."""
-        lines = {
-            name: None if text is None else delay.parse(text, folder)
-            for name, text in (("away", self.away), ("download", self.download), ("upload", self.upload))
-        }
+
+        def read(key: str) -> delay.Delay | None:
+            text = getattr(self, key)
+            with self._blaming(key):
+                return None if text is None else delay.parse(text, folder)
+
+        with self._blaming("delay"):
+            takes = delay.parse(self.delay, folder)
+        with self._blaming("availability"):
+            there = availability.parse(self.availability, folder)
         return Group(
             name=self.group,
             count=self.count,
-            delay=delay.parse(self.delay, folder),
-            availability=availability.parse(self.availability, folder),
+            delay=takes,
+            availability=there,
             join=self.join,
             leave=self.leave,
             vanish=self.vanish,
-            **lines,
+            away=read("away"),
+            download=read("download"),
+            upload=read("upload"),
         )
+
+    @contextmanager
+    def _blaming(self, key: str) -> Iterator[None]:
+        try:
+            yield
+        except InputError as error:
+            raise InputError(f"{key} of group {self.group!r}: {error}") from None
 
 
 class Use(BaseModel):
@@ -110,7 +135,7 @@ class Experiment(_Table):
         if twice := next((each for each in labels if labels.count(each) > 1), None):
             raise ValueError(f"two strategies are labelled {twice!r}: give each its own label")
         _check_labels(self.clients)
-        _check_lines(self.clients, self.model_bytes)
+        _check_groups(self.clients, self.model_bytes)
         return self
 
     def fleet(self, seed: int | None = None) -> Fleet:
@@ -162,7 +187,7 @@ def load(source: str | Path) -> Experiment:
     """An experiment from a file, or a preset by its name."""
     path = Path(source)
     shipped = presets()
-    if not path.exists() and str(source) in shipped:
+    if str(source) in shipped and not path.is_file():
         text, folder = shipped[str(source)], None
     else:
         text, folder = _read(path, shipped), path.parent
@@ -183,7 +208,7 @@ def presets() -> dict[str, str]:
 
 def _read(path: Path, shipped: dict[str, str]) -> str:
     try:
-        return path.read_text("utf-8")
+        return path.read_text("utf-8-sig")
     except FileNotFoundError:
         raise ExperimentError(f"no experiment file or preset {str(path)!r}: {nearest(str(path), shipped)}") from None
     except (OSError, UnicodeDecodeError) as error:
@@ -196,13 +221,14 @@ def _check_labels(clients: tuple[Clients, ...]) -> None:
     if None in held or not held:
         return
     union = {label for labels in held for label in labels or ()}
-    missing = sorted(set(range(max(union) + 1)) - union)
-    if missing:
-        words = ", ".join(map(str, missing))
-        raise ValueError(f"no client holds the labels [{words}]: every label from 0 to {max(union)} needs a group")
+    missing = next((place for place, label in enumerate(sorted(union)) if place != label), None)
+    if missing is not None:
+        raise ValueError(f"no client holds the label {missing}: every label from 0 to {max(union)} needs a group")
 
 
-def _check_lines(clients: tuple[Clients, ...], model_bytes: int) -> None:
+def _check_groups(clients: tuple[Clients, ...], model_bytes: int) -> None:
     for table in clients:
+        if table.away is not None and not table.vanish:
+            raise ValueError(f"group {table.group!r} has a time away, but the probability to vanish is 0: give vanish")
         if not model_bytes and (table.upload is not None or table.download is not None):
             raise ValueError(f"group {table.group!r} has a line speed but there is no model_bytes to send over it")

@@ -6,6 +6,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
+_OWN_WORDS = {
+    "tuple_type": "it must be a list (tables are written with double brackets, as [[clients]])",
+    "too_short": "it must not be empty",
+    "string_too_short": "it must not be empty",
+    "less_than": "it must be finite and within its range",
+}
+
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """What a misspelt name probably meant, or all that could be meant.
@@ -35,7 +42,8 @@ def first_mistake(error: ValidationError, keys: Mapping[str, Iterable[str]]) -> 
         return f"the key {where!r} is missing"
     if mistake["type"] == "value_error":
         return f"{where}: {mistake['ctx']['error']}" if where else str(mistake["ctx"]["error"])
-    return f"{where} is {_shown(mistake['input'])}: {mistake['msg'][0].lower()}{mistake['msg'][1:]}"
+    message = _OWN_WORDS.get(mistake["type"], mistake["msg"][0].lower() + mistake["msg"][1:])
+    return f"{where} is {_shown(mistake['input'])}: {message}"
 
 
 def _shown(value: Any) -> str:

@@ -11,15 +11,15 @@ from rich.text import Text
 
 from fairlag.analyse import theory
 from fairlag.analyse.audit import GroupAudit, StrategyAudit
-from fairlag.analyse.incentives import FACTORS
+from fairlag.analyse.incentives import FACTORS, REPLICATIONS
 from fairlag.lab.experiment import Experiment
 from fairlag.runtime.agenda import NOTHING_MORE
 from fairlag.zoo import ALGORITHMS
 
 _COLUMNS = {
     "group": 12,
-    "clients": 9,
-    "updates": 8,
+    "clients": 10,
+    "share": 7,
     "influence": 10,
     "fair": 6,
     "staleness": 10,
@@ -37,7 +37,7 @@ def audit_table(experiment: Experiment, audits: Sequence[StrategyAudit], seeds: 
     for audit in audits:
         parts.append(Text.assemble((audit.label, "bold"), (f"  Jain index {audit.jain:.3f}", "dim")))
         parts.append(_block(*(_group_row(group) for group in audit.groups)))
-    parts += [Text(), Text(" ".join(_reading(audits, seeds)), style="dim")]
+    parts += [Text(), *(Text(line, style="dim") for line in _reading(audits, seeds))]
     parts += [Text(remark, style="yellow") for remark in _remarks(audits)]
     return Group(*parts)
 
@@ -75,13 +75,21 @@ def _group_row(group: GroupAudit) -> list[Text]:
 
 
 def _reading(audits: Sequence[StrategyAudit], seeds: int) -> list[str]:
-    return [
-        "updates, influence, fair: the group's share of all updates, of all weight, of all clients.",
-        "staleness: how many versions late its updates are; predicted: by the closed form, if clients never wait.",
-        "throttling: what one of its clients gains in influence by pretending to be slower, beyond the error (±).",
-        f"Means of {seeds} seeds, {_span([audit.aggregations for audit in audits])} aggregations each; throttling was",
-        f"tried up to ×{FACTORS[-1]:g}, over {_span([audit.incentive_aggregations for audit in audits])} aggregations.",
+    aggregations = _span([audit.aggregations for audit in audits])
+    lines = [
+        "share, influence, fair: the group's part of all updates, weight and clients",
+        "staleness: how many versions late its updates are on average",
+        "predicted: the same by the closed form, if clients never had to wait",
+        "throttling: what a client gains in influence by pretending to be slower",
+        f"Means over {seeds} {'seed' if seeds == 1 else 'seeds'} of {aggregations} aggregations.",
     ]
+    tried = [audit.incentive_aggregations for audit in audits if audit.incentive_aggregations]
+    if tried:
+        replications = max(seeds, REPLICATIONS)
+        lines.append(f"Throttling: up to ×{FACTORS[-1]:g}, {replications} seeds of {_span(tried)} aggregations.")
+    if len(tried) < len(audits):
+        lines.append("Throttling was not tried where clients send too few updates: see --incentive-updates.")
+    return lines
 
 
 def _span(numbers: list[int]) -> str:
@@ -133,7 +141,7 @@ def theory_table(experiment: Experiment, buffer: int) -> RenderableType:
         f"{theory.largest_weight(buffer, most):.4f} where mean staleness is at most {most:.2f}; "
         f"its squared distance from 1/b is at most U = {theory.largest_deviation(buffer, most):.4f}.",
     ]
-    return Group(table, Text("\n".join(lines), style="dim"))
+    return Group(Text(), table, Text("\n".join(lines), style="dim"))
 
 
 def strategies_table() -> RenderableType:

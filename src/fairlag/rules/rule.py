@@ -1,9 +1,13 @@
 """What every rule tells about itself: how it is written, what history it needs, whether it reads single updates."""
 
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import wraps
+from pathlib import PurePath
 from typing import ParamSpec, TypeVar
+
+from fairlag.errors import StrategyError
 
 Arguments = ParamSpec("Arguments")
 Rule = TypeVar("Rule", bound=Callable[..., object])
@@ -87,6 +91,19 @@ def factory(make: Callable[Arguments, Rule]) -> Callable[Arguments, Rule]:
         )
 
     return made
+
+
+def failure(kind: str, rule: object, error: Exception) -> StrategyError:
+    """What a user's rule raised, as one sentence that says which rule, what and where.
+
+    >>> def mine(buffer, view): ...
+    >>> str(failure("weighting", mine, KeyError("gap")))
+    "the weighting mine raised KeyError: 'gap'"
+    """
+    steps = traceback.extract_tb(error.__traceback__)
+    where = f" ({PurePath(steps[-1].filename).name}, line {steps[-1].lineno})" if steps else ""
+    label = getattr(rule, "label", None) or traits(rule).label
+    return StrategyError(f"the {kind} {label} raised {type(error).__name__}: {error}{where}")
 
 
 def _marked(rule: Rule, known: Traits) -> Rule:

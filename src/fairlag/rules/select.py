@@ -84,7 +84,7 @@ def cohort(m: int, *, over: float = 0.0, deadline: float | None = None) -> Selec
     if not (over >= 0 and math.isfinite(over)):
         raise StrategyError(f"the over-selection is {over}, it must be at least 0 (0.3 picks 30 % more than needed)")
     if deadline is not None and not deadline > 0:
-        raise StrategyError(f"the deadline is {deadline}, it must be positive, or None for none")
+        raise StrategyError(f"the deadline is {deadline}, it must be positive, or none")
     options = [f"over={over}"] * (over > 0) + [f"deadline={deadline}"] * (deadline is not None)
     return Select(
         f"cohort({', '.join([str(m), *options])})",

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from fairlag.errors import StrategyError
 from fairlag.view import View
 
+_MOST = 10_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
@@ -79,8 +81,8 @@ def cohort_done() -> Trigger:
 
 
 def _whole(name: str, value: int) -> None:
-    if not isinstance(value, int) or value < 1:
-        raise StrategyError(f"the {name} is {value}, it must be a positive whole number")
+    if not isinstance(value, int) or not 1 <= value <= _MOST:
+        raise StrategyError(f"the {name} is {value}, it must be a positive whole number up to {_MOST:,}")
 
 
 def _positive(name: str, value: float) -> None:

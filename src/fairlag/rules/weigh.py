@@ -85,7 +85,7 @@ def mean_staleness(*, scale: float = 1.0, window: int | None = None) -> Weigh:
     if not (scale >= 0 and math.isfinite(scale)):
         raise StrategyError(f"the scale is {scale}, it must be a number of at least 0")
     if window is not None and window < 1:
-        raise StrategyError(f"the window is {window}, it must be at least 1 update, or None for all of the past")
+        raise StrategyError(f"the window is {window}, it must be at least 1 update, or none for all of the past")
 
     @reads_window(window or 0)
     def weigh(buffer: Buffer, view: View) -> Floats:
@@ -176,7 +176,7 @@ def capped(rule: Weigh, cap: float | None) -> Weigh:
     [0.25, 0.5]
     """
     if cap is not None and not cap > 0:
-        raise StrategyError(f"the cap is {cap}, it must be positive, or None for no cap")
+        raise StrategyError(f"the cap is {cap}, it must be positive, or none for no cap")
     if cap is None:
         return lambda buffer, view: rule(buffer, view)
 
