@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -161,13 +162,71 @@ def test_a_process_of_its_own_says_the_same(call: Call) -> None:
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == call("presets", "demo").out
 
 
-def test_an_interrupt_ends_cleanly() -> None:
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_interrupt_ends_cleanly(times: int) -> None:
     command = [sys.executable, "-m", "fairlag", "audit", "paper-cifar10", "--workers", "2"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         assert process.stderr.readline().startswith("fairness: ")
-        process.send_signal(signal.SIGINT)
+        for _ in range(times):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.1)
         _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode in (130, -signal.SIGINT)
     assert errors.splitlines()[-1] == "fairlag: interrupted, nothing was written"
     assert "Traceback" not in errors
+
+
+NOISY = """
+print("imported")
+
+def noisy(buffer, view):
+    print("weighing")
+    return [1 / len(buffer)] * len(buffer)
+
+def broken(buffer, view):
+    return {}["gap"]
+"""
+
+
+def test_what_a_users_rule_prints_or_raises_stays_off_standard_output(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "noisy_rules.py").write_text(NOISY)
+    text = call("presets", "demo").out.replace("buffered_fedavg", "noisy_rules:noisy")
+    (tmp_path / "mine.toml").write_text(text)
+    for workers in ("1", "2"):
+        words = [
+            "--json",
+            "--aggregations",
+            "10",
+            "--seeds",
+            "1",
+            "--workers",
+            workers,
+            "--strategy",
+            "noisy (buffer=5)",
+        ]
+        assert json.loads(call("audit", str(tmp_path / "mine.toml"), *words).out)["experiment"] == "demo"
+    (tmp_path / "mine.toml").write_text(text.replace("noisy_rules:noisy", "noisy_rules:broken"))
+    done = call("audit", str(tmp_path / "mine.toml"), *SHORT)
+    assert done.code == 2
+    assert "the weighting broken raised KeyError: 'gap' (noisy_rules.py, line 9)" in done.err
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("aggregations = 2000", "until_time = 0.5", "made no version before its run ended: time 0.5 was reached"),
+        ('delay = "uniform(8, 12)"', 'delay = "uniform(8, 12)"\njoin = 1e6', ""),
+        ("count = 5", "count = 2000", ""),
+    ],
+)
+def test_fleets_at_the_edge(old: str, new: str, words: str, call: Call, tmp_path: Path) -> None:
+    (tmp_path / "edge.toml").write_text(call("presets", "demo").out.replace(old, new))
+    done = call("audit", str(tmp_path / "edge.toml"), "--seeds", "1", "--workers", "1", "--strategy", "fairshare")
+    assert (words in done.err and done.code == 2) if words else done.code == 0
+
+
+def test_an_output_file_that_cannot_be_written_is_noticed_before_the_work(call: Call, tmp_path: Path) -> None:
+    done = call("audit", "demo", "--out", str(tmp_path))
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "a folder: give the name of a file in it" in done.err

@@ -1,6 +1,17 @@
-"""`python -m fairlag`: the same as the command `fairlag`."""
+"""The entry point of the command `fairlag` and of `python -m fairlag`: an interrupt is clean from the start."""
 
-from fairlag.cli import main
+import sys
+
+
+def main() -> None:
+    """Runs the command line; what it imports takes a while, and may be interrupted too."""
+    try:
+        from fairlag.cli import main as run
+
+        run()
+    except KeyboardInterrupt:
+        sys.exit(130)
+
 
 if __name__ == "__main__":
     main()

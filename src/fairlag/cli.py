@@ -26,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Asynchronous federated learning in virtual time: who the model listens to, and who gains by cheating.",
 )
-out, err = Console(), Console(stderr=True)
+err = Console(stderr=True)
 
 _INTERRUPTED = 130
 
@@ -65,7 +65,7 @@ def _fail(sentence: str, code: int = 2) -> int:
 
 def _show(what: RenderableType) -> None:
     """Prints a table or text; a narrow terminal breaks its lines rather than cutting its columns."""
-    out.print(what, width=max(out.width, 80), crop=False, highlight=False)
+    Console(width=max(Console().width, 80)).print(what, highlight=False)
 
 
 def _version(wanted: bool) -> None:

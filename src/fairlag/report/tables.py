@@ -80,7 +80,8 @@ def _reading(audits: Sequence[StrategyAudit], seeds: int) -> list[str]:
         "share, influence, fair: the group's part of all updates, weight and clients",
         "staleness: how many versions late its updates are on average",
         "predicted: the same by the closed form, if clients never had to wait",
-        "throttling: what a client gains in influence by pretending to be slower",
+        "throttling: what a client gains in influence by pretending to be slower (±: the",
+        "  simulation's own error, which a gain must exceed to count)",
         f"Means over {seeds} {'seed' if seeds == 1 else 'seeds'} of {aggregations} aggregations.",
     ]
     tried = [audit.incentive_aggregations for audit in audits if audit.incentive_aggregations]
