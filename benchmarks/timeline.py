@@ -18,12 +18,16 @@ import random
 import resource
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
+from fairlag.buffer import Buffer
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
 from fairlag.runtime import virtual
 from fairlag.server import Server
 from fairlag.strategy import Strategy
+from fairlag.types import Floats
+from fairlag.view import View
 from fairlag.zoo import buffered_fedavg, fairshare, fedavg, fedbuff, fedstaleweight
 
 STRATEGIES: dict[str, Callable[[int], Strategy]] = {
@@ -73,16 +77,19 @@ def bare_own(clients: int, events: int) -> float:
 
 
 def served(strategy: Strategy, clients: int, events: int) -> float:
-    """Seconds per event through the server in virtual time: a long run less a short one."""
+    """Seconds per event through the server in virtual time, from the first aggregation to the last."""
     per_version = 10 if strategy.select.rounds else strategy.trigger.needs
-    seconds = []
-    for aggregations in (1, 1 + events // per_version):
-        server = Server(strategy, clients=clients, aggregations=aggregations)
-        fleet = fleet_of(clients)
-        begin = time.perf_counter()
-        virtual.run(server, fleet)
-        seconds.append(time.perf_counter() - begin)
-    return (seconds[1] - seconds[0]) / (events // per_version * per_version)
+    aggregations = events // per_version
+    begin: list[float] = []
+
+    def weigh(buffer: Buffer, view: View) -> Floats:
+        if not begin:
+            begin.append(time.perf_counter())
+        return strategy.weigh(buffer, view)
+
+    server = Server(replace(strategy, weigh=weigh), clients=clients, aggregations=aggregations + 1)
+    virtual.run(server, fleet_of(clients))
+    return (time.perf_counter() - begin[0]) / (aggregations * per_version)
 
 
 def measure(clients: int, events: int, repeat: int) -> str:
