@@ -35,6 +35,16 @@ def subkey(parent: int, index: int) -> int:
     return int(_mix((parent + index * _GOLDEN) & _MASK))
 
 
+def subkeys(parent: int, count: int) -> NDArray[np.uint64]:
+    """The keys of the members 0 … count − 1 below a key at once.
+
+    >>> subkeys(7, 2).tolist() == [subkey(7, 0), subkey(7, 1)]
+    True
+    """
+    keys: NDArray[np.uint64] = _mix(np.uint64(parent) + np.arange(count, dtype=np.uint64) * _GOLDEN)
+    return keys
+
+
 def uniform(stream: int, ordinal: int) -> float:
     """The ordinal-th number of a stream, uniform on the open interval (0, 1).
 
@@ -60,8 +70,7 @@ def first_uniforms(parent: int, count: int) -> NDArray[np.float64]:
     >>> list(first_uniforms(5, 2)) == [uniform(subkey(5, 0), 0), uniform(subkey(5, 1), 0)]
     True
     """
-    streams = _mix(np.uint64(parent) + np.arange(count, dtype=np.uint64) * _GOLDEN)
-    return _unit(_mix(streams))
+    return _unit(_mix(subkeys(parent, count)))
 
 
 def _unit(words: NDArray[np.uint64]) -> NDArray[np.float64]:

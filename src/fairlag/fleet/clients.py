@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import inf, isfinite
+from typing import cast
 
 import numpy as np
 
@@ -84,8 +85,10 @@ class Fleet:
         self.vanishing = any(group.vanish for group in groups)
         self._start = [0, *accumulate(counts)]
         self._transfer = np.concatenate([_transfer(group, seed, model_bytes) for group in groups])
+        self._transfer_of: memoryview[float] = cast("memoryview[float]", self._transfer.data)
         self._factor: dict[int, float] = {}
-        self._keys = [seeds.key(seed, "delay", name) for name in names]
+        streams = [seeds.subkeys(seeds.key(seed, "delay", group.name), group.count) for group in groups]
+        self._stream = np.concatenate(streams).data
         self._group = self.group_of.data
         room = _ROOM // self.clients
         self._ahead = min(_AHEAD, room)
@@ -129,13 +132,13 @@ class Fleet:
 
     def _duration(self, client: int, ordinal: int) -> float:
         group = self._group[client]
-        drawn = seeds.uniform(seeds.subkey(self._keys[group], client - self._start[group]), ordinal)
-        whole = self.groups[group].delay.quantile(drawn) + self._transfer[client]
-        return float(whole * self._factor.get(client, 1.0))
+        drawn = seeds.uniform(self._stream[client], ordinal)
+        whole = self.groups[group].delay.quantile(drawn) + self._transfer_of[client]
+        return whole * self._factor.get(client, 1.0)
 
     def _draw_ahead(self, client: int, first: int) -> None:
         group = self._group[client]
-        drawn = seeds.uniforms(seeds.subkey(self._keys[group], client - self._start[group]), first, self._ahead)
+        drawn = seeds.uniforms(self._stream[client], first, self._ahead)
         whole = self.groups[group].delay.quantile(drawn) + self._transfer[client]
         start = client * self._ahead
         self._drawn[start : start + self._ahead] = whole * self._factor.get(client, 1.0)

@@ -1,5 +1,8 @@
 """Virtual time: the runtime that jumps from event to event; exact, reproducible, and as fast as the server is."""
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from heapq import heappop, heappush
 
 from fairlag.execute import Executor
@@ -24,7 +27,22 @@ def run(server: Server, fleet: Fleet, executor: Executor | None = None) -> Stop:
     >>> run(server, fleet).reason
     '100 aggregations were made'
     """
-    return _Run(server, fleet, executor or Nothing()).to_the_end()
+    with _few_full_collections():
+        return _Run(server, fleet, executor or Nothing()).to_the_end()
+
+
+@contextmanager
+def _few_full_collections() -> Iterator[None]:
+    """Python walks all live objects every now and then: for a million running tasks that is a third of the time.
+
+    They are in no reference cycles. What users' code leaves in cycles is mostly young, and still found.
+    """
+    young, middle, old = gc.get_threshold()
+    gc.set_threshold(young, middle, 1000 * max(old, 1))
+    try:
+        yield
+    finally:
+        gc.set_threshold(young, middle, old)
 
 
 class _Run:
