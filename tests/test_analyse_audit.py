@@ -69,6 +69,15 @@ def test_predictions_stand_beside_what_was_simulated() -> None:
         assert group.histogram.sum() == round(group.share * result.updates * 2)
 
 
+def test_every_client_has_its_numbers() -> None:
+    (result,) = audit(paper({"use": "buffered_fedavg"}, aggregations=2000), seeds=1, incentive_updates=10_000)
+    assert result.shares.sum() == pytest.approx(1) and result.influence == pytest.approx(result.shares)
+    assert result.staleness[:10] == pytest.approx(np.full(10, 1.95), abs=0.1)
+    assert result.staleness[10:] == pytest.approx(np.full(5, 14.13), abs=1.0)
+    assert result.weights == (0.2, 0.2)
+    assert result.jain == pytest.approx(0.762, abs=0.002)
+
+
 def test_synchronous_rounds_have_no_staleness() -> None:
     (result,) = audit(paper({"use": "fedavg", "cohort": 5}, aggregations=200), seeds=1, incentive_updates=10_000)
     assert [group.staleness for group in result.groups] == [0.0, 0.0]

@@ -128,7 +128,7 @@ def audit(
     _show(tables.audit_table(experiment, audits, seeds))
     if theory:
         for buffer in sorted({max(1, round(each.buffer)) for each in audits}):
-            _show(tables.theory_table(experiment, buffer))
+            _show(tables.theory_table(experiment, buffer, audits))
     if file is not None:
         _show(f"The audit is in {file}")
 

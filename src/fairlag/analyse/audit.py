@@ -56,8 +56,12 @@ class StrategyAudit:
     jain: float
     welfare: float
     largest_deviation: float
+    shares: Floats
+    """Per client: its part of all updates."""
     influence: Floats
-    """Per client, normalised."""
+    """Per client: its part of all weight."""
+    staleness: Floats
+    """Per client: the mean of its updates, not a number where it sent none."""
     groups: tuple[GroupAudit, ...]
     weights: tuple[float, float]
     """The lightest and the heaviest weight of an update."""
@@ -222,7 +226,9 @@ def _summary(
         jain=fairness.jain(shares),
         welfare=fairness.welfare(shares),
         largest_deviation=fairness.largest_deviation(shares),
+        shares=updates / updates.sum(),
         influence=shares,
+        staleness=_means(np.sum([each.staleness for each in observations], axis=0), updates),
         groups=_groups(experiment, number, observations, shares, buffer, incentives),
         weights=(min(each.lightest for each in observations), max(each.heaviest for each in observations)),
         partial=sum(each.partial for each in observations),
@@ -278,6 +284,11 @@ def _predicted(strategy: Strategy, durations: Floats, buffer: float) -> tuple[Fl
 def _tempted(durations: Floats, client: int, buffer: float) -> float:
     """By which factor FedStaleWeight would tempt the client to slow down, by the closed form."""
     return theory.incentive(1 / durations, client, max(1, round(buffer))).throttle if len(durations) > 1 else 1.0
+
+
+def _means(sums: Integers, counts: Integers) -> Floats:
+    means: Floats = np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0)
+    return means
 
 
 def _added(histograms: list[Integers]) -> Integers:

@@ -112,8 +112,8 @@ def _remarks(audits: Sequence[StrategyAudit]) -> list[str]:
     return remarks
 
 
-def theory_table(experiment: Experiment, buffer: int) -> RenderableType:
-    """What the paper predicts for the fleet at a buffer size, one row a group."""
+def theory_table(experiment: Experiment, buffer: int, audits: Sequence[StrategyAudit]) -> RenderableType:
+    """What the paper predicts for the fleet at a buffer size, one row a group, and what was seen of it."""
     fleet = experiment.fleet()
     rates = 1 / fleet.mean_durations
     shares, late = theory.expected_share(rates), theory.expected_staleness(rates, buffer)
@@ -142,6 +142,13 @@ def theory_table(experiment: Experiment, buffer: int) -> RenderableType:
         f"{theory.largest_weight(buffer, most):.4f} where mean staleness is at most {most:.2f}; "
         f"its squared distance from 1/b is at most U = {theory.largest_deviation(buffer, most):.4f}.",
     ]
+    for audit in audits:
+        if max(1, round(audit.buffer)) == buffer:
+            longest = max(len(group.histogram) for group in audit.groups) - 1
+            lines.append(
+                f"Seen with {audit.label}: weights from {audit.weights[0]:.4f} to {audit.weights[1]:.4f}, "
+                f"staleness up to {longest}."
+            )
     return Group(Text(), table, Text("\n".join(lines), style="dim"))
 
 

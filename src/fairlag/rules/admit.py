@@ -65,8 +65,12 @@ def max_staleness(limit: int) -> Admit:
 def all_of(*rules: Admit) -> Admit:
     """Admits what every rule admits; the first refusal counts.
 
-    >>> all_of(max_staleness(5), max_staleness(3)).__name__
-    'admit'
+    >>> from fairlag.ledger import Ledger
+    >>> ledger = Ledger()
+    >>> ledger.version = 4
+    >>> task = Dispatch(task=0, client=0, version=0, ordinal=0, time=0.0)
+    >>> all_of(max_staleness(5), max_staleness(3))(Update(np.zeros(0, np.float32)), task, View(ledger))
+    'staler than 3'
     """
 
     def admit(update: Update, task: Dispatch, view: View) -> str | None:
