@@ -4,14 +4,11 @@ import math
 from collections import Counter
 from collections.abc import Callable
 
-import numpy as np
-
 from fairlag import seeds
-from fairlag.buffer import Buffer
-from fairlag.errors import DivergedError, FairlagError, InputError, ProtocolError, StrategyError
+from fairlag.errors import InputError, ProtocolError
 from fairlag.ledger import Ledger
+from fairlag.merger import Merger
 from fairlag.rules.admit import well_formed
-from fairlag.rules.rule import failure, traits
 from fairlag.strategy import Strategy
 from fairlag.types import (
     NOTHING,
@@ -23,7 +20,6 @@ from fairlag.types import (
     Ended,
     Event,
     Failed,
-    Floats,
     Joined,
     Left,
     Outcome,
@@ -32,7 +28,7 @@ from fairlag.types import (
     Wake,
     Woke,
 )
-from fairlag.vector import EMPTY, Matrix, Vector
+from fairlag.vector import EMPTY, Vector
 from fairlag.versions import Versions
 from fairlag.view import View
 
@@ -70,8 +66,10 @@ class Server:
             raise InputError(f"until_time is {until_time}, it must be positive, or None for no limit")
         self.strategy = strategy
         self._ledger = Ledger(clients=clients, window=strategy.window)
-        self._versions = Versions(parameters)
-        self.view = View(self._ledger, self._versions)
+        self.versions = Versions(parameters)
+        """The parameters of the newest version and of those that a task still needs."""
+        self.view = View(self._ledger, self.versions)
+        self._merger = Merger(strategy, self.versions, self.view)
         self.stopped: Stop | None = None
         self.partial = 0
         self.last_loss = ""
@@ -80,28 +78,19 @@ class Server:
         self._selector = strategy.select.start(self.view, seeds.key(seed, "select"))
         self._trigger = strategy.trigger
         self._admit = strategy.admit
-        self._readers = strategy.readers
         self._record = record
         self._aggregations = aggregations
         self._until_time = until_time
         self._next_task = 0
         self._wake = -math.inf
-        self._state = strategy.apply.init(self._versions.newest)
-        self._size = self._versions.newest.size
-        self._stores = self._size > 0 or "weigh" in self._readers
+        self._size = self.versions.newest.size
         self._blank = object() if self._size else NOTHING
-        self._rows: Matrix = np.empty((strategy.trigger.needs, self._size), np.float32)
         self._handlers: dict[type, Callable[..., list[Command]]] = {
             Joined: self._joined,
             Left: self._left,
             Failed: self._failed,
             Woke: self._woke,
         }
-
-    @property
-    def versions(self) -> Versions:
-        """The parameters of the newest version and of those that a task still needs."""
-        return self._versions
 
     @property
     def counts(self) -> dict[str, int]:
@@ -140,8 +129,8 @@ class Server:
         if reason is None and self._admit is not None:
             reason = self._admit(update, task, self.view)
         if reason is None:
-            if self._stores:
-                self._store(update.delta)
+            if self._merger.stores:
+                self._merger.store(update.delta)
             ledger.admit(task, update.examples)
         else:
             self.refusals[reason] += 1
@@ -230,19 +219,15 @@ class Server:
             commands.append(ledger.dispatch(number, client))
             number += 1
         self._next_task = number
-        self._versions.hold(len(picked))
+        self.versions.hold(len(picked))
         ledger.target, ledger.until = self._selector.target, self._selector.until
 
     def _aggregate(self, commands: list[Command], *, partial: bool) -> None:
         ledger = self._ledger
         tasks, staleness, examples = ledger.merge()
-        buffer = Buffer(tasks, staleness, examples, self._rows if "weigh" in self._readers else None)
-        weights = self._weigh(buffer)
-        if self._size:
-            self._step(Buffer(tasks, staleness, examples, self._rows), weights)
-        else:
-            self._versions.publish(self._versions.newest)
-        self._versions.release([task[2] for task in tasks])
+        buffer, weights = self._merger.merge(tasks, staleness, examples)
+        ledger.credit(buffer.clients, weights)
+        self.versions.release([task[2] for task in tasks])
         ledger.renew()
         self._ended[Outcome.AGGREGATED] += len(tasks)
         self.partial += partial
@@ -254,47 +239,6 @@ class Server:
         if ledger.version == self._aggregations:
             commands.append(self._stop(f"{ledger.version} aggregations were made"))
 
-    def _weigh(self, buffer: Buffer) -> Floats:
-        weigh = self.strategy.weigh
-        try:
-            returned = weigh(buffer, self.view)
-        except FairlagError:
-            raise
-        except Exception as error:
-            raise failure("weighting", weigh, error) from error
-        try:
-            weights = np.array(returned, np.float64)
-        except (TypeError, ValueError):
-            weights = np.empty(0)
-        if weights.shape != (len(buffer),) or not all(map(math.isfinite, weights.tolist())):
-            raise StrategyError(
-                f"the weighting {traits(weigh).label} returned {returned!r} for a buffer of {len(buffer)}: "
-                "it must return one finite number per update"
-            )
-        weights.flags.writeable = False
-        self._ledger.credit(buffer.clients, weights)
-        return weights
-
-    def _step(self, buffer: Buffer, weights: Floats) -> None:
-        """Edits, reduces and applies: the next version."""
-        strategy, parameters = self.strategy, self._versions.newest
-        updates = buffer.updates
-        if strategy.edit is not None:
-            updates = strategy.edit(updates, buffer, self.view)
-            _check_shape("edit", strategy.edit, updates, (len(buffer), self._size))
-        step = strategy.reduce(weights, updates)
-        _check_shape("reduce", strategy.reduce, step, parameters.shape)
-        with np.errstate(over="ignore", invalid="ignore"):
-            # A step may be a view of the buffer's rows, which the next updates overwrite; a rule may keep it.
-            step, self._state = strategy.apply.update(np.array(step, np.float32), self._state, parameters)
-            _check_shape("apply", strategy.apply, step, parameters.shape)
-            parameters = parameters + step
-        if not np.isfinite(parameters).all():
-            raise DivergedError(
-                f"version {self._ledger.version + 1} is not finite: the model diverged, smaller steps may help"
-            )
-        self._versions.publish(parameters)
-
     def _dismiss(self, commands: list[Command]) -> None:
         """The round is over: whoever still runs need not go on."""
         ledger = self._ledger
@@ -305,16 +249,9 @@ class Server:
             self._selector.free(task.client, ledger.contributed[task.client] == ledger.version)
             commands.append(Cancel(task.task))
 
-    def _store(self, delta: Vector) -> None:
-        """The update is copied into the next free row: from here on nobody else can change it."""
-        place = len(self._ledger.buffer)
-        if place == len(self._rows):
-            self._rows = np.concatenate([self._rows, np.empty_like(self._rows)])
-        self._rows[place] = delta
-
     def _end(self, task: Dispatch, outcome: Outcome, reason: str) -> None:
         """A task ends without being aggregated."""
-        self._versions.release([task.version])
+        self.versions.release([task.version])
         self._ended[outcome] += 1
         if outcome is Outcome.LOST:
             self.last_loss = reason
@@ -324,10 +261,3 @@ class Server:
     def _stop(self, reason: str) -> Stop:
         self.stopped = Stop(reason)
         return self.stopped
-
-
-def _check_shape(slot: str, rule: object, result: object, shape: tuple[int, ...]) -> None:
-    if not isinstance(result, np.ndarray) or result.shape != shape:
-        found = getattr(result, "shape", type(result).__name__)
-        label = getattr(rule, "label", None) or traits(rule).label
-        raise StrategyError(f"{slot} {label} returned {found}, it must return an array of shape {shape}")

@@ -1,0 +1,93 @@
+"""The arithmetic of an aggregation: a buffer of updates becomes the next version, rule by rule, each checked."""
+
+import math
+
+import numpy as np
+
+from fairlag.buffer import Buffer
+from fairlag.errors import DivergedError, FairlagError, StrategyError
+from fairlag.rules.rule import failure, traits
+from fairlag.strategy import Strategy
+from fairlag.types import Dispatch, Floats
+from fairlag.vector import Matrix, Vector
+from fairlag.versions import Versions
+from fairlag.view import View
+
+
+class Merger:
+    """Keeps the updates that wait, one row each, and what the server rule remembers from one version to the next."""
+
+    def __init__(self, strategy: Strategy, versions: Versions, view: View) -> None:
+        self._strategy = strategy
+        self._versions = versions
+        self._view = view
+        self._state = strategy.apply.init(versions.newest)
+        self._size = versions.newest.size
+        self._shows_updates = "weigh" in strategy.readers
+        self._rows: Matrix = np.empty((strategy.trigger.needs, self._size), np.float32)
+        self.stores = self._size > 0 or self._shows_updates
+        """Are updates looked at? Those of a model without parameters are only counted."""
+
+    def store(self, delta: Vector) -> None:
+        """Copies an update into the next free row: from here on nobody else can change it."""
+        place = self._view.buffered
+        if place == len(self._rows):
+            self._rows = np.concatenate([self._rows, np.empty_like(self._rows)])
+        self._rows[place] = delta
+
+    def merge(self, tasks: tuple[Dispatch, ...], staleness: list[int], examples: list[int]) -> tuple[Buffer, Floats]:
+        """Weighs the stored updates and publishes the next version; returns what was weighed, and the weights."""
+        buffer = Buffer(tasks, staleness, examples, self._rows if self._shows_updates else None)
+        weights = self._weigh(buffer)
+        if self._size:
+            self._versions.publish(self._stepped(Buffer(tasks, staleness, examples, self._rows), weights))
+        else:
+            self._versions.publish(self._versions.newest)
+        return buffer, weights
+
+    def _weigh(self, buffer: Buffer) -> Floats:
+        weigh = self._strategy.weigh
+        try:
+            returned = weigh(buffer, self._view)
+        except FairlagError:
+            raise
+        except Exception as error:
+            raise failure("weighting", weigh, error) from error
+        try:
+            weights = np.array(returned, np.float64)
+        except (TypeError, ValueError):
+            weights = np.empty(0)
+        if weights.shape != (len(buffer),) or not all(map(math.isfinite, weights.tolist())):
+            raise StrategyError(
+                f"the weighting {traits(weigh).label} returned {returned!r} for a buffer of {len(buffer)}: "
+                "it must return one finite number per update"
+            )
+        weights.flags.writeable = False
+        return weights
+
+    def _stepped(self, buffer: Buffer, weights: Floats) -> Vector:
+        """Edits, reduces and applies: the next version's parameters."""
+        strategy, parameters = self._strategy, self._versions.newest
+        updates = buffer.updates
+        if strategy.edit is not None:
+            updates = strategy.edit(updates, buffer, self._view)
+            _check_shape("edit", strategy.edit, updates, (len(buffer), self._size))
+        step = strategy.reduce(weights, updates)
+        _check_shape("reduce", strategy.reduce, step, parameters.shape)
+        with np.errstate(over="ignore", invalid="ignore"):
+            # A step may be a view of the buffer's rows, which the next updates overwrite; a rule may keep it.
+            step, self._state = strategy.apply.update(np.array(step, np.float32), self._state, parameters)
+            _check_shape("apply", strategy.apply, step, parameters.shape)
+            parameters = parameters + step
+        if not np.isfinite(parameters).all():
+            raise DivergedError(
+                f"version {self._view.version + 1} is not finite: the model diverged, smaller steps may help"
+            )
+        return parameters
+
+
+def _check_shape(slot: str, rule: object, result: object, shape: tuple[int, ...]) -> None:
+    if not isinstance(result, np.ndarray) or result.shape != shape:
+        found = getattr(result, "shape", type(result).__name__)
+        label = getattr(rule, "label", None) or traits(rule).label
+        raise StrategyError(f"{slot} {label} returned {found}, it must return an array of shape {shape}")
