@@ -151,7 +151,7 @@ class Bench:
         task = partial(ask, self._experiment)
         answers: Iterator[Result] = map(task, trials)
         if self._pool is not None:
-            with _interrupts_ignored():
+            with _interrupts_held_back():
                 answers = self._pool.map(task, trials, chunksize=2)
         results = []
         try:
@@ -165,16 +165,16 @@ class Bench:
 
 
 @contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """While processes are started: they inherit that Ctrl-C is none of their business. Threads cannot set this."""
-    if threading.current_thread() is not threading.main_thread():
+def _interrupts_held_back() -> Iterator[None]:
+    """While processes are started: they inherit that Ctrl-C does not reach them, and here it arrives a moment later."""
+    if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _check_that_it_travels(experiment: Experiment) -> None:
