@@ -127,7 +127,7 @@ def audit(
         return
     _show(tables.audit_table(experiment, audits, seeds))
     if theory:
-        for buffer in sorted({max(1, round(each.buffer)) for each in audits}):
+        for buffer in sorted({each.whole_buffer for each in audits}):
             _show(tables.theory_table(experiment, buffer, audits))
     if file is not None:
         _show(f"The audit is in {file}")

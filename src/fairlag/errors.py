@@ -1,4 +1,16 @@
-"""The exception tree: every error that fairlag raises on purpose, and nothing else."""
+"""The exception tree: every error that fairlag raises on purpose, and what helps to word them."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """What a misspelt name probably meant.
+
+    >>> closest("agregations", ["aggregations", "seed"]), closest("xyz", ["aggregations", "seed"])
+    ('aggregations', None)
+    """
+    return next(iter(get_close_matches(name, list(known), n=1)), None)
 
 
 class FairlagError(Exception):

@@ -6,7 +6,7 @@ import numpy as np
 
 from fairlag.buffer import Buffer
 from fairlag.errors import DivergedError, FairlagError, StrategyError
-from fairlag.rules.rule import failure, traits
+from fairlag.rules.rule import failure, label_of
 from fairlag.strategy import Strategy
 from fairlag.types import Dispatch, Floats
 from fairlag.vector import Matrix, Vector
@@ -59,7 +59,7 @@ class Merger:
             weights = np.empty(0)
         if weights.shape != (len(buffer),) or not all(map(math.isfinite, weights.tolist())):
             raise StrategyError(
-                f"the weighting {traits(weigh).label} returned {returned!r} for a buffer of {len(buffer)}: "
+                f"the weighting {label_of(weigh)} returned {returned!r} for a buffer of {len(buffer)}: "
                 "it must return one finite number per update"
             )
         weights.flags.writeable = False
@@ -89,5 +89,4 @@ class Merger:
 def _check_shape(slot: str, rule: object, result: object, shape: tuple[int, ...]) -> None:
     if not isinstance(result, np.ndarray) or result.shape != shape:
         found = getattr(result, "shape", type(result).__name__)
-        label = getattr(rule, "label", None) or traits(rule).label
-        raise StrategyError(f"{slot} {label} returned {found}, it must return an array of shape {shape}")
+        raise StrategyError(f"{slot} {label_of(rule)} returned {found}, it must return an array of shape {shape}")

@@ -135,7 +135,7 @@ class Server:
         else:
             self.refusals[reason] += 1
             self._end(task, Outcome.REFUSED, reason)
-        self._selector.free(client, ledger.contributed[client] == ledger.version)
+        self._free(client)
         return self._advance()
 
     def _joined(self, event: Joined) -> list[Command]:
@@ -146,7 +146,7 @@ class Server:
             if ledger.is_present(client):
                 raise ProtocolError(f"client {client} joined at time {event.time} but is already there")
             ledger.join(client)
-            self._selector.free(client, ledger.contributed[client] == ledger.version)
+            self._free(client)
         commands: list[Command] = []
         if not self._next_task:
             ledger.renewed = event.time
@@ -166,12 +166,11 @@ class Server:
         return [Cancel(task.task), *self._advance()]
 
     def _failed(self, event: Failed) -> list[Command]:
-        ledger = self._ledger
-        task = ledger.running.pop(event.task, None)
+        task = self._ledger.running.pop(event.task, None)
         if task is None:
             return []
         self._end(task, Outcome.LOST, event.reason)
-        self._selector.free(task.client, ledger.contributed[task.client] == ledger.version)
+        self._free(task.client)
         return self._advance()
 
     def _woke(self, event: Woke) -> list[Command]:
@@ -246,8 +245,13 @@ class Server:
         ledger.running.clear()
         for task in tasks:
             self._end(task, Outcome.CANCELLED, "the round is over")
-            self._selector.free(task.client, ledger.contributed[task.client] == ledger.version)
+            self._free(task.client)
             commands.append(Cancel(task.task))
+
+    def _free(self, client: int) -> None:
+        """The client is there and idle."""
+        ledger = self._ledger
+        self._selector.free(client, ledger.contributed[client] == ledger.version)
 
     def _end(self, task: Dispatch, outcome: Outcome, reason: str) -> None:
         """A task ends without being aggregated."""

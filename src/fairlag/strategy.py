@@ -1,7 +1,6 @@
 """A strategy: the slots that an algorithm fills with rules, checked when it is constructed."""
 
 import inspect
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 from fairlag.errors import StrategyError
@@ -9,7 +8,7 @@ from fairlag.rules.admit import Admit
 from fairlag.rules.apply import Apply, scale
 from fairlag.rules.edit import Edit
 from fairlag.rules.reduce import Reduce, weighted_sum
-from fairlag.rules.rule import traits
+from fairlag.rules.rule import label_of, traits
 from fairlag.rules.select import Select
 from fairlag.rules.trigger import Trigger
 from fairlag.rules.weigh import Weigh
@@ -89,16 +88,15 @@ class Strategy:
         for slot in fields(self):
             rule = getattr(self, slot.name)
             if rule is not None:
-                words.append(f"{slot.name}={getattr(rule, 'label', None) or traits(rule).label}")
+                words.append(f"{slot.name}={label_of(rule)}")
         return f"Strategy({', '.join(words)})"
 
 
 def _takes(rule: object, arguments: int) -> bool:
     if not callable(rule):
         return False
-    signature: Callable[..., inspect.Signature] = inspect.signature
     try:
-        signature(rule).bind(*range(arguments))
+        inspect.signature(rule).bind(*range(arguments))
     except (TypeError, ValueError):  # it takes something else, or does not tell
         return False
     return True

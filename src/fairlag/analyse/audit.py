@@ -72,6 +72,11 @@ class StrategyAudit:
     incentive_aggregations: int
     """How long, about, the runs were in which clients throttled themselves."""
 
+    @property
+    def whole_buffer(self) -> int:
+        """The mean number of updates per version, to the nearest buffer size."""
+        return max(1, round(self.buffer))
+
     def as_json(self) -> dict[str, Any]:
         """The part of it that `fairlag audit --json` promises."""
         return {
@@ -186,8 +191,7 @@ def _incentive_part(experiment: Experiment, observations: list[Observation], bud
     updates = float(np.mean([observation.updates.sum() for observation in observations]))
     trials = len(experiment.clients) * len(FACTORS) * max(len(observations), REPLICATIONS)
     part = min(1.0, budget / trials / updates)
-    clients = sum(table.count for table in experiment.clients)
-    return part if part * updates >= _HANDFUL * clients else 0.0
+    return part if part * updates >= _HANDFUL * experiment.population else 0.0
 
 
 def _throttling(experiment: Experiment, number: int, replications: int, part: float) -> list[Trial]:
@@ -212,10 +216,13 @@ def _summary(
     incentive_part: float,
 ) -> StrategyAudit:
     use = experiment.strategies[number]
-    shares = np.mean([fairness.normalised(each.weights) for each in observations], axis=0)
+    influences = np.mean([fairness.normalised(each.weights) for each in observations], axis=0)
     updates = np.sum([each.updates for each in observations], axis=0)
+    late = np.sum([each.staleness for each in observations], axis=0)
     aggregations = sum(each.aggregations for each in observations)
-    buffer = float(updates.sum() / max(aggregations, 1))
+    buffer = float(updates.sum() / aggregations)
+    names = [table.group for table in experiment.clients]
+    measured = fairness.by_group(experiment.fleet().group_of, names, updates, influences, late)
     return StrategyAudit(
         label=use.label,
         use=use.name,
@@ -223,13 +230,13 @@ def _summary(
         virtual_time=float(np.mean([each.virtual_time for each in observations])),
         aggregations=round(aggregations / len(observations)),
         buffer=buffer,
-        jain=fairness.jain(shares),
-        welfare=fairness.welfare(shares),
-        largest_deviation=fairness.largest_deviation(shares),
+        jain=fairness.jain(influences),
+        welfare=fairness.welfare(influences),
+        largest_deviation=fairness.largest_deviation(influences),
         shares=updates / updates.sum(),
-        influence=shares,
-        staleness=_means(np.sum([each.staleness for each in observations], axis=0), updates),
-        groups=_groups(experiment, number, observations, shares, buffer, incentives),
+        influence=influences,
+        staleness=_means(late, updates),
+        groups=_groups(experiment, number, observations, measured, buffer, incentives),
         weights=(min(each.lightest for each in observations), max(each.heaviest for each in observations)),
         partial=sum(each.partial for each in observations),
         lost=sum(each.lost for each in observations),
@@ -243,14 +250,11 @@ def _groups(
     experiment: Experiment,
     number: int,
     observations: list[Observation],
-    shares: Floats,
+    measured: list[fairness.GroupFairness],
     buffer: float,
     incentives: list[Incentive],
 ) -> tuple[GroupAudit, ...]:
     fleet, strategy = experiment.fleet(), experiment.strategy(experiment.strategies[number])
-    updates = np.sum([each.updates for each in observations], axis=0)
-    late = np.sum([each.staleness for each in observations], axis=0)
-    measured = fairness.by_group(fleet.group_of, [group.name for group in fleet.groups], updates, shares, late)
     durations = fleet.mean_durations
     staleness, share = _predicted(strategy, durations, buffer)
     return tuple(

@@ -18,6 +18,7 @@ from typing import Self, TypeVar
 import numpy as np
 
 from fairlag.errors import FairlagError, InputError, StrategyError
+from fairlag.fleet.clients import Fleet
 from fairlag.lab.experiment import Experiment
 from fairlag.runtime import virtual
 from fairlag.server import Server
@@ -60,7 +61,7 @@ class Observation:
 
 def influence(experiment: Experiment, trial: Trial) -> tuple[float, int]:
     """The share of all weight that the trial's client got, and for how many updates."""
-    server, _ = _run(experiment, trial, None)
+    server, _, _ = _run(experiment, trial, None)
     view = server.view
     total = float(view.weight_sums.sum())
     share = float(view.weight_sums[trial.client]) / total if total else 0.0
@@ -79,7 +80,7 @@ def observe(experiment: Experiment, trial: Trial) -> Observation:
             late.append(row.staleness)
             heavy.append(row.weights)
 
-    server, stop = _run(experiment, trial, record)
+    server, fleet, stop = _run(experiment, trial, record)
     view, counts = server.view, server.counts
     label = experiment.strategies[trial.strategy].label
     if not view.version:
@@ -87,7 +88,7 @@ def observe(experiment: Experiment, trial: Trial) -> Observation:
     weights, staleness = np.concatenate(heavy), np.concatenate(late)
     if weights.min() < 0 or not 0 < view.weight_sums.sum() < np.inf:
         raise StrategyError(f"{label} cannot be audited: its weights must not be negative, nor all 0 or endless")
-    groups = experiment.fleet().group_of[senders]
+    groups = fleet.group_of[senders]
     return Observation(
         updates=view.update_counts.copy(),
         weights=view.weight_sums.copy(),
@@ -104,7 +105,7 @@ def observe(experiment: Experiment, trial: Trial) -> Observation:
     )
 
 
-def _run(experiment: Experiment, trial: Trial, record: Record | None) -> tuple[Server, Stop]:
+def _run(experiment: Experiment, trial: Trial, record: Record | None) -> tuple[Server, Fleet, Stop]:
     fleet = experiment.fleet(trial.seed)
     if trial.throttle != 1:
         fleet = fleet.throttled(trial.client, trial.throttle)
@@ -116,7 +117,7 @@ def _run(experiment: Experiment, trial: Trial, record: Record | None) -> tuple[S
         until_time=trial.until_time,
         record=record,
     )
-    return server, virtual.run(server, fleet)
+    return server, fleet, virtual.run(server, fleet)
 
 
 class Bench:

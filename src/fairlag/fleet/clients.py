@@ -146,22 +146,23 @@ class Fleet:
 
     def periods(self, client: int) -> Iterator[tuple[float, float]]:
         """When the client is there, apart from vanishing: increasing (from, until)."""
-        number = self._group[client]
-        group = self.groups[number]
-        stream = seeds.subkey(seeds.key(self.seed, "availability", group.name), client - self._start[number])
-        return between(group.availability.periods(stream), group.join, group.leave)
+        group = self.groups[self._group[client]]
+        return between(group.availability.periods(self._stream_for("availability", client)), group.join, group.leave)
 
     def vanishes(self, client: int, ordinal: int) -> tuple[float, float | None] | None:
         """Whether the client vanishes during that task: after which part of it, and for how long (None: the rest)."""
-        number = self._group[client]
-        group = self.groups[number]
+        group = self.groups[self._group[client]]
         if not group.vanish:
             return None
-        stream = seeds.subkey(seeds.key(self.seed, "vanish", group.name), client - self._start[number])
+        stream = self._stream_for("vanish", client)
         if seeds.uniform(stream, 3 * ordinal) >= group.vanish:
             return None
         away = None if group.away is None else float(group.away.quantile(seeds.uniform(stream, 3 * ordinal + 1)))
         return seeds.uniform(stream, 3 * ordinal + 2), away
+
+    def _stream_for(self, purpose: str, client: int) -> int:
+        number = self._group[client]
+        return seeds.subkey(seeds.key(self.seed, purpose, self.groups[number].name), client - self._start[number])
 
 
 def _transfer(group: Group, seed: int, model_bytes: int) -> Floats:

@@ -5,12 +5,11 @@ import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
-from difflib import get_close_matches
 from numbers import Real
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
-from fairlag.errors import InputError
+from fairlag.errors import InputError, closest
 
 Made = TypeVar("Made")
 Value: TypeAlias = "int | float | str | Call"
@@ -100,8 +99,8 @@ def build(call: Call, makers: Mapping[str, Callable[..., Made]], noun: str, nest
     8
     """
     if call.name not in makers:
-        nearest = get_close_matches(call.name, makers, n=1)
-        hint = f" (did you mean {nearest[0]}?)" if nearest else ""
+        meant = closest(call.name, makers)
+        hint = f" (did you mean {meant}?)" if meant else ""
         raise InputError(f"there is no {noun} {call.name!r}{hint}; there are {', '.join(sorted(makers))}")
     maker = makers[call.name]
     arguments = [nested(value) if isinstance(value, Call) else value for value in call.arguments]

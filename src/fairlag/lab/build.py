@@ -79,7 +79,7 @@ def label(use: Used, parameters: Mapping[str, object]) -> str:
     >>> label("fedstaleweight", {"buffer": 5, "scaling": "algorithm1"})
     'FedStaleWeight (scaling=algorithm1)'
     """
-    known = ALGORITHMS.get(name_of(use)) if isinstance(use, str) else None
+    known = ALGORITHMS.get(use) if isinstance(use, str) else None
     title = known.title if known else name_of(use).rpartition(":")[2]
     defaults = {name: parameter.default for name, parameter in known.parameters.items()} if known else {}
     words = [f"{name}={value}" for name, value in parameters.items() if defaults.get(name, ...) != value]

@@ -138,6 +138,11 @@ class Experiment(_Table):
         _check_groups(self.clients, self.model_bytes)
         return self
 
+    @property
+    def population(self) -> int:
+        """How many clients all groups have together."""
+        return sum(table.count for table in self.clients)
+
     def fleet(self, seed: int | None = None) -> Fleet:
         """The fleet, its draws determined by the seed (default: the experiment's)."""
         if not self._groups:
@@ -147,7 +152,7 @@ class Experiment(_Table):
     def strategy(self, use: Use) -> Strategy:
         """The strategy of a table, checked against the fleet."""
         strategy = build(use.use, use.parameters, self._folder)
-        strategy.check(sum(table.count for table in self.clients))
+        strategy.check(self.population)
         return strategy
 
     def only(self, names: list[str]) -> "Experiment":

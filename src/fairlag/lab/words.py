@@ -1,10 +1,11 @@
 """How mistakes in input are put into words: the nearest known name, and one sentence for a failed validation."""
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from pydantic import ValidationError
+
+from fairlag.errors import closest
 
 _OWN_WORDS = {
     "tuple_type": "it must be a list (tables are written with double brackets, as [[clients]])",
@@ -23,8 +24,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
     'known are: aggregations, seed'
     """
     names = sorted(known)
-    matches = get_close_matches(name, names, n=1, cutoff=0.6)
-    return f"did you mean {matches[0]!r}?" if matches else f"known are: {', '.join(names)}"
+    meant = closest(name, names)
+    return f"did you mean {meant!r}?" if meant else f"known are: {', '.join(names)}"
 
 
 def first_mistake(error: ValidationError, keys: Mapping[str, Iterable[str]]) -> str:

@@ -31,8 +31,8 @@ _COLUMNS = {
 
 def audit_table(experiment: Experiment, audits: Sequence[StrategyAudit], seeds: int) -> RenderableType:
     """The audit of an experiment, one block a strategy, one row a group."""
-    clients = sum(table.count for table in experiment.clients)
-    parts: list[RenderableType] = [Text(f"Audit of {experiment.name}: {clients:,} clients", style="bold"), Text()]
+    title = f"Audit of {experiment.name}: {experiment.population:,} clients"
+    parts: list[RenderableType] = [Text(title, style="bold"), Text()]
     parts.append(_block([Text(name, style="dim") for name in _COLUMNS]))
     for audit in audits:
         parts.append(Text.assemble((audit.label, "bold"), (f"  Jain index {audit.jain:.3f}", "dim")))
@@ -143,7 +143,7 @@ def theory_table(experiment: Experiment, buffer: int, audits: Sequence[StrategyA
         f"its squared distance from 1/b is at most U = {theory.largest_deviation(buffer, most):.4f}.",
     ]
     for audit in audits:
-        if max(1, round(audit.buffer)) == buffer:
+        if audit.whole_buffer == buffer:
             longest = max(len(group.histogram) for group in audit.groups) - 1
             lines.append(
                 f"Seen with {audit.label}: weights from {audit.weights[0]:.4f} to {audit.weights[1]:.4f}, "

@@ -35,6 +35,17 @@ def traits(rule: object) -> Traits:
     return known if isinstance(known, Traits) else Traits(getattr(rule, "__name__", repr(rule)))
 
 
+def label_of(rule: object) -> str:
+    """How a rule of any slot is written: what it is labelled, or the label among its traits.
+
+    >>> from fairlag.rules.trigger import count
+    >>> label_of(count(5)), label_of(len)
+    ('count(5)', 'len')
+    """
+    own: str | None = getattr(rule, "label", None)
+    return own or traits(rule).label
+
+
 def reads_updates(rule: Rule) -> Rule:
     """Declares a function to be a rule that looks at single updates.
 
@@ -102,8 +113,7 @@ def failure(kind: str, rule: object, error: Exception) -> StrategyError:
     """
     steps = traceback.extract_tb(error.__traceback__)
     where = f" ({PurePath(steps[-1].filename).name}, line {steps[-1].lineno})" if steps else ""
-    label = getattr(rule, "label", None) or traits(rule).label
-    return StrategyError(f"the {kind} {label} raised {type(error).__name__}: {error}{where}")
+    return StrategyError(f"the {kind} {label_of(rule)} raised {type(error).__name__}: {error}{where}")
 
 
 def _marked(rule: Rule, known: Traits) -> Rule:
