@@ -11,7 +11,7 @@ from fairlag import seeds
 from fairlag.errors import InputError
 from fairlag.fleet import delay
 from fairlag.fleet.delay import Delay
-from fairlag.fleet.text import Call, Written, build, read
+from fairlag.text import Call, Written, build, read
 
 Period: TypeAlias = tuple[float, float]
 

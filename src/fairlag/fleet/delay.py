@@ -25,7 +25,7 @@ from fairlag.fleet.distribution import (
     Pareto,
     Uniform,
 )
-from fairlag.fleet.text import Call, Written, build, check_mean, number, read, write
+from fairlag.text import Call, Written, build, check_mean, number, read, write
 from fairlag.fleet.trace import Trace
 
 __all__ = [

@@ -11,7 +11,7 @@ import numpy as np
 
 from fairlag.errors import InputError
 from fairlag.fleet.distribution import Numbers
-from fairlag.fleet.text import Written, check_mean, number
+from fairlag.text import Written, check_mean, number
 
 _COLUMN = "delay"
 
