@@ -25,8 +25,8 @@ from fairlag.fleet.distribution import (
     Pareto,
     Uniform,
 )
-from fairlag.text import Call, Written, build, check_mean, number, read, write
 from fairlag.fleet.trace import Trace
+from fairlag.text import Call, Written, build, check_mean, number, read, write
 
 __all__ = [
     "Constant",

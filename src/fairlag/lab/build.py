@@ -1,24 +1,20 @@
 """From a name and parameters in a file to a strategy: an algorithm of the zoo, or a user's own function."""
 
-import importlib
 import inspect
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from fairlag import imported
 from fairlag.errors import FairlagError, StrategyError
+from fairlag.imported import Maker
 from fairlag.lab.words import nearest
 from fairlag.rules.rule import failure, traits
 from fairlag.strategy import Strategy
 from fairlag.zoo import ALGORITHMS, buffered
-
-Maker = Callable[..., Any]
-
 
 Used = str | Maker | Strategy
 
@@ -91,34 +87,7 @@ def _maker(use: str, folder: Path | None) -> Maker:
         if use not in ALGORITHMS:
             raise StrategyError(f"unknown strategy {use!r}: {nearest(use, ALGORITHMS)}")
         return ALGORITHMS[use].make
-    module_name, _, function_name = use.partition(":")
-    with _importing_from(folder):
-        try:
-            module = importlib.import_module(module_name)
-        except (Exception, SystemExit) as error:
-            raise StrategyError(f"cannot import {module_name!r} for {use!r}: {error}") from error
-    function = getattr(module, function_name, None)
-    if not callable(function):
-        raise StrategyError(f"module {module_name!r} has no function {function_name!r}")
-    try:
-        inspect.signature(function)
-    except ValueError:
-        raise StrategyError(
-            f"{use!r} does not say what it takes, so it cannot be used: wrap it in a function"
-        ) from None
-    maker: Maker = function
-    return maker
-
-
-@contextmanager
-def _importing_from(folder: Path | None) -> Iterator[None]:
-    places = [str(place) for place in (folder, Path.cwd()) if place is not None]
-    sys.path[:0] = places
-    try:
-        yield
-    finally:
-        for place in places:
-            sys.path.remove(place)
+    return imported.function(use, "strategy", folder, StrategyError)
 
 
 def _is_weighting(function: Maker) -> bool:

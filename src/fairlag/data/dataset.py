@@ -1,0 +1,88 @@
+"""A data set as two arrays, checked when it is made; reading one from files is the business of load.py."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairlag.errors import InputError
+from fairlag.types import Integers
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Examples and their labels, of which the first ``official`` are the official training part.
+
+    A batch becomes ``inputs.astype(float32) * scale + offset``. The arrays of a data set are read-only.
+
+    >>> data = Dataset("tiny", np.zeros((3, 1, 8, 8), np.uint8), np.array([0, 1, 1]), classes=2, official=3)
+    >>> data.shape, len(data), data.fingerprint[:8]
+    ((1, 8, 8), 3, 'ece80999')
+    """
+
+    name: str
+    inputs: NDArray[Any]
+    labels: Integers
+    classes: int
+    official: int
+    scale: float = 1.0
+    offset: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse arrays that cannot be learned from, and keep read-only views of the others."""
+        self._check_inputs()
+        self._check_labels()
+        if not 0 < self.official <= len(self):
+            raise InputError(f"{self.name} has {self.official} official training examples, of {len(self)} in all")
+        for field in ("inputs", "labels"):
+            view = getattr(self, field).view()
+            view.flags.writeable = False
+            object.__setattr__(self, field, view)
+
+    def __len__(self) -> int:
+        """How many examples there are."""
+        return len(self.inputs)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one example; images are channels first."""
+        return self.inputs.shape[1:]
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The sha256 of the examples, their shape and their labels: equal for equal data, wherever it came from."""
+        content = sha256(f"{self.inputs.dtype} {self.inputs.shape}".encode())
+        content.update(self.inputs.data)
+        content.update(self.labels.data)
+        return content.hexdigest()
+
+    def _check_inputs(self) -> None:
+        inputs = self.inputs
+        if inputs.dtype not in (np.uint8, np.float32) or not inputs.flags.c_contiguous:
+            raise InputError(
+                f"the inputs of {self.name} are {inputs.dtype}, but must be uint8 or float32, and contiguous in C order"
+            )
+        if inputs.ndim < 2 or not inputs.size:
+            raise InputError(
+                f"the inputs of {self.name} have the shape {inputs.shape}, but must have one of (examples, features) "
+                "or more, and at least one example"
+            )
+        # The least and the greatest are NaN if anything is; unlike isfinite, they need no array of answers.
+        if inputs.dtype == np.float32 and not np.isfinite([inputs.min(), inputs.max()]).all():
+            example = int(np.argwhere(~np.isfinite(inputs))[0, 0])
+            raise InputError(f"the inputs of {self.name} must be finite numbers, but example {example} holds another")
+
+    def _check_labels(self) -> None:
+        if self.labels.dtype != np.int64 or self.labels.shape != self.inputs.shape[:1]:
+            raise InputError(
+                f"the labels of {self.name} are {self.labels.dtype} of the shape {self.labels.shape}, "
+                f"but must be int64 of the shape ({len(self.inputs)},), one for each example"
+            )
+        least, most = int(self.labels.min()), int(self.labels.max())
+        if least < 0 or most >= self.classes:
+            raise InputError(
+                f"the labels of {self.name} go from {least} to {most}, but must lie within 0 to {self.classes - 1}"
+            )

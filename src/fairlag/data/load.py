@@ -1,0 +1,171 @@
+"""Data sets by name: embedded, generated, published (from verified files) or the user's own.
+
+Where files are looked for stands in sources.py, how they are read in formats.py, and how verified in places.py.
+"""
+
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairlag import imported, seeds
+from fairlag.data.dataset import Dataset
+from fairlag.data.download import get
+from fairlag.data.places import contents, find
+from fairlag.data.sources import SOURCES
+from fairlag.data.whole import whole
+from fairlag.errors import InputError, closest
+from fairlag.text import number
+
+__all__ = ["Dataset", "Known", "get", "known", "load"]
+
+_PIXEL = {"scale": 1 / 127.5, "offset": -1.0}
+"""Turns a byte, 0 to 255, into a number from −1 to 1."""
+
+
+def load(
+    use: str | Callable[..., Any],
+    parameters: Mapping[str, object] = MappingProxyType({}),
+    folder: Path | None = None,
+) -> Dataset:
+    """The data set of that name, with those parameters.
+
+    ``use`` is a name that :func:`known` lists, "module:function", imported from the folder of the experiment or
+    wherever Python finds it, or a function. The user's own function returns (inputs, labels), or
+    (inputs, labels, test inputs, test labels), or a :class:`Dataset`.
+
+    >>> load("digits").shape
+    (1, 8, 8)
+    >>> load("synthetic", {"examples": 100, "classes": 3}).classes
+    3
+    """
+    name = use if isinstance(use, str) else getattr(use, "__name__", type(use).__name__)
+    if isinstance(use, str) and ":" not in use:
+        make = _named(use)
+    else:
+        make = imported.function(use, "data set", folder) if isinstance(use, str) else use
+    made = imported.called(make, name, parameters, "data set")
+    return made if isinstance(made, Dataset) else _own(name, made)
+
+
+class Known(NamedTuple):
+    """A data set that has a name; ``found`` is where it lies on this machine, or None."""
+
+    name: str
+    what: str
+    examples: int
+    shape: tuple[int, ...]
+    found: str | None
+    ways: tuple[str, ...]
+
+
+def known() -> list[Known]:
+    """Every data set that has a name, and how to get it.
+
+    >>> [row.name for row in known()]
+    ['digits', 'synthetic', 'fashion_mnist', 'mnist', 'cifar10']
+    """
+    rows = [
+        Known("digits", "handwritten digits, small", 1797, (1, 8, 8), "scikit-learn", ()),
+        Known("synthetic", "Gaussian classes of any size", 10_000, (20,), "generated", ()),
+    ]
+    for source in SOURCES.values():
+        found = find(source)
+        place = str(found.folder) if found else None
+        rows.append(Known(source.name, source.what, source.examples, source.shape, place, source.ways))
+    return rows
+
+
+def _named(name: str) -> Callable[..., Dataset]:
+    if name in SOURCES:
+        return lambda: _published(name)
+    made = {"digits": _digits, "synthetic": _synthetic}
+    if name not in made:
+        names = [*made, *SOURCES]
+        meant = closest(name, names)
+        hint = f"did you mean {meant!r}?" if meant else f"known are: {', '.join(names)}, and 'module:function'"
+        raise InputError(f"unknown data set {name!r}: {hint}")
+    return made[name]
+
+
+def _published(name: str) -> Dataset:
+    inputs, labels, official = SOURCES[name].decode(contents(SOURCES[name]))
+    return Dataset(name, inputs, labels, classes=10, official=official, **_PIXEL)
+
+
+def _digits() -> Dataset:
+    # Importing scikit-learn takes seconds, but its file of digits can be read without: 64 pixels and a label a line.
+    package = find_spec("sklearn")
+    folders = package.submodule_search_locations if package else None
+    files = [Path(folder, "datasets", "data", "digits.csv.gz") for folder in folders or ()]
+    if files and files[0].is_file():
+        rows = np.loadtxt(files[0], np.uint8, delimiter=",")
+        pixels, labels = rows[:, :-1], rows[:, -1]
+    else:
+        from sklearn.datasets import load_digits  # type: ignore[import-untyped]
+
+        pixels, labels = load_digits(return_X_y=True)
+    inputs = np.ascontiguousarray(pixels, np.uint8).reshape(-1, 1, 8, 8)
+    return Dataset(
+        "digits", inputs, labels.astype(np.int64), classes=10, official=len(labels), scale=1 / 8, offset=-1.0
+    )
+
+
+def _synthetic(
+    examples: int = 10_000, features: int = 20, classes: int = 10, separation: float = 3.0, seed: int = 0
+) -> Dataset:
+    """Classes of equal size: standard normal around centres that lie ``separation`` from the origin."""
+    examples = whole(examples, "examples of synthetic", 1)
+    classes = whole(classes, "classes of synthetic", 1)
+    rng = np.random.default_rng(seeds.key(whole(seed, "seed of synthetic", 0), "synthetic"))
+    centres = rng.standard_normal((classes, whole(features, "features of synthetic", 1)), np.float32)
+    centres *= np.float32(number(separation, "separation of synthetic")) / np.linalg.norm(
+        centres, axis=1, keepdims=True
+    )
+    labels = rng.permutation(np.arange(examples) % classes)
+    inputs = rng.standard_normal((examples, features), np.float32)
+    inputs += centres[labels]
+    return Dataset("synthetic", inputs, labels, classes=classes, official=examples)
+
+
+def _own(name: str, made: object) -> Dataset:
+    if not isinstance(made, tuple | list) or len(made) not in (2, 4):
+        shown = f"{len(made)} values" if isinstance(made, tuple | list) else type(made).__name__
+        raise InputError(
+            f"the data set {name} returned {shown}, but must return (inputs, labels), "
+            "(inputs, labels, test inputs, test labels), or a fairlag Dataset"
+        )
+    inputs = [_inputs(name, values) for values in made[::2]]
+    labels = [_labels(name, values) for values in made[1::2]]
+    try:
+        pooled = inputs[0] if len(inputs) == 1 else np.concatenate(inputs)
+    except ValueError as error:
+        raise InputError(f"the training and test inputs of {name} do not fit each other: {error}") from None
+    every = np.concatenate(labels)
+    classes = int(every.max(initial=0)) + 1
+    scaling = _PIXEL if pooled.dtype == np.uint8 else {}
+    return Dataset(name, pooled, every, classes=classes, official=len(labels[0]), **scaling)
+
+
+def _inputs(name: str, values: object) -> NDArray[Any]:
+    array = _array(values, f"inputs of {name}", "biuf")
+    with np.errstate(over="ignore"):  # what does not fit becomes infinite, which a Dataset refuses with a sentence
+        return np.ascontiguousarray(array, np.uint8 if array.dtype == np.uint8 else np.float32)
+
+
+def _labels(name: str, values: object) -> NDArray[np.int64]:
+    return np.ascontiguousarray(_array(values, f"labels of {name}", "biu"), np.int64)
+
+
+def _array(values: object, what: str, kinds: str) -> NDArray[Any]:
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise InputError(f"the {what} are not one array: {error}") from None
+    if array.dtype.kind not in kinds:
+        raise InputError(f"the {what} are {array.dtype}, but must be {'numbers' if 'f' in kinds else 'whole numbers'}")
+    return array

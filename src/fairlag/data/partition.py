@@ -1,0 +1,296 @@
+"""How training examples are shared out among clients: the kinds of partition, and how they are written and read.
+
+Every kind says which client owns which example, so each example is held exactly once. All of it is arrays: no object
+is made per client, and a million clients take seconds.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fairlag import seeds
+from fairlag.data.deal import by_label, cut, filled, held_at_random, uneven
+from fairlag.data.shares import Holding, Shares, check_all_hold
+from fairlag.data.whole import apportion, whole
+from fairlag.errors import InputError
+from fairlag.text import Call, Written, build, number, read
+from fairlag.types import Integers
+
+__all__ = [
+    "Dirichlet",
+    "Holding",
+    "Iid",
+    "Labels",
+    "OneClass",
+    "Partition",
+    "Quantity",
+    "RemoveLabels",
+    "Shards",
+    "Shares",
+    "Sorted",
+    "parse",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Partition(Written, ABC):
+    """A way to share out training examples; ``str`` gives the text that :func:`parse` reads back."""
+
+    def share(self, labels: Integers, groups: Sequence[Holding], seed: int) -> Shares:
+        """Who gets which of the examples with these labels; clients are numbered through the groups in order.
+
+        >>> parse("sorted").share(np.array([1, 0, 1, 0]), [Holding("all", 2)], seed=0).of(1).tolist()
+        [0, 2]
+        """
+        clients = sum(group.count for group in groups)
+        if not 0 < clients <= len(labels):
+            raise InputError(
+                f"{len(labels)} training examples cannot be shared out among {clients} clients: "
+                "there must be a client, and an example for each"
+            )
+        rng = np.random.default_rng(seeds.key(seed, "partition"))
+        shares = Shares.from_owners(self._owners(labels, groups, clients, rng), clients)
+        check_all_hold(shares, groups)
+        return shares
+
+    @abstractmethod
+    def _owners(self, labels: Integers, groups: Sequence[Holding], clients: int, rng: np.random.Generator) -> Integers:
+        """The client of each example."""
+
+
+@dataclass(frozen=True, slots=True)
+class Labels(Partition):
+    """``labels``: the clients of a group share the examples of the group's labels evenly, as in the paper.
+
+    The examples of a label that several groups hold are shared evenly among the clients of all of these.
+
+    >>> groups = [Holding("fast", 2, (1,)), Holding("slow", 1, (0,))]
+    >>> Labels().share(np.array([0, 1, 0, 1]), groups, seed=0).sizes.tolist()
+    [1, 1, 2]
+    """
+
+    def _owners(self, labels: Integers, groups: Sequence[Holding], clients: int, rng: np.random.Generator) -> Integers:
+        owners = np.empty(len(labels), np.int64)
+        starts = np.cumsum([0, *(group.count for group in groups)])
+        for together, held in _held_together(labels, groups).items():
+            # Dealt over several labels in one go, so that what remains of each does not pile up at the first clients.
+            mine = by_label(labels, rng, np.flatnonzero(np.isin(labels, held)))
+            who = np.concatenate([np.arange(starts[group], starts[group + 1]) for group in together])
+            owners[mine] = who[np.arange(len(mine)) % len(who)]
+        return owners
+
+
+@dataclass(frozen=True, slots=True)
+class Iid(Partition):
+    """``iid``: each client gets a random sample, all of the same size to within one example.
+
+    >>> sorted(Iid().share(np.zeros(5, np.int64), [Holding("all", 2)], seed=0).sizes.tolist())
+    [2, 3]
+    """
+
+    def _owners(self, labels: Integers, groups: Sequence[Holding], clients: int, rng: np.random.Generator) -> Integers:
+        return rng.permutation(len(labels)) % clients
+
+
+@dataclass(frozen=True, slots=True)
+class _Skewed(Partition):
+    """Base of what is drawn from a Dirichlet distribution: the smaller alpha, the more belongs to few clients."""
+
+    alpha: float
+
+    def __post_init__(self) -> None:
+        """Refuse an alpha that is not positive."""
+        object.__setattr__(self, "alpha", number(self.alpha, f"alpha of {self._name()}", positive=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Dirichlet(_Skewed):
+    """``dirichlet(alpha)``: of each label, the clients get shares drawn from a Dirichlet distribution.
+
+    A client that got nothing gets an example from one that has several.
+    Hsu, Qi & Brown (2019), Yurochkin et al. (2019).
+
+    >>> Dirichlet(0.1).share(np.arange(100) % 10, [Holding("all", 4)], seed=0).sizes.sum()
+    np.int64(100)
+    """
+
+    def _owners(self, labels: Integers, groups: Sequence[Holding], clients: int, rng: np.random.Generator) -> Integers:
+        owners = np.empty(len(labels), np.int64)
+        order = by_label(labels, rng)
+        for examples in np.split(order, np.flatnonzero(np.diff(labels[order])) + 1):
+            owners[examples] = uneven(len(examples), clients, self.alpha, rng)
+        return filled(owners, clients, rng)
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity(_Skewed):
+    """``quantity(alpha)``: labels as in ``iid``, but the sizes of the shares are drawn from a Dirichlet distribution.
+
+    >>> Quantity(0.5).share(np.zeros(100, np.int64), [Holding("all", 4)], seed=0).sizes.min() >= 1
+    np.True_
+    """
+
+    def _owners(self, labels: Integers, groups: Sequence[Holding], clients: int, rng: np.random.Generator) -> Integers:
+        owners = rng.permutation(uneven(len(labels), clients, self.alpha, rng))
+        return filled(owners, clients, rng)
+
+
+@dataclass(frozen=True, slots=True)
+class Shards(Partition):
+    """``shards(count)``: the data sorted by label and cut into equal shards, of which each client gets ``count``.
+
+    McMahan et al. (2017) use ``shards(2)``.
+
+    >>> labels = np.arange(100) % 10
+    >>> int((Shards(2).share(labels, [Holding("all", 5)], seed=0).counts(labels, 10) > 0).sum(axis=1).max())
+    2
+    """
+
+    count: int
+
+    def __post_init__(self) -> None:
+        """Refuse a number of shards below 1."""
+        whole(self.count, "count of shards", 1)
+
+    def _owners(self, labels: Integers, groups: Sequence[Holding], clients: int, rng: np.random.Generator) -> Integers:
+        most = len(labels) // clients
+        if self.count > most:
+            raise InputError(
+                f"{self} needs {clients * self.count} examples for {clients} clients, but there are {len(labels)}: "
+                f"at most shards({most}) will do"
+            )
+        shards = clients * self.count
+        return cut(by_label(labels, rng), rng.permutation(shards) // self.count)
+
+
+@dataclass(frozen=True, slots=True)
+class Sorted(Partition):
+    """``sorted``: the data sorted by label and cut into equal pieces, the first for the first client.
+
+    >>> Sorted().share(np.array([1, 0, 1, 0]), [Holding("all", 2)], seed=0).of(0).tolist()
+    [1, 3]
+    """
+
+    def _owners(self, labels: Integers, groups: Sequence[Holding], clients: int, rng: np.random.Generator) -> Integers:
+        return cut(by_label(labels, rng), np.arange(clients))
+
+
+@dataclass(frozen=True, slots=True)
+class OneClass(Partition):
+    """``one_class``: each client holds a single label; frequent labels go to more clients.
+
+    >>> labels = np.array([0, 0, 0, 0, 1, 1])
+    >>> np.sort(OneClass().share(labels, [Holding("all", 3)], seed=0).sizes).tolist()
+    [2, 2, 2]
+    """
+
+    def _owners(self, labels: Integers, groups: Sequence[Holding], clients: int, rng: np.random.Generator) -> Integers:
+        order = by_label(labels, rng)
+        counts = np.unique_counts(labels).counts
+        if clients < len(counts):
+            raise InputError(
+                f"one_class gives each client one label, so {clients} clients cannot hold {len(counts)} labels: "
+                f"take at least {len(counts)} clients, or another partition"
+            )
+        # One client for every label, the others by frequency; no label gets more clients than it has examples.
+        holders = 1 + apportion(clients - len(counts), counts - 1)
+        first = np.repeat(np.cumsum(holders) - holders, counts)
+        place = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
+        owners = np.empty(len(labels), np.int64)
+        owners[order] = rng.permutation(clients)[first + place % np.repeat(holders, counts)]
+        return owners
+
+    def _name(self) -> str:
+        return "one_class"
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveLabels(Partition):
+    """``remove_labels(count)``: each client lacks that many labels, drawn at random, and holds as much of the others.
+
+    >>> labels = np.arange(100) % 10
+    >>> int((RemoveLabels(3).share(labels, [Holding("all", 5)], seed=0).counts(labels, 10) > 0).sum(axis=1).max())
+    7
+    """
+
+    count: int
+
+    def __post_init__(self) -> None:
+        """Refuse a number of labels below 0."""
+        whole(self.count, "count of remove_labels", 0)
+
+    def _owners(self, labels: Integers, groups: Sequence[Holding], clients: int, rng: np.random.Generator) -> Integers:
+        values, codes, counts = np.unique(labels, return_inverse=True, return_counts=True)
+        held = held_at_random(clients, len(values), self.count, rng)
+        owners, last = np.empty(len(labels), np.int64), -1
+        for examples, holders in zip(np.split(by_label(codes, rng), np.cumsum(counts)[:-1]), held.T, strict=True):
+            # Each label is dealt from where the one before it ended: otherwise the first clients get most.
+            who = np.flatnonzero(holders)
+            start = np.searchsorted(who, last, side="right")
+            owners[examples] = who[(start + np.arange(len(examples))) % len(who)]
+            last = owners[examples[-1]]
+        # The last round reaches not all, so who comes first is drawn. A client with a single example lacks every label
+        # but one, so whatever a client without any is given is allowed.
+        return filled(rng.permutation(clients)[owners], clients, rng)
+
+    def _name(self) -> str:
+        return "remove_labels"
+
+
+_MAKERS: Mapping[str, Callable[..., Partition]] = {
+    "labels": Labels,
+    "iid": Iid,
+    "dirichlet": Dirichlet,
+    "shards": Shards,
+    "one_class": OneClass,
+    "sorted": Sorted,
+    "remove_labels": RemoveLabels,
+    "quantity": Quantity,
+}
+
+
+def parse(text: str | Partition) -> Partition:
+    """The partition that a text describes; a partition is itself.
+
+    >>> parse("dirichlet(0.5)"), str(parse("shards(2)"))
+    (Dirichlet(alpha=0.5), 'shards(2)')
+    >>> parse("dirichlet")
+    Traceback (most recent call last):
+    ...
+    fairlag.errors.InputError: dirichlet does not fit (missing a required argument: 'alpha'); write dirichlet(alpha)
+    """
+    if isinstance(text, Partition):
+        return text
+    call = read(text, "partition", "dirichlet(0.5)")
+    if not isinstance(call, Call):
+        raise InputError(f"the partition {text!r} cannot be read; write for example dirichlet(0.5)")
+    return build(call, _MAKERS, "partition", nested=str)
+
+
+def _held_together(labels: Integers, groups: Sequence[Holding]) -> dict[tuple[int, ...], list[int]]:
+    """The labels that the same groups hold, by the numbers of these groups."""
+    holders: dict[int, list[int]] = {int(label): [] for label in np.unique(labels)}
+    for place, group in enumerate(groups):
+        if not group.labels:
+            raise InputError(
+                f"group {group.name!r} names no labels, but the partition 'labels' goes by them: "
+                "write for example labels = [0, 1], or take another partition, such as iid"
+            )
+        if strange := sorted(set(group.labels) - set(holders)):
+            raise InputError(f"group {group.name!r} holds label {strange[0]}, but the labels are {_listed(holders)}")
+        for label in set(group.labels):
+            holders[label].append(place)
+    if nobodys := [label for label, held in holders.items() if not held]:
+        raise InputError(
+            f"no group holds label {_listed(nobodys)}: the partition 'labels' needs a group for every label"
+        )
+    together: dict[tuple[int, ...], list[int]] = {}
+    for label, held in holders.items():
+        together.setdefault(tuple(held), []).append(label)
+    return together
+
+
+def _listed(labels: Iterable[int]) -> str:
+    return ", ".join(map(str, labels))

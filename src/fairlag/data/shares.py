@@ -1,0 +1,99 @@
+"""Who holds which example: client groups that want data, and the shares that they got."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fairlag.data.whole import whole
+from fairlag.errors import InputError
+from fairlag.types import Integers
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """A group of clients that wants data; its labels matter to the partition ``labels`` alone.
+
+    >>> Holding("slow", 5, (0, 1, 2, 3)).count
+    5
+    """
+
+    name: str
+    count: int
+    labels: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a group of nobody."""
+        whole(self.count, f"the number of clients of group {self.name!r}", 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shares:
+    """Every training example at exactly one client: client c holds ``order[bounds[c]:bounds[c + 1]]``.
+
+    >>> shares = Shares.from_owners(np.array([1, 0, 1]), 2)
+    >>> shares.of(1).tolist(), shares.sizes.tolist()
+    ([0, 2], [1, 2])
+    >>> shares.counts(np.array([0, 0, 1]), 2).tolist()
+    [[1, 0], [1, 1]]
+    """
+
+    order: Integers
+    bounds: Integers
+
+    @classmethod
+    def from_owners(cls, owners: Integers, clients: int) -> "Shares":
+        """The shares in which each example belongs to the client at its place; a client's examples are ascending."""
+        bounds = np.concatenate(([0], np.cumsum(np.bincount(owners, minlength=clients))))
+        order = np.argsort(owners, kind="stable")
+        order.flags.writeable = bounds.flags.writeable = False
+        return cls(order, bounds)
+
+    @property
+    def clients(self) -> int:
+        """How many clients there are."""
+        return len(self.bounds) - 1
+
+    @property
+    def sizes(self) -> Integers:
+        """How many examples each client holds."""
+        return np.diff(self.bounds)
+
+    def of(self, client: int) -> Integers:
+        """The examples of one client, as positions among the training examples."""
+        if not 0 <= client < self.clients:
+            raise InputError(f"there is no client {client}; clients are numbered 0 to {self.clients - 1}")
+        return self.order[self.bounds[client] : self.bounds[client + 1]]
+
+    def counts(self, labels: Integers, classes: int, clients: range | None = None) -> Integers:
+        """How many examples of each class (column) each client (row) holds; all clients unless a range is given."""
+        clients = range(self.clients) if clients is None else clients
+        return self._table(labels, classes, self.bounds[clients.start : clients.stop + 1])
+
+    def group_counts(self, labels: Integers, classes: int, groups: Sequence[Holding]) -> Integers:
+        """How many examples of each class (column) each group of clients (row) holds."""
+        edges = np.cumsum([0, *(group.count for group in groups)])
+        return self._table(labels, classes, self.bounds[edges])
+
+    def _table(self, labels: Integers, classes: int, bounds: Integers) -> Integers:
+        """A row for each two neighbouring bounds."""
+        rows = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
+        cells = rows * classes + labels[self.order[bounds[0] : bounds[-1]]]
+        return np.bincount(cells, minlength=(len(bounds) - 1) * classes).reshape(-1, classes)
+
+
+def check_all_hold(shares: Shares, groups: Sequence[Holding]) -> None:
+    """Refuse shares in which a client holds nothing, since it could not train.
+
+    >>> check_all_hold(Shares.from_owners(np.array([0, 2, 2]), 3), [Holding("fast", 1), Holding("slow", 2)])
+    Traceback (most recent call last):
+    ...
+    fairlag.errors.InputError: group 'slow' has 1 client without an example (of 2): give the group more labels or \
+fewer clients
+    """
+    empty, start = shares.sizes == 0, 0
+    for group in groups:
+        if count := int(np.count_nonzero(empty[start : start + group.count])):
+            clients = f"{count} client{'s' if count > 1 else ''} without an example (of {group.count})"
+            raise InputError(f"group {group.name!r} has {clients}: give the group more labels or fewer clients")
+        start += group.count

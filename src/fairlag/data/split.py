@@ -1,0 +1,71 @@
+"""Which examples are for training and which for testing, and smaller samples in which every class has its share."""
+
+from typing import Literal
+
+import numpy as np
+
+from fairlag import seeds
+from fairlag.data.dataset import Dataset
+from fairlag.data.deal import by_label
+from fairlag.data.whole import apportion
+from fairlag.errors import InputError
+from fairlag.types import Integers
+
+Holdout = float | Literal["official"]
+"""The fraction of all examples that is kept for testing, or the official test part."""
+
+
+def split(dataset: Dataset, holdout: Holdout, seed: int) -> tuple[Integers, Integers]:
+    """The examples for training and those for testing, each in ascending order.
+
+    A fraction is drawn from all examples, the official test part included, so that each class gives its share.
+
+    >>> data = Dataset("tiny", np.zeros((10, 1), np.uint8), np.arange(10) % 2, classes=2, official=8)
+    >>> train, test = split(data, 0.4, seed=0)
+    >>> len(train), np.bincount(data.labels[test]).tolist()
+    (6, [2, 2])
+    >>> split(data, "official", seed=0)[1].tolist()
+    [8, 9]
+    """
+    everything = np.arange(len(dataset))
+    if isinstance(holdout, str):
+        return _official(dataset, everything, holdout)
+    size = round(holdout * len(dataset)) if 0 < holdout < 1 else 0
+    if not 0 < size < len(dataset):
+        raise InputError(
+            f"holdout is {holdout!r}, but of {len(dataset)} examples of {dataset.name} it must leave some for training "
+            "and some for testing: write a number between 0 and 1, such as 0.2"
+        )
+    test = _drawn(dataset.labels, everything, size, np.random.default_rng(seeds.key(seed, "holdout")))
+    return np.setdiff1d(everything, test, assume_unique=True), test
+
+
+def stratified(labels: Integers, indices: Integers, size: int, seed: int) -> Integers:
+    """So many of the examples at these indices, ascending, with each class in its share; all if there are fewer.
+
+    >>> labels = np.array([0, 0, 0, 0, 1, 1, 7])
+    >>> labels[stratified(labels, np.arange(6), 3, seed=0)].tolist()
+    [0, 0, 1]
+    """
+    if size < 1:
+        raise InputError(f"a sample of {size} examples holds nothing; write a number of at least 1")
+    if size >= len(indices):
+        return np.sort(indices)
+    return _drawn(labels, indices, size, np.random.default_rng(seeds.key(seed, "stratified")))
+
+
+def _official(dataset: Dataset, everything: Integers, holdout: str) -> tuple[Integers, Integers]:
+    if holdout != "official":
+        raise InputError(f"holdout is {holdout!r}, but must be a number between 0 and 1, or 'official'")
+    if dataset.official == len(dataset):
+        raise InputError(
+            f"holdout is 'official', but {dataset.name} has no official test part: write a number such as 0.2"
+        )
+    return everything[: dataset.official], everything[dataset.official :]
+
+
+def _drawn(labels: Integers, indices: Integers, size: int, rng: np.random.Generator) -> Integers:
+    order = by_label(labels, rng, indices)
+    counts = np.unique_counts(labels[indices]).counts
+    rank = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.sort(order[rank < np.repeat(apportion(size, counts), counts)])

@@ -1,0 +1,38 @@
+"""Whole numbers: a parameter checked to be one, and a total apportioned in whole numbers."""
+
+from fairlag.errors import InputError
+from fairlag.types import Integers
+
+
+def whole(value: object, what: str, least: int) -> int:
+    """A value as a whole number that is at least ``least``.
+
+    >>> whole(2, "count of shards", 1)
+    2
+    >>> whole(0.5, "count of shards", 1)
+    Traceback (most recent call last):
+    ...
+    fairlag.errors.InputError: count of shards is 0.5, but must be a whole number of at least 1
+    """
+    # A bool is an int to Python, but nobody means True shards.
+    if isinstance(value, int) and not isinstance(value, bool) and value >= least:
+        return value
+    raise InputError(f"{what} is {value!r}, but must be a whole number of at least {least}")
+
+
+def apportion(total: int, weights: Integers) -> Integers:
+    """A total in whole parts proportional to whole weights: rounded down, then the largest remainders get one more.
+
+    No part exceeds its weight as long as the total does not exceed their sum.
+
+    >>> import numpy as np
+    >>> apportion(10, np.array([1, 1, 1])).tolist(), apportion(3, np.array([5, 1, 0])).tolist()
+    ([4, 3, 3], [3, 0, 0])
+    """
+    sum_of_weights = int(weights.sum())
+    if sum_of_weights == 0:
+        return weights * 0
+    parts, remainders = (total * weights) // sum_of_weights, (total * weights) % sum_of_weights
+    # Stable, so that equal remainders go to the first.
+    parts[(-remainders).argsort(kind="stable")[: total - int(parts.sum())]] += 1
+    return parts

@@ -1,0 +1,93 @@
+"""A user's own function: found by its name, "module:function", and called with parameters that come from a file."""
+
+import importlib
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path, PurePath
+from typing import Any
+
+from fairlag.errors import FairlagError, InputError, closest
+
+Maker = Callable[..., Any]
+
+
+def function(use: str, noun: str, folder: Path | None = None, error: type[InputError] = InputError) -> Maker:
+    """The function that "module:function" names, imported from the folder, the current one, or wherever Python looks.
+
+    >>> function("math:gcd", "data set")(12, 18)
+    6
+    >>> function("math:gdc", "data set")
+    Traceback (most recent call last):
+    ...
+    fairlag.errors.InputError: module 'math' has no function 'gdc'
+    """
+    module_name, _, function_name = use.partition(":")
+    with _importing_from(folder):
+        try:
+            module = importlib.import_module(module_name)
+        except (Exception, SystemExit) as reason:
+            raise error(f"cannot import {module_name!r} for {use!r}: {reason}") from reason
+    found = getattr(module, function_name, None)
+    if not callable(found):
+        raise error(f"module {module_name!r} has no function {function_name!r}")
+    try:
+        inspect.signature(found)
+    except ValueError:
+        raise error(
+            f"{use!r} does not say what it takes, so it cannot be used as a {noun}: wrap it in a function"
+        ) from None
+    maker: Maker = found
+    return maker
+
+
+def called(make: Maker, name: str, parameters: Mapping[str, object], noun: str) -> Any:
+    """What a function returns for these parameters; a failure becomes a sentence that says what and where.
+
+    >>> called(dict, "own:table", {"rows": 3}, "data set")
+    {'rows': 3}
+    >>> def table(rows: int) -> int:
+    ...     return 12 // rows
+    >>> called(table, "own:table", {"row": 3}, "data set")
+    Traceback (most recent call last):
+    ...
+    fairlag.errors.InputError: the data set own:table has no parameter 'row' (did you mean rows?)
+    """
+    _check_fit(make, name, parameters, noun)
+    try:
+        return make(**parameters)
+    except FairlagError:
+        raise
+    except Exception as reason:
+        last = traceback.extract_tb(reason.__traceback__)[-1]
+        where = f"({PurePath(last.filename).name}, line {last.lineno})"
+        raise InputError(f"the {noun} {name} raised {type(reason).__name__}: {reason} {where}") from reason
+
+
+def _check_fit(make: Maker, name: str, parameters: Mapping[str, object], noun: str) -> None:
+    try:
+        signature = inspect.signature(make)
+    except ValueError:
+        return  # a function written in C may not say what it takes
+    anything = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
+    if not anything and (unknown := [each for each in parameters if each not in signature.parameters]):
+        meant = closest(unknown[0], signature.parameters)
+        hint = f" (did you mean {meant}?)" if meant else f"; it has {', '.join(signature.parameters) or 'none'}"
+        raise InputError(f"the {noun} {name} has no parameter {unknown[0]!r}{hint}")
+    try:
+        signature.bind(**parameters)
+    except TypeError as reason:
+        raise InputError(f"the {noun} {name} cannot be had with these parameters: {reason}") from None
+
+
+@contextmanager
+def _importing_from(folder: Path | None) -> Iterator[None]:
+    places = [str(place) for place in (folder, Path.cwd()) if place is not None]
+    sys.path[:0] = places
+    try:
+        yield
+    finally:
+        for place in places:
+            sys.path.remove(place)
