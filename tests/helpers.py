@@ -149,7 +149,7 @@ class Computes:
         self.faults = faults
         self.open: dict[int, Vector] = {}
 
-    def submit(self, task: Dispatch, parameters: Vector) -> None:
+    def submit(self, task: Dispatch, parameters: Vector, due: float) -> None:
         assert task.task not in self.open
         self.open[task.task] = parameters
 

@@ -129,7 +129,7 @@ class Ones(Nothing):
         self.calls: Counter[tuple[str, int]] = Counter()
         self.threads: dict[int, set[str]] = {}
 
-    def submit(self, task: Dispatch, parameters: Vector) -> None:
+    def submit(self, task: Dispatch, parameters: Vector, due: float) -> None:
         assert not parameters.flags.writeable
         self.calls["submit", task.task] += 1
 
@@ -275,7 +275,7 @@ class Interrupting(Nothing):
         if method == self.method and self.calls[method] == 3:
             raise KeyboardInterrupt
 
-    def submit(self, task: Dispatch, parameters: Vector) -> None:
+    def submit(self, task: Dispatch, parameters: Vector, due: float) -> None:
         self._call("submit")
 
     def result(self, task: Dispatch) -> Update:

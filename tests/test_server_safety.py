@@ -13,7 +13,7 @@ from fairlag.rules import reads_updates
 from fairlag.rules.apply import Apply, State
 from fairlag.server import Server
 from fairlag.types import NOTHING, Aggregation, Arrived, Ended, Floats, Joined, Update
-from fairlag.vector import Matrix, Vector
+from fairlag.vector import Matrix, Vector, published
 from fairlag.view import View
 from tests.helpers import vec
 
@@ -32,6 +32,37 @@ def test_a_model_that_overflows_is_named() -> None:
     server.handle(Joined(0.0, [0]))
     with pytest.raises(DivergedError, match="version 1 is not finite: the model diverged"):
         server.handle(Arrived(1.0, 0, Update(vec(3e38, 0))))
+
+
+def test_a_model_that_overflows_when_it_is_rounded_is_named_too() -> None:
+    def doubled(step: Any, state: State, parameters: Vector) -> tuple[Any, State]:
+        return 2 * step.astype(np.float64), state
+
+    strategy = replace(zoo.buffered_fedavg(buffer=1), apply=Apply("doubled", lambda start: (), doubled))
+    server = Server(strategy, clients=1, parameters=vec(0, 0))
+    server.handle(Joined(0.0, [0]))
+    with pytest.raises(DivergedError, match="version 1 is not finite"):
+        server.handle(Arrived(1.0, 0, Update(vec(3e38, 0))))
+
+
+def test_a_step_that_a_rule_may_not_give_away_is_copied() -> None:
+    """An array of the rule's own that is read-only, or another's: no server rule can change it."""
+    always = published([1, 2])
+
+    def in_place(step: Vector, state: State, parameters: Vector) -> tuple[Vector, State]:
+        step *= 3
+        return step, state
+
+    strategy = replace(
+        zoo.buffered_fedavg(buffer=1),
+        reduce=lambda weights, updates: always,
+        apply=Apply("in_place", lambda start: (), in_place),
+    )
+    server = Server(strategy, clients=1, parameters=vec(0, 0))
+    server.handle(Joined(0.0, [0]))
+    for task in range(2):
+        server.handle(Arrived(1.0, task, Update(vec(5, 5))))
+    assert always.tolist() == [1, 2] and server.versions.newest.tolist() == [6, 12]
 
 
 def test_what_rules_and_recorders_get_cannot_be_written() -> None:

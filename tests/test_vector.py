@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
 from fairlag.errors import InputError
-from fairlag.vector import EMPTY, Layout, published
+from fairlag.vector import EMPTY, Layout, finite, published
 from fairlag.versions import Versions
 from tests.helpers import vec
 
@@ -34,6 +34,23 @@ def test_what_is_published_owns_its_memory() -> None:
 
 def test_the_empty_model_has_no_parameters() -> None:
     assert EMPTY.shape == (0,) and EMPTY.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([], True),
+        ([0, -1, 2], True),
+        ([3e38, -3e38, 1e-45], True),  # whose squares are not finite
+        ([3e38, np.nan], False),
+        ([np.inf, -np.inf], False),
+        ([0, np.inf, 0], False),
+        ([0, 0, -np.inf], False),
+    ],
+)
+def test_finite_says_whether_every_value_is(values: list[float], expected: bool) -> None:
+    assert finite(vec(*values)) is expected
+    assert finite(np.repeat(vec(*values), 1000)[::7]) is expected
 
 
 def test_a_layout_puts_the_arrays_in_its_own_order() -> None:

@@ -22,6 +22,9 @@ class FairlagError(Exception):
     │   ├── StrategyError       a strategy that cannot be built, or a user's rule that misbehaves
     │   └── StalledError        a strategy that waits for what never comes on this fleet
     ├── DivergedError       a version of the model that is not finite any more
+    ├── StoreError          a run directory that cannot be written, such as on a full disk
+    ├── Interrupted         Ctrl-C during a run, after a checkpoint was made
+    ├── WorkerError         a worker process that died twice at the same task
     └── ProtocolError       a runtime broke the server's contract (time ran backwards, a client joined twice)
 
     The command line prints an InputError as one sentence and exits with code 2.
@@ -46,6 +49,18 @@ class StalledError(InputError):
 
 class DivergedError(FairlagError):
     """A version of the model is not finite any more: training cannot go on from it."""
+
+
+class StoreError(FairlagError):
+    """A run directory cannot be written; says what, where, and how to go on: what was there before is unharmed."""
+
+
+class Interrupted(FairlagError):
+    """Somebody pressed Ctrl-C: the run was saved and can be resumed."""
+
+
+class WorkerError(FairlagError):
+    """A worker process died, was replaced, and died again; names the task and its client."""
 
 
 class ProtocolError(FairlagError):

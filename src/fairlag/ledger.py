@@ -1,9 +1,11 @@
 """Every client's history as arrays, written by the server alone; what rules may see of it is in view.py."""
 
+from collections.abc import Iterator
 from typing import cast
 
 import numpy as np
 
+from fairlag.state import State, copy_into, rows, table, take
 from fairlag.types import Dispatch, Floats, Integers, quick
 
 _INTEGERS = {
@@ -25,6 +27,18 @@ _REALS = {
 }
 
 _BATCH = 256
+
+_SCALARS = {
+    "time": float,
+    "version": int,
+    "renewed": float,
+    "clients": int,
+    "rows": int,
+    "received": int,
+    "target": int,
+    "until": float,
+}
+_TASK = Dispatch.__annotations__
 
 
 class Ledger:
@@ -189,3 +203,36 @@ class Ledger:
             np.add.at(self.reals["weight"], np.concatenate(self._credited), np.concatenate(self._credits))
             self._credited.clear()
             self._credits.clear()
+
+    def state(self) -> State:
+        """All of it; rows that no client has had yet are left out."""
+        self.book()
+        return {
+            **{name: getattr(self, name) for name in _SCALARS},
+            "columns": {name: column[: self.rows].copy() for name, column in (self.integers | self.reals).items()},
+            "recent": self.recent[: self.rows].copy(),
+            "running": table(self.running.values(), **_TASK),
+            "buffer": table(self.buffer, **_TASK),
+            "buffered": table(list(zip(self._counts, self._durations, strict=True)), examples=int, duration=float),
+        }
+
+    def restore(self, state: State) -> None:
+        """Becomes the ledger that was saved."""
+        for name, kind in _SCALARS.items():
+            setattr(self, name, take(state, name, kind))
+        if self.rows > self.capacity:
+            self._grow(self.rows)
+        columns = take(state, "columns", dict)
+        for name, column in (self.integers | self.reals).items():
+            copy_into(column[: self.rows], columns, name)
+        copy_into(self.recent[: self.rows], state, "recent")
+        self.running.clear()
+        self.running.update((task.task, task) for task in _tasks(state, "running"))
+        self.buffer = list(_tasks(state, "buffer"))
+        buffered = list(rows(take(state, "buffered", dict), "examples", "duration"))
+        self._counts = [examples for examples, _ in buffered]
+        self._durations = [duration for _, duration in buffered]
+
+
+def _tasks(state: State, name: str) -> Iterator[Dispatch]:
+    return (quick(Dispatch, row) for row in rows(take(state, name, dict), *_TASK))

@@ -5,11 +5,12 @@ import math
 import numpy as np
 
 from fairlag.buffer import Buffer
-from fairlag.errors import DivergedError, FairlagError, StrategyError
+from fairlag.errors import DivergedError, FairlagError, InputError, StrategyError
 from fairlag.rules.rule import failure, label_of
+from fairlag.state import Leaf, State, copy_into, leaves, refill, take
 from fairlag.strategy import Strategy
 from fairlag.types import Dispatch, Floats
-from fairlag.vector import Matrix, Vector
+from fairlag.vector import Matrix, Vector, finite
 from fairlag.versions import Versions
 from fairlag.view import View
 
@@ -31,9 +32,12 @@ class Merger:
     def store(self, delta: Vector) -> None:
         """Copies an update into the next free row: from here on nobody else can change it."""
         place = self._view.buffered
-        if place == len(self._rows):
-            self._rows = np.concatenate([self._rows, np.empty_like(self._rows)])
+        self._make_room(place + 1)
         self._rows[place] = delta
+
+    def _make_room(self, count: int) -> None:
+        while count > len(self._rows):
+            self._rows = np.concatenate([self._rows, np.empty_like(self._rows)])
 
     def merge(self, tasks: tuple[Dispatch, ...], staleness: list[int], examples: list[int]) -> tuple[Buffer, Floats]:
         """Weighs the stored updates and publishes the next version; returns what was weighed, and the weights."""
@@ -76,14 +80,43 @@ class Merger:
         _check_shape("reduce", strategy.reduce, step, parameters.shape)
         with np.errstate(over="ignore", invalid="ignore"):
             # A step may be a view of the buffer's rows, which the next updates overwrite; a rule may keep it.
-            step, self._state = strategy.apply.update(np.array(step, np.float32), self._state, parameters)
+            given_away = step.flags.owndata and step.flags.writeable
+            step = np.array(step, np.float32, copy=None if given_away else True)
+            step, self._state = strategy.apply.update(step, self._state, parameters)
             _check_shape("apply", strategy.apply, step, parameters.shape)
-            parameters = parameters + step
-        if not np.isfinite(parameters).all():
+            parameters = np.asarray(parameters + step, np.float32)
+        if not finite(parameters):
             raise DivergedError(
                 f"version {self._view.version + 1} is not finite: the model diverged, smaller steps may help"
             )
+        parameters.flags.writeable = False  # a new array, which nobody else knows: it is published as it is
         return parameters
+
+    def state(self) -> State:
+        """The updates that wait, and what the server rule remembers."""
+        remembered = leaves(self._state)
+        # A state that could not be restored is better noticed now than after a crash.
+        self._refilled(self._strategy.apply.init(self._versions.newest), remembered)
+        return {
+            "rows": self._rows[: self._view.buffered].copy(),
+            "remembered": {str(place): leaf for place, leaf in enumerate(remembered)},
+        }
+
+    def restore(self, state: State) -> None:
+        """Waits with the updates that were saved, and remembers what the server rule did."""
+        remembered = take(state, "remembered", dict)
+        self._state = self._refilled(self._state, [remembered[str(place)] for place in range(len(remembered))])
+        count = len(take(state, "rows", np.ndarray))
+        self._make_room(count)
+        copy_into(self._rows[:count], state, "rows")
+
+    def _refilled(self, structure: tuple[object, ...], remembered: list[Leaf]) -> tuple[object, ...]:
+        try:
+            return refill(structure, remembered)
+        except InputError as error:
+            raise StrategyError(
+                f"the state of {label_of(self._strategy.apply)} is not one that its init makes: {error}"
+            ) from error
 
 
 def _check_shape(slot: str, rule: object, result: object, shape: tuple[int, ...]) -> None:

@@ -2,13 +2,14 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from fairlag import seeds
 from fairlag.errors import InputError, ProtocolError
 from fairlag.ledger import Ledger
 from fairlag.merger import Merger
 from fairlag.rules.admit import well_formed
+from fairlag.state import Savable, State, take
 from fairlag.strategy import Strategy
 from fairlag.types import (
     NOTHING,
@@ -32,11 +33,12 @@ from fairlag.vector import EMPTY, Vector
 from fairlag.versions import Versions
 from fairlag.view import View
 
+_PLAIN = {"partial": int, "last_loss": str, "_next_task": int, "_wake": float}
+
 
 class Server:
     """Runs one strategy: told of every event, it answers with what to do next.
 
-    >>> from fairlag.types import NOTHING
     >>> from fairlag.zoo import buffered_fedavg
     >>> server = Server(buffered_fedavg(buffer=2), clients=2)
     >>> [command.client for command in server.handle(Joined(0.0, [0, 1]))]
@@ -66,6 +68,8 @@ class Server:
             raise InputError(f"until_time is {until_time}, it must be positive, or None for no limit")
         self.strategy = strategy
         self._ledger = Ledger(clients=clients, window=strategy.window)
+        self.running: Mapping[int, Dispatch] = self._ledger.running
+        """The tasks that are running, by number, in the order of their dispatch."""
         self.versions = Versions(parameters)
         """The parameters of the newest version and of those that a task still needs."""
         self.view = View(self._ledger, self.versions)
@@ -76,6 +80,12 @@ class Server:
         self.refusals: Counter[str] = Counter()
         self._ended: Counter[Outcome] = Counter()
         self._selector = strategy.select.start(self.view, seeds.key(seed, "select"))
+        self._parts: dict[str, Savable] = {
+            "ledger": self._ledger,
+            "versions": self.versions,
+            "merger": self._merger,
+            "selector": self._selector,
+        }
         self._trigger = strategy.trigger
         self._admit = strategy.admit
         self._record = record
@@ -113,6 +123,27 @@ class Server:
             raise ProtocolError(f"time runs backwards: {event} came after time {ledger.time}")
         ledger.time = time
         return self._arrived(event) if type(event) is Arrived else self._handlers[type(event)](event)
+
+    def state(self) -> State:
+        """All that the server remembers between two events; what it was constructed with is not part of it."""
+        return {
+            **{name: part.state() for name, part in self._parts.items()},
+            "stopped": self.stopped and self.stopped.reason,
+            **{name: getattr(self, name) for name in _PLAIN},
+            "refusals": list(self.refusals),
+            "refused": list(self.refusals.values()),
+            "ended": [self._ended[outcome] for outcome in Outcome],
+        }
+
+    def restore(self, state: State) -> None:
+        """Goes on where another server, constructed with the same arguments, was saved."""
+        for name, part in self._parts.items():
+            part.restore(take(state, name, dict))
+        for name, kind in _PLAIN.items():
+            setattr(self, name, take(state, name, kind))
+        self.stopped = Stop(reason) if isinstance(reason := state["stopped"], str) else None
+        self.refusals = Counter(dict(zip(take(state, "refusals", list), take(state, "refused", list), strict=True)))
+        self._ended = Counter(dict(zip(Outcome, take(state, "ended", list), strict=True)))
 
     # What each event does
 

@@ -28,6 +28,17 @@ def published(values: ArrayLike) -> Vector:
     return vector
 
 
+def finite(vector: Vector) -> bool:
+    """Are all its values finite?
+
+    >>> finite(np.array([1, 2], np.float32)), finite(np.array([1, np.nan], np.float32))
+    (True, False)
+    """
+    # A sum of squares is not finite if a value is not, and takes half the time of looking at each; but it may overflow.
+    with np.errstate(all="ignore"):
+        return bool(np.isfinite(np.dot(vector, vector)) or np.isfinite(vector).all())
+
+
 EMPTY: Vector = published([])
 """The parameters of a model without any: audits run with it."""
 

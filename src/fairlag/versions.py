@@ -2,6 +2,9 @@
 
 from collections.abc import Iterable
 
+import numpy as np
+
+from fairlag.state import State, copy_into, rows, table, take
 from fairlag.vector import Vector, published
 
 
@@ -58,3 +61,26 @@ class Versions:
 
     def _forget(self, version: int) -> None:
         del self._kept[version], self._holders[version]
+
+    def state(self) -> State:
+        """The versions that are kept and how many tasks hold each; parameters are not copied, as they never change."""
+        return {
+            "holders": table(self._holders.items(), version=int, tasks=int),
+            "parameters": {str(version): vector for version, vector in self._kept.items() if vector.size},
+        }
+
+    def restore(self, state: State) -> None:
+        """Keeps the versions that were saved."""
+        parameters = take(state, "parameters", dict)
+        self._holders = dict(rows(take(state, "holders", dict), "version", "tasks"))
+        self._number = max(self._holders)
+        self._kept = {version: self._restored(parameters, version) for version in self._holders}
+        self.newest = self._kept[self._number]
+
+    def _restored(self, parameters: State, version: int) -> Vector:
+        if not self.newest.size:  # nothing is saved of a model without parameters
+            return self.newest
+        vector = np.empty_like(self.newest)
+        copy_into(vector, parameters, str(version))
+        vector.flags.writeable = False
+        return vector

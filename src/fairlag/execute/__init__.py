@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from fairlag.errors import ProtocolError
 from fairlag.types import Dispatch, Update
 from fairlag.vector import Vector
 
@@ -12,11 +13,26 @@ class Executor(Protocol):
     A runtime may ask for results, and discard tasks, from several threads at once, each task from one of them.
     """
 
-    def submit(self, task: Dispatch, parameters: Vector) -> None:
-        """The task was dispatched; it may be computed from now on."""
+    def submit(self, task: Dispatch, parameters: Vector, due: float) -> None:
+        """The task was dispatched; it may be computed from now on, and is asked for at time `due` of the fleet."""
 
     def result(self, task: Dispatch) -> Update:
         """The update of a task, each asked for at most once."""
 
     def discard(self, number: int) -> None:
         """The update of the task of that number will not be asked for."""
+
+
+def named(task: int, client: int) -> str:
+    """A task as messages name it.
+
+    >>> named(7, 3)
+    'task 7 of client 3'
+    """
+    return f"task {task} of client {client}"
+
+
+def not_there(task: Dispatch) -> ProtocolError:
+    """What to say where the result of a task is asked for that nobody computes: waiting for it would never end."""
+    name = named(task.task, task.client)
+    return ProtocolError(f"{name} was never submitted, or its result was already read or discarded")

@@ -11,7 +11,7 @@ class Nothing:
     0
     """
 
-    def submit(self, task: Dispatch, parameters: Vector) -> None:
+    def submit(self, task: Dispatch, parameters: Vector, due: float) -> None:
         """Nothing to prepare."""
 
     def result(self, task: Dispatch) -> Update:

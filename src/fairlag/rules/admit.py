@@ -7,6 +7,7 @@ import numpy as np
 from fairlag.errors import StrategyError
 from fairlag.rules.rule import factory, sums_only
 from fairlag.types import Dispatch, Update
+from fairlag.vector import finite
 from fairlag.view import View
 
 _MOST_EXAMPLES = 2**53
@@ -38,7 +39,7 @@ def well_formed(update: Update, size: int) -> str | None:
         return f"the shape is not ({size},)"
     if type(examples) is not int or not 1 <= examples <= _MOST_EXAMPLES:
         return f"the number of examples is not an int between 1 and {_MOST_EXAMPLES}"
-    if size and not np.isfinite(delta).all():
+    if size and not finite(delta):
         return "not finite"
     return None
 

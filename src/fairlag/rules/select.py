@@ -1,16 +1,20 @@
 """Selection: who is given the newest version next. Incremental: no rule scans all clients at an event."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+
 from fairlag.errors import StrategyError
 from fairlag.seeds import uniform
+from fairlag.state import Savable, State, take
+from fairlag.types import Integers
 from fairlag.view import View
 
 
-class Selector(Protocol):
+class Selector(Savable, Protocol):
     """The living half of a selection rule: one for each server, told what happens, asked whom to dispatch."""
 
     waiting: dict[int, None]
@@ -124,6 +128,14 @@ class _Pool:
         self.discard(client)
         return client
 
+    def state(self) -> State:
+        return {"members": _in_order(self._members), "drawn": self._drawn}
+
+    def restore(self, state: State) -> None:
+        self._members = take(state, "members", np.ndarray).tolist()
+        self._place = {client: place for place, client in enumerate(self._members)}
+        self._drawn = take(state, "drawn", int)
+
 
 class _Continuous:
     """Idle clients go on as they come; with `fresh`, those that know the newest version first wait for a newer one."""
@@ -149,6 +161,12 @@ class _Continuous:
             self._idle(client)
         self.waiting.clear()
 
+    def state(self) -> State:
+        return {"waiting": _in_order(self.waiting)}
+
+    def restore(self, state: State) -> None:
+        self.waiting = dict.fromkeys(take(state, "waiting", np.ndarray).tolist())
+
 
 class _Everyone(_Continuous):
     """All idle clients, first come first served."""
@@ -161,6 +179,13 @@ class _Everyone(_Continuous):
         ready = self._ready[:]
         self._ready.clear()
         return ready
+
+    def state(self) -> State:
+        return {**super().state(), "ready": _in_order(self._ready)}
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self._ready[:] = take(state, "ready", np.ndarray).tolist()
 
 
 class _Places(_Continuous):
@@ -179,6 +204,13 @@ class _Places(_Continuous):
     def pick(self) -> Sequence[int]:
         open_places = min(self._places - self._view.running, len(self._pool))
         return [self._pool.draw() for _ in range(open_places)]
+
+    def state(self) -> State:
+        return {**super().state(), "pool": self._pool.state()}
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self._pool.restore(take(state, "pool", dict))
 
 
 class _Cohort:
@@ -209,6 +241,17 @@ class _Cohort:
         self.target = min(self._size, len(picked))
         self.until = self._view.time + self._patience
         return picked
+
+    def state(self) -> State:
+        return {"idle": self._idle.state(), "target": self.target, "until": self.until}
+
+    def restore(self, state: State) -> None:
+        self._idle.restore(take(state, "idle", dict))
+        self.target, self.until = take(state, "target", int), take(state, "until", float)
+
+
+def _in_order(clients: Collection[int]) -> Integers:
+    return np.fromiter(clients, np.int64, len(clients))
 
 
 def _at_least_one(name: str, value: int) -> None:

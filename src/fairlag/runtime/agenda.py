@@ -3,13 +3,16 @@
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from heapq import heappop, heappush
-from itertools import count
+from itertools import count, islice
 from math import inf
 from typing import Any
+
+import numpy as np
 
 from fairlag.errors import StalledError
 from fairlag.fleet.clients import Fleet
 from fairlag.server import Server
+from fairlag.state import State, rows, table, take
 from fairlag.types import Dispatch, Event, Joined, Left, Stop, Woke
 
 NOTHING_MORE = Stop("nothing more can happen: no task is running and no client will come")
@@ -31,12 +34,20 @@ class Due(IntEnum):
 
 _CHANGES = frozenset((Due.VANISH, Due.OFF, Due.RETURN, Due.ON))
 
+NOBODY = -1
+"""Whom a Wake concerns."""
+
+
+_ENTRY = {"time": float, "due": int, "sequence": int, "whom": int}
+
 
 class Agenda:
     """A heap of (time, what is due, sequence, whom it concerns): the sequence is unique, so ties are exact.
 
+    An entry concerns the client, or the task, of a number; with clients that run on their own, an event.
+
     >>> agenda = Agenda()
-    >>> agenda.add(2.0, Due.WAKE, None), agenda.add(1.0, Due.ON, 7)
+    >>> agenda.add(2.0, Due.WAKE, NOBODY), agenda.add(1.0, Due.ON, 7)
     (None, None)
     >>> agenda.heap[0]
     (1.0, 4, 1, 7)
@@ -54,6 +65,21 @@ class Agenda:
             self.changes += due in _CHANGES
             heappush(self.heap, (time, due.value, next(self.sequence), whom))
 
+    def state(self) -> State:
+        """The entries in the order of the heap, and the next number of the sequence."""
+        sequence = next(self.sequence)
+        self.sequence = count(sequence)  # a count tells its number only by going on
+        return {"entries": table(self.heap, **_ENTRY), "sequence": sequence, "changes": self.changes}
+
+    def restore(self, state: State) -> None:
+        """Has the entries that were saved, in the same heap."""
+        self.heap[:] = rows(take(state, "entries", dict), *_ENTRY)
+        self.sequence = count(take(state, "sequence", int))
+        self.changes = take(state, "changes", int)
+
+
+_VANISHING = {"task": int, "client": int, "back": float}
+
 
 class Presence:
     """Who is there: a client is, while its group's schedule says so and it has not vanished in the middle of a task."""
@@ -62,18 +88,19 @@ class Presence:
         self._fleet = fleet
         self._agenda = agenda
         self._periods: dict[int, Iterator[tuple[float, float]]] = {}
-        self._until: dict[int, float] = {}
+        self._entered: list[int] = []
+        self._until: list[float] = []
         self._scheduled: set[int] = set()
         self._vanished: set[int] = set()
-        self._vanishing: set[int] = set()
+        self._vanishing: dict[int, tuple[int, float]] = {}
 
     def start(self) -> Sequence[int]:
         """Enters every client's first period; returns who is there at time 0."""
         clients = range(self._fleet.clients)
         if self._fleet.steady:
             return clients
+        self._entered, self._until = [0] * len(clients), [inf] * len(clients)
         for client in clients:
-            self._periods[client] = self._fleet.periods(client)
             self._next_period(client)
         return self.come(0.0)
 
@@ -106,16 +133,13 @@ class Presence:
         part, away = vanishing
         gone = task.time + part * duration
         back = task.time + duration if away is None else gone + away
-        self._vanishing.add(task.task)
-        self._agenda.add(gone, Due.VANISH, (task, back))
+        self._vanishing[task.task] = task.client, back
+        self._agenda.add(gone, Due.VANISH, task.task)
         return True
 
     def forget(self, number: int) -> bool:
         """The task of that number is cancelled; returns whether its client was to vanish in the middle of it."""
-        if number not in self._vanishing:
-            return False
-        self._vanishing.remove(number)
-        return True
+        return self._vanishing.pop(number, None) is not None
 
     def next_event(self) -> Event | None:
         """Takes the next entry, which is not an arrival, as an event; None where nothing changes by it."""
@@ -130,17 +154,41 @@ class Presence:
         self._agenda.changes -= 1
         if due == Due.OFF:
             return Left(time, whom) if self.off(whom) else None
-        task, back = whom
-        if task.task not in self._vanishing:
+        if whom not in self._vanishing:
             return None
-        # Its number stays noted until the server answers this Left with a Cancel, as it does every loss.
-        self._vanished.add(task.client)
-        self._agenda.add(back, Due.RETURN, task.client)
-        return Left(time, task.client)
+        # It stays noted until the server answers this Left with a Cancel, as it does every loss.
+        client, back = self._vanishing[whom]
+        self._vanished.add(client)
+        self._agenda.add(back, Due.RETURN, client)
+        return Left(time, client)
 
     def _next_period(self, client: int) -> None:
-        start, self._until[client] = next(self._periods[client], (inf, inf))
+        periods = self._periods.get(client)
+        if periods is None:
+            # After a restoration, those that were entered before are drawn again, and passed over.
+            periods = self._periods[client] = islice(self._fleet.periods(client), self._entered[client], None)
+        start, self._until[client] = next(periods, (inf, inf))
+        self._entered[client] += 1
         self._agenda.add(start, Due.ON, client)
+
+    def state(self) -> State:
+        """How many periods each client has entered, until when, and who is there, has vanished or is about to."""
+        return {
+            "entered": np.array(self._entered, np.int64),
+            "until": np.array(self._until, np.float64),
+            "scheduled": np.array(sorted(self._scheduled), np.int64),
+            "vanished": np.array(sorted(self._vanished), np.int64),
+            "vanishing": table([(task, *who) for task, who in self._vanishing.items()], **_VANISHING),
+        }
+
+    def restore(self, state: State) -> None:
+        """Knows again who is there."""
+        self._entered = take(state, "entered", np.ndarray).tolist()
+        self._until = take(state, "until", np.ndarray).tolist()
+        self._scheduled = set(take(state, "scheduled", np.ndarray).tolist())
+        self._vanished = set(take(state, "vanished", np.ndarray).tolist())
+        vanishing = rows(take(state, "vanishing", dict), *_VANISHING)
+        self._vanishing = {task: (client, back) for task, client, back in vanishing}
 
 
 def is_over(server: Server, agenda: Agenda) -> bool:
@@ -168,6 +216,16 @@ class Watchdog:
         self._reached = reached
         if self._quiet > self.limit:
             raise StalledError(self._why())
+
+    def state(self) -> State:
+        """How long it has been quiet, and what was reached before."""
+        return {"reached": list(self._reached), "quiet": self._quiet}
+
+    def restore(self, state: State) -> None:
+        """Counts on from there."""
+        version, buffered = take(state, "reached", list)
+        self._reached = version, buffered
+        self._quiet = take(state, "quiet", int)
 
     def _why(self) -> str:
         view, strategy, counts = self._server.view, self._server.strategy, self._server.counts

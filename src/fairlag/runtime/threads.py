@@ -13,7 +13,7 @@ from fairlag.errors import InputError
 from fairlag.execute import Executor
 from fairlag.execute.nothing import Nothing
 from fairlag.fleet.clients import Fleet
-from fairlag.runtime.agenda import NOTHING_MORE, Agenda, Due, Presence, Watchdog, is_over
+from fairlag.runtime.agenda import NOBODY, NOTHING_MORE, Agenda, Due, Presence, Watchdog, is_over
 from fairlag.server import Server
 from fairlag.types import Arrived, Cancel, Command, Dispatch, Event, Failed, Joined, Stop, Wake, Woke
 
@@ -188,17 +188,17 @@ class _Run:
                 self._presence.forget(command.task)
                 self._out.pop(command.task).over.set()
             elif isinstance(command, Wake):
-                self._agenda.add(command.time, Due.WAKE, None)
+                self._agenda.add(command.time, Due.WAKE, NOBODY)
             else:
                 return command
         return None
 
     def _start(self, task: Dispatch) -> None:
         """The duration counts from the server's time of the dispatch, not from when the thread gets round to it."""
-        self._executor.submit(task, self._server.versions[task.version])
         duration = self._fleet.duration(task.client, task.ordinal)
         # Whoever is to vanish sleeps until the server cancels the task that is lost by it.
         until = inf if self._fleet.vanishing and self._presence.plan(task, duration) else task.time + duration
+        self._executor.submit(task, self._server.versions[task.version], until)
         self._out[task.task] = errand = _Errand(task, until, Flag())
         client = self._clients.get(task.client)
         if client is None:

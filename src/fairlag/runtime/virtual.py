@@ -1,6 +1,7 @@
 """Virtual time: the runtime that jumps from event to event; exact, reproducible, and as fast as the server is."""
 
 import gc
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from heapq import heappop, heappush
@@ -8,8 +9,9 @@ from heapq import heappop, heappush
 from fairlag.execute import Executor
 from fairlag.execute.nothing import Nothing
 from fairlag.fleet.clients import Fleet
-from fairlag.runtime.agenda import NOTHING_MORE, Agenda, Due, Presence, Watchdog, is_over
+from fairlag.runtime.agenda import NOBODY, NOTHING_MORE, Agenda, Due, Presence, Watchdog, is_over
 from fairlag.server import Server
+from fairlag.state import Savable, State, take
 from fairlag.types import Arrived, Cancel, Command, Dispatch, Joined, Stop, Wake, Woke, quick
 
 _STRETCH = 1000
@@ -27,8 +29,7 @@ def run(server: Server, fleet: Fleet, executor: Executor | None = None) -> Stop:
     >>> run(server, fleet).reason
     '100 aggregations were made'
     """
-    with _few_full_collections():
-        return _Run(server, fleet, executor or Nothing()).to_the_end()
+    return Simulation(server, fleet, executor).to_the_end()
 
 
 @contextmanager
@@ -45,31 +46,93 @@ def _few_full_collections() -> Iterator[None]:
         gc.set_threshold(young, middle, old)
 
 
-class _Run:
-    def __init__(self, server: Server, fleet: Fleet, executor: Executor) -> None:
+class Simulation:
+    """The life of a fleet under a server, in as many parts as one likes, and saved between any two of them.
+
+    >>> from fairlag.fleet.clients import Group
+    >>> from fairlag.fleet.delay import parse
+    >>> from fairlag.zoo import fedstaleweight
+    >>> fleet = Fleet([Group("all", 10, parse("uniform(1, 2)"))], seed=0)
+    >>> def fresh() -> Simulation:
+    ...     return Simulation(Server(fedstaleweight(buffer=5), clients=10, aggregations=100), fleet)
+    >>> simulation, another = fresh(), fresh()
+    >>> simulation.proceed(events=200)
+    >>> another.restore(simulation.state())
+    >>> another.to_the_end().reason
+    '100 aggregations were made'
+    """
+
+    def __init__(self, server: Server, fleet: Fleet, executor: Executor | None = None) -> None:
         self._server = server
-        self._executor = executor
+        self._executor = executor or Nothing()
         self._versions = server.versions
         self._duration = fleet.duration
         self._agenda = Agenda()
         self._presence = Presence(fleet, self._agenda)
         self._plan = self._presence.plan if fleet.vanishing else None
-        self._forgotten: set[int] = set()
         self._watchdog = Watchdog(server, fleet)
+        self._parts: dict[str, Savable] = {
+            "server": server,
+            "agenda": self._agenda,
+            "presence": self._presence,
+            "watchdog": self._watchdog,
+        }
+        self._started = False
+        self._stop: Stop | None = None
+        self._passed = 0
+        """How many events of the present stretch are over."""
         self._uncounted = 0
+        """How many of them the watchdog does not count."""
 
     def to_the_end(self) -> Stop:
-        stop = self._obey(self._server.handle(Joined(0.0, self._presence.start())))
-        while stop is None:
-            self._uncounted = 0
-            stop = self._proceed(_STRETCH)
-            if stop is None:
-                self._watchdog.count(_STRETCH - self._uncounted)
+        """All events until the server stops or nothing more can happen; says why it ended."""
+        while (stop := self.proceed(sys.maxsize)) is None:
+            pass
         return stop
 
-    def _proceed(self, events: int) -> Stop | None:
+    @_few_full_collections()
+    def proceed(self, events: int) -> Stop | None:
+        """At most so many more events; says why the run is over if it is."""
+        if not self._started:
+            self._started = True
+            self._stop = self._obey(self._server.handle(Joined(0.0, self._presence.start())))
+        while events > 0 and self._stop is None:
+            stretch = min(events, _STRETCH - self._passed)
+            self._stop = self._pass(stretch)
+            events -= stretch
+            self._passed += stretch
+            if self._passed == _STRETCH and self._stop is None:
+                self._watchdog.count(_STRETCH - self._uncounted)
+                self._passed = self._uncounted = 0
+        return self._stop
+
+    @_few_full_collections()
+    def state(self) -> State:
+        """All that is needed to go on from here; the executor is not: what it had not delivered is computed again."""
+        return {
+            **{name: part.state() for name, part in self._parts.items()},
+            "started": self._started,
+            "stop": self._stop and self._stop.reason,
+            "passed": self._passed,
+            "uncounted": self._uncounted,
+        }
+
+    @_few_full_collections()
+    def restore(self, state: State) -> None:
+        """Goes on where another simulation, constructed alike, was saved; the executor gets all tasks that run."""
+        for name, part in self._parts.items():
+            part.restore(take(state, name, dict))
+        self._started = take(state, "started", bool)
+        self._stop = Stop(reason) if isinstance(reason := state["stop"], str) else None
+        self._passed, self._uncounted = take(state, "passed", int), take(state, "uncounted", int)
+        arrivals = {whom: time for time, due, _, whom in self._agenda.heap if due == Due.ARRIVAL}
+        for number, task in self._server.running.items():
+            if number in arrivals:
+                self._executor.submit(task, self._versions[task.version], arrivals[number])
+
+    def _pass(self, events: int) -> Stop | None:
         """The hot loop: so many events, each answered by the server's commands."""
-        heap, forgotten, next_event = self._agenda.heap, self._forgotten, self._presence.next_event
+        heap, running, next_event = self._agenda.heap, self._server.running, self._presence.next_event
         handle, obey, result = self._server.handle, self._obey, self._executor.result
         for _ in range(events):
             if not heap:
@@ -83,10 +146,9 @@ class _Run:
                     self._uncounted += self._server.view.running > 0
                     stop = stop or (NOTHING_MORE if is_over(self._server, self._agenda) else None)
             else:
-                time, _, _, task = heappop(heap)
-                number = task[0]
-                if number in forgotten:
-                    forgotten.remove(number)
+                time, _, _, number = heappop(heap)
+                task = running.get(number)
+                if task is None:  # it was cancelled
                     continue
                 stop = obey(handle(quick(Arrived, (time, number, result(task)))))
             if stop is not None:
@@ -96,19 +158,19 @@ class _Run:
     def _obey(self, commands: list[Command]) -> Stop | None:
         for command in commands:
             if isinstance(command, Dispatch):
-                _, client, version, ordinal, time = command
+                number, client, version, ordinal, time = command
                 duration = self._duration(client, ordinal)
                 # Whoever vanishes in the middle never delivers, so there is nothing to compute.
                 if self._plan is None or not self._plan(command, duration):
-                    self._executor.submit(command, self._versions[version])
+                    due = time + duration
+                    self._executor.submit(command, self._versions[version], due)
                     agenda = self._agenda
-                    heappush(agenda.heap, (time + duration, 0, next(agenda.sequence), command))
+                    heappush(agenda.heap, (due, 0, next(agenda.sequence), number))
             elif isinstance(command, Cancel):
                 if not self._presence.forget(command.task):
-                    self._forgotten.add(command.task)
                     self._executor.discard(command.task)
             elif isinstance(command, Wake):
-                self._agenda.add(command.time, Due.WAKE, None)
+                self._agenda.add(command.time, Due.WAKE, NOBODY)
             else:
                 return command
         return None

@@ -1,0 +1,173 @@
+"""State that can be saved: trees of plain values and arrays, how they become arrays and JSON, and how they are read."""
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairlag.errors import InputError
+
+Plain = int | float | str | bool | None
+Leaf = NDArray[Any] | Plain | list[Plain]
+State: TypeAlias = dict[str, "Leaf | State"]
+
+Kind = TypeVar("Kind")
+
+
+class Savable(Protocol):
+    """What can be saved between two events and restored into an object that was constructed alike, and not yet used."""
+
+    def state(self) -> State:
+        """All that it remembers; what happens to it later does not change the state."""
+
+    def restore(self, state: State) -> None:
+        """Remembers that instead; what happens to it later does not change the state."""
+
+
+def pack(state: State) -> tuple[dict[str, NDArray[Any]], str]:
+    """A state as its arrays, by path, and all the rest as JSON, in which Python also writes what is not finite.
+
+    >>> pack({"server": {"weights": np.ones(2), "time": 0.5}})
+    ({'server/weights': array([1., 1.])}, '{"server": {"time": 0.5}}')
+    """
+    arrays: dict[str, NDArray[Any]] = {}
+    return arrays, json.dumps(_without_arrays(state, "", arrays))
+
+
+def _without_arrays(state: State, path: str, arrays: dict[str, NDArray[Any]]) -> dict[str, object]:
+    """The state without its arrays, which go to where their paths say."""
+    rest: dict[str, object] = {}
+    for name, value in state.items():
+        if "/" in name:
+            raise InputError(f"the name {name!r} in a state has a slash, which separates names")
+        if isinstance(value, dict):
+            rest[name] = _without_arrays(value, f"{path}{name}/", arrays)
+        elif isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+            arrays[path + name] = value
+        elif all(isinstance(part, Plain) for part in (value if isinstance(value, list) else [value])):
+            rest[name] = value
+        else:
+            raise InputError(f"{path}{name} is {value!r}: only numbers, words, and arrays of numbers can be saved")
+    return rest
+
+
+def unpack(arrays: Mapping[str, NDArray[Any]], text: str) -> State:
+    """The state that was packed.
+
+    >>> unpack({"server/weights": np.ones(2)}, '{"server": {"time": 0.5}}')
+    {'server': {'time': 0.5, 'weights': array([1., 1.])}}
+    """
+    state: State = json.loads(text)
+    for path, array in arrays.items():
+        *above, name = path.split("/")
+        inner = state
+        for each in above:
+            inner = take(inner, each, dict)
+        inner[name] = array
+    return state
+
+
+def take(state: State, name: str, kind: type[Kind]) -> Kind:
+    """The value of that name, which must be of that kind.
+
+    >>> take({"time": 0.5}, "time", float)
+    0.5
+    >>> take({"time": 0.5}, "version", int)
+    Traceback (most recent call last):
+    ...
+    fairlag.errors.InputError: the saved state has no int named 'version', something else saved it
+    """
+    value = state.get(name)
+    if not isinstance(value, (int, float) if kind is float else kind):
+        raise InputError(f"the saved state has no {kind.__name__} named {name!r}, something else saved it")
+    return value  # type: ignore[return-value]  # an int does for a float
+
+
+def copy_into(array: NDArray[Any], state: State, name: str) -> None:
+    """Overwrites an array with the saved one of that name, which must have its shape.
+
+    >>> array = np.zeros(2)
+    >>> copy_into(array, {"weights": np.array([0.5, 2.0])}, "weights")
+    >>> array.tolist()
+    [0.5, 2.0]
+    """
+    saved = take(state, name, np.ndarray)
+    if saved.shape != array.shape:
+        raise InputError(f"the saved {name} are an array of shape {saved.shape}, not {array.shape}: other things saved")
+    array[...] = saved
+
+
+def table(rows: Collection[tuple[Any, ...]], **kinds: type) -> State:
+    """Rows of numbers as one array a column, because there may be a million of them.
+
+    >>> table([(1, 0.5), (2, 0.25)], client=int, time=float)
+    {'client': array([1, 2]), 'time': array([0.5 , 0.25])}
+    """
+    return {name: np.array([row[place] for row in rows], kind) for place, (name, kind) in enumerate(kinds.items())}
+
+
+def rows(state: State, *names: str) -> Iterator[tuple[Any, ...]]:
+    """The rows of a table again.
+
+    >>> list(rows(table([(1, 0.5), (2, 0.25)], client=int, time=float), "client", "time"))
+    [(1, 0.5), (2, 0.25)]
+    """
+    return zip(*(take(state, name, np.ndarray).tolist() for name in names), strict=True)
+
+
+def leaves(structure: object) -> list[Leaf]:
+    """The numbers and copies of the arrays in nested tuples, lists and dictionaries, in order.
+
+    >>> leaves((1, {"momentum": np.ones(2), "count": [3, None]}))
+    [1, 3, None, array([1., 1.])]
+    """
+    if isinstance(structure, np.ndarray | np.generic):
+        return [np.array(structure)]
+    if isinstance(structure, Plain):
+        return [structure]
+    if isinstance(structure, dict):
+        structure = [structure[name] for name in sorted(structure)]
+    if isinstance(structure, list | tuple):
+        return [leaf for part in structure for leaf in leaves(part)]
+    raise InputError(f"{structure!r} cannot be saved, only arrays and numbers in tuples, lists and dictionaries can")
+
+
+def refill(structure: Kind, saved: Sequence[Leaf]) -> Kind:
+    """The same structure with other leaves: those that `leaves` found in one like it.
+
+    >>> refill((0, {"momentum": np.zeros(2)}), [1, np.ones(2)])
+    (1, {'momentum': array([1., 1.])})
+    >>> refill((0,), [1, 2])
+    Traceback (most recent call last):
+    ...
+    fairlag.errors.InputError: there are 2 saved values to fill the place of 1
+    """
+    count = len(leaves(structure))
+    if len(saved) != count:
+        raise InputError(f"there are {len(saved)} saved values to fill the place of {count}")
+    filled: Kind = _refilled(structure, iter(saved))
+    return filled
+
+
+def _refilled(structure: Any, saved: Iterator[Leaf]) -> Any:
+    if isinstance(structure, dict):
+        parts = {name: _refilled(structure[name], saved) for name in sorted(structure)}
+        return {name: parts[name] for name in structure}
+    if isinstance(structure, list):
+        return [_refilled(part, saved) for part in structure]
+    if isinstance(structure, tuple):
+        values = tuple(_refilled(part, saved) for part in structure)
+        return structure._make(values) if hasattr(structure, "_make") else values
+    return _filled(structure, next(saved))
+
+
+def _filled(old: Any, leaf: Any) -> Any:
+    """The leaf as it was before it was saved; `old` has its place, None fits all."""
+    if old is not None and np.shape(old) != np.shape(leaf):
+        raise InputError(f"a saved value of shape {np.shape(leaf)} does not fill the place of one of {np.shape(old)}")
+    if not isinstance(leaf, np.ndarray):
+        return leaf
+    # Of numbers of numpy's own, such as float32(0.5), `leaves` makes arrays without dimensions.
+    return leaf.copy() if leaf.ndim or isinstance(old, np.ndarray) else leaf[()]
