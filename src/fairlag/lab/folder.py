@@ -1,0 +1,180 @@
+"""What writing and reading a run directory share: its files, its tables, its lock, and how its mishaps are worded."""
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from errno import EDQUOT, ENOSPC
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from fairlag.errors import InputError, StoreError
+
+FORMAT = 1
+"""Grows when an older fairlag could not read what a newer one writes."""
+
+DATABASE = "run.sqlite"
+MODEL = "model.safetensors"
+EXPERIMENT = "experiment.json"
+LOCK = "lock"
+PARTIAL = ".partial"
+"""Ends the name of a file that is not whole yet."""
+
+SCHEMA = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE clients (client INTEGER PRIMARY KEY, grp TEXT NOT NULL, examples INTEGER NOT NULL);
+CREATE TABLE tasks (
+    task INTEGER PRIMARY KEY, client INTEGER NOT NULL, version INTEGER NOT NULL, ordinal INTEGER NOT NULL,
+    dispatched REAL NOT NULL, ended REAL NOT NULL, outcome TEXT NOT NULL,
+    aggregation INTEGER, staleness INTEGER, weight REAL, reason TEXT
+);
+CREATE TABLE aggregations (
+    version INTEGER PRIMARY KEY, time REAL NOT NULL, updates INTEGER NOT NULL, weight REAL, partial INTEGER NOT NULL
+);
+CREATE TABLE evaluations (
+    version INTEGER NOT NULL, time REAL NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
+    examples INTEGER NOT NULL, correct INTEGER NOT NULL, loss REAL, whole INTEGER NOT NULL,
+    PRIMARY KEY (version, scope, name, whole)
+) WITHOUT ROWID;
+CREATE TABLE refusals (reason TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE checkpoint (number INTEGER PRIMARY KEY, version INTEGER NOT NULL, file TEXT NOT NULL);
+"""
+"""A task has a row once it ended. A number that is not finite and not infinite is NULL. Times are virtual."""
+
+_PATIENCE = 30.0
+"""Seconds to wait for another process that holds the database for a moment."""
+
+
+def is_run(folder: Path) -> bool:
+    """Does the folder hold a run?"""
+    return (folder / DATABASE).is_file()
+
+
+def check_is_run(folder: Path) -> None:
+    """Refuses a folder that holds no run."""
+    if not is_run(folder):
+        raise InputError(f"there is no run in {str(folder)!r}: it has no file {DATABASE}")
+
+
+def connected(folder: Path, mode: str) -> sqlite3.Connection:
+    """The database of a run: "ro" to read, "rw" to write."""
+    check_is_run(folder)
+    address = f"{(folder / DATABASE).resolve().as_uri()}?mode={mode}"
+    return sqlite3.connect(address, uri=True, timeout=_PATIENCE, isolation_level=None)
+
+
+@contextmanager
+def reading(folder: Path) -> Iterator[sqlite3.Connection]:
+    """The database of a run as it is at this moment, while others may go on writing it."""
+    with closing(connected(folder, "ro")) as database:
+        try:
+            database.execute("BEGIN")
+            yield database
+        except sqlite3.DatabaseError as error:
+            raise InputError(f"the run in {str(folder)!r} cannot be read: {error}") from None
+
+
+def meta_of(database: sqlite3.Connection, folder: Path) -> dict[str, Any]:
+    """What is known about a run as a whole; refuses what this version of fairlag cannot read."""
+    try:
+        meta = {key: json.loads(value) for key, value in database.execute("SELECT key, value FROM meta")}
+    except sqlite3.DatabaseError as error:
+        raise InputError(f"there is no run in {str(folder)!r}: its {DATABASE} is something else ({error})") from None
+    if meta.get("format") != FORMAT:
+        raise InputError(
+            f"the run in {str(folder)!r} has format {meta.get('format')}, but this fairlag reads format {FORMAT}: "
+            f"it was made by fairlag {meta.get('fairlag')}"
+        )
+    return meta
+
+
+def locked(folder: Path) -> sqlite3.Connection:
+    """The right to write a run: until it is closed, or the process ends, however it ends.
+
+    It is the lock of an empty database, so that it works alike on every system, and forked children do not keep it.
+    """
+    lock = sqlite3.connect(folder / LOCK, timeout=1, isolation_level=None)
+    try:
+        lock.execute("PRAGMA journal_mode = OFF")  # nothing is ever written: no file beside it
+        lock.execute("BEGIN EXCLUSIVE")
+    except sqlite3.OperationalError as error:
+        lock.close()
+        if "locked" in str(error):
+            raise InputError(f"the run in {str(folder)!r} is being written by another process") from None
+        raise
+    return lock
+
+
+def is_locked(folder: Path) -> bool:
+    """Is somebody writing the run now?"""
+    if not (folder / LOCK).exists():
+        return False
+    with closing(sqlite3.connect(f"{(folder / LOCK).resolve().as_uri()}?mode=ro", uri=True, timeout=0)) as lock:
+        try:
+            lock.execute("SELECT name FROM sqlite_master").fetchone()
+        except sqlite3.OperationalError as error:
+            return "locked" in str(error)
+    return False
+
+
+@contextmanager
+def explained(folder: Path, what: str, remedy: str) -> Iterator[None]:
+    """Turns what the disk says into one sentence: what could not be written, where, and what then helps."""
+    try:
+        yield
+    except (OSError, sqlite3.OperationalError) as error:
+        full = getattr(error, "errno", None) in (ENOSPC, EDQUOT) or "disk is full" in str(error)
+        cause = "the disk is full; make room" if full else f"{error}; mend that"
+        raise StoreError(f"cannot write {what} to {str(folder)!r}: {cause}, then {remedy}") from error
+
+
+def put(file: Path, content: bytes) -> None:
+    """Writes a file such that under its name it is whole or not there, even after a power cut."""
+    partial = file.with_name(file.name + PARTIAL)
+    try:
+        with partial.open("wb") as stream:
+            stream.write(content)
+        place(partial, file)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def place(partial: Path, file: Path) -> None:
+    """Gives a file that is complete its name, once its content has reached the disk."""
+    _flush(partial)
+    partial.replace(file)
+    if os.name == "posix":  # elsewhere a folder cannot be opened, and names need no flushing
+        _flush(file.parent)
+
+
+def _flush(path: Path) -> None:
+    number = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
+
+
+def packed(tensors: Mapping[str, NDArray[Any]], words: dict[str, str]) -> bytes:
+    """Named arrays and words as the bytes of a safetensors file.
+
+    >>> len(packed({"weight": np.zeros(2, np.float32)}, {})) % 8
+    0
+    """
+    return save({name: np.asarray(tensor, order="C") for name, tensor in tensors.items()}, words)
+
+
+def unpacked(file: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
+    """The named arrays and words of a safetensors file."""
+    try:
+        with safe_open(file, framework="numpy") as content:
+            return {name: content.get_tensor(name) for name in content.keys()}, content.metadata() or {}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{str(file)!r} cannot be read: {error}") from None

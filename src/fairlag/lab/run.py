@@ -1,0 +1,228 @@
+"""Reading a run directory: what a run recorded, as pandas frames, also while it is still being written."""
+
+import json
+from html import escape
+from math import nan
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from fairlag.errors import InputError
+from fairlag.lab.folder import DATABASE, EXPERIMENT, MODEL, is_locked, meta_of, reading, unpacked
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from torch import nn
+
+_DEPTH = 2
+"""How far below a folder its runs are looked for: as in runs/experiment/strategy-seed."""
+
+_EVALUATIONS = """
+SELECT *, CAST(correct AS REAL) / NULLIF(examples, 0) AS accuracy FROM evaluations ORDER BY version, scope, name, whole
+"""
+
+_PER_CLIENT = """
+SELECT client, grp AS "group", examples, COALESCE(updates, 0) AS updates, COALESCE(weight, 0) AS weight, staleness
+FROM clients LEFT JOIN (
+    SELECT client, COUNT(*) AS updates, SUM(weight) AS weight, AVG(staleness) AS staleness
+    FROM tasks WHERE outcome = 'aggregated' GROUP BY client
+) USING (client) ORDER BY client
+"""
+
+
+_KINDS = {
+    **dict.fromkeys(("client", "count", "correct", "examples", "ordinal", "task", "updates", "version"), "int64"),
+    **dict.fromkeys(("accuracy", "dispatched", "ended", "loss", "staleness", "time", "weight"), "float64"),
+    **dict.fromkeys(("partial", "whole"), "bool"),
+    "aggregation": "Int64",
+}
+"""The kind of each column that is no text, so that also a frame without rows, or with gaps, has it."""
+
+
+class Run:
+    """One run: every question is answered from what is on disk at that moment.
+
+    >>> Run("no/such/folder")
+    Traceback (most recent call last):
+    fairlag.errors.InputError: there is no run in 'no/such/folder': it has no file run.sqlite
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        meta = self.meta
+        self.experiment: str = meta.get("experiment", "")
+        """The name of the experiment."""
+        self.label: str = meta.get("label", "")
+        """The label of the strategy."""
+        self.seed: int = meta.get("seed", 0)
+        self.groups: list[str] = meta["groups"]
+        """The names of the client groups."""
+        self.planned: int | None = meta.get("aggregations")
+        """How many aggregations were to be made, if a number of them was to end the run."""
+        self.kept: object = None
+        """What keeps a temporary folder from being removed."""
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What is known about the run as a whole."""
+        with reading(self.folder) as database:
+            return meta_of(database, self.folder)
+
+    @property
+    def status(self) -> str:
+        """Is it "finished", "running", or "interrupted" such that it can be resumed?"""
+        if self.meta["status"] == "finished":
+            return "finished"
+        return "running" if is_locked(self.folder) else "interrupted"
+
+    @property
+    def version(self) -> int:
+        """The newest version: how many aggregations were made."""
+        return int(self._newest()[0])
+
+    @property
+    def virtual_time(self) -> float:
+        """When the newest version was made."""
+        return self._newest()[1]
+
+    @property
+    def aggregations(self) -> "pd.DataFrame":
+        """One row a version: when it was made, from how many updates, their weight, and whether they were too few."""
+        return self._frame("SELECT * FROM aggregations ORDER BY version")
+
+    @property
+    def tasks(self) -> "pd.DataFrame":
+        """One row a task that ended, with what became of it; `aggregation` is the version that it went into."""
+        return self._frame("SELECT * FROM tasks ORDER BY task").astype({"staleness": "Int64"})
+
+    @property
+    def evaluations(self) -> "pd.DataFrame":
+        """One row an evaluation; the standard error of an accuracy p on n examples is √(p(1 − p)/n)."""
+        frame = self._frame(_EVALUATIONS)
+        spread = frame["accuracy"] * (1 - frame["accuracy"]) / frame["examples"]
+        return frame.assign(standard_error=spread**0.5)
+
+    @property
+    def clients(self) -> "pd.DataFrame":
+        """One row a client: its group, and how many examples it holds."""
+        return self._frame('SELECT client, grp AS "group", examples FROM clients ORDER BY client')
+
+    @property
+    def refusals(self) -> "pd.DataFrame":
+        """Why updates were refused, and how many."""
+        return self._frame("SELECT * FROM refusals ORDER BY reason")
+
+    def influence(self) -> "pd.DataFrame":
+        """One row a client: its part of all updates and of all weight, its fair part 1/n, and its mean staleness."""
+        frame = self._frame(_PER_CLIENT)
+        updates, weight = frame["updates"].sum(), frame["weight"].sum()
+        return frame.assign(
+            share=frame["updates"] / updates if updates else 0.0,
+            influence=frame["weight"] / weight if weight else 0.0,
+            fair=1 / len(frame) if len(frame) else 0.0,
+        )
+
+    def curve(self, scope: str = "all", name: str | None = None) -> "pd.DataFrame":
+        """The evaluations over the run, one row a version, all on the same examples as far as there are such."""
+        return curve_of(self.evaluations, scope, name)
+
+    def accuracy(self, scope: str = "all", name: str | None = None) -> float:
+        """The accuracy of the last version that was evaluated, on the whole test set where that was done."""
+        return final_of(self.evaluations, scope, name)
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        """The named arrays of the model that the run ended with."""
+        if (status := self.status) != "finished":
+            hint = "" if status == "running" else f": `fairlag resume {self.folder}` goes on with it"
+            raise InputError(f"the run in {str(self.folder)!r} has no final model yet, it is {status}{hint}")
+        return unpacked(self.folder / MODEL)[0]
+
+    def model(self) -> "nn.Module":
+        """The model that the run ended with, ready to predict."""
+        import torch
+
+        from fairlag.learn import models
+
+        tensors, meta = self.tensors(), self.meta
+        written = json.loads((self.folder / EXPERIMENT).read_text("utf-8"))
+        table = dict(written["experiment"].get("model", {}))
+        if not table or table["use"].startswith("<"):
+            why = "was given as a Python object: build it, and load `tensors()`" if table else "is none in its experiment"
+            raise InputError(f"the model of the run in {str(self.folder)!r} {why}")
+        model = models.build(
+            table.pop("use"),
+            table,
+            shape=tuple(meta["shape"]),
+            classes=meta["classes"],
+            seed=self.seed,
+            folder=Path(written["folder"]) if written["folder"] else None,
+        )
+        # What is not in the file, such as a count of batches, keeps the value it began with.
+        model.load_state_dict({name: torch.from_numpy(array) for name, array in tensors.items()}, strict=False)
+        return model.eval()
+
+    def _newest(self) -> tuple[int, float]:
+        with reading(self.folder) as database:
+            found = database.execute("SELECT version, time FROM aggregations ORDER BY version DESC LIMIT 1").fetchone()
+        return found or (0, 0.0)
+
+    def _frame(self, query: str) -> "pd.DataFrame":
+        import pandas as pd
+
+        with reading(self.folder) as database:
+            frame = pd.read_sql_query(query, database)
+        return frame.astype({name: kind for name, kind in _KINDS.items() if name in frame})
+
+    def _facts(self) -> dict[str, str]:
+        of = f" of {self.planned:,}" if self.planned else ""
+        return {
+            "experiment": self.experiment,
+            "strategy": self.label,
+            "seed": str(self.seed),
+            "status": self.status,
+            "aggregations": f"{self.version:,}{of}",
+            "virtual time": f"{self.virtual_time:,.1f}",
+            "accuracy": f"{self.accuracy():.4f}",
+        }
+
+    def __repr__(self) -> str:
+        facts = ", ".join(f"{name} {value}" for name, value in self._facts().items())
+        return f"Run({str(self.folder)!r}: {facts})"
+
+    def _repr_html_(self) -> str:
+        facts = {"run": str(self.folder), **self._facts()}
+        rows = (f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in facts.items())
+        return f"<table>{''.join(rows)}</table>"
+
+
+def curve_of(evaluations: "pd.DataFrame", scope: str = "all", name: str | None = None) -> "pd.DataFrame":
+    """`Run.curve` from evaluations that were read already."""
+    # False comes before True: the sample that the curve is on, before the whole test set of the last version.
+    return _chosen(evaluations, scope, name).drop_duplicates("version", keep="first", ignore_index=True)
+
+
+def final_of(evaluations: "pd.DataFrame", scope: str = "all", name: str | None = None) -> float:
+    """`Run.accuracy` from evaluations that were read already."""
+    accuracies = _chosen(evaluations, scope, name)["accuracy"]
+    return float(accuracies.iloc[-1]) if len(accuracies) else nan
+
+
+def _chosen(evaluations: "pd.DataFrame", scope: str, name: str | None) -> "pd.DataFrame":
+    """The evaluations of one scope and name, in order."""
+    rows = evaluations[evaluations["scope"] == scope]
+    if name is not None:
+        return rows[rows["name"] == name]
+    names = sorted(rows["name"].unique())
+    if len(names) > 1:
+        raise InputError(f"there is more than one {scope}: give a name, one of {', '.join(names)}")
+    return rows
+
+
+def runs(folder: str | Path) -> list[Run]:
+    """The runs in a folder and its folders, sorted by name."""
+    root = Path(folder)
+    if not root.is_dir():
+        raise InputError(f"there is no folder {str(root)!r}")
+    found = {file.parent for depth in range(_DEPTH + 1) for file in root.glob("*/" * depth + DATABASE)}
+    return [Run(each) for each in sorted(found)]

@@ -1,0 +1,210 @@
+"""Figures for papers: accuracy over a run, and who holds what. Nothing here keeps state between two figures."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairlag.errors import InputError
+from fairlag.lab.run import Run, curve_of
+from fairlag.types import Floats
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
+    from matplotlib.figure import Figure
+
+FORMATS = ("png", "pdf", "svg")
+
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Okabe and Ito's, which people of every colour vision tell apart; the yellow is left out, too pale for a line."""
+
+_LINES = ("-", "--", ":")
+"""One after the other, once all colours are used."""
+
+_WIDTH = 7.2
+"""Inches: the text of a page, so that nothing is scaled and letters are as large as they say."""
+
+_STYLE: Any = {
+    "font.family": "sans-serif",
+    "font.size": 8.0,
+    "axes.titlesize": 8.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.edgecolor": "#888888",
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e6e6e6",
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "xtick.color": "#444444",
+    "ytick.color": "#444444",
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "lines.linewidth": 1.0,
+    "legend.frameon": False,
+    "savefig.dpi": 200,
+    "pdf.fonttype": 42,  # letters stay letters: they can be searched, and journals accept them
+    "svg.fonttype": "none",
+    "svg.hashsalt": "fairlag",  # the same figure is the same bytes
+}
+
+_AXES = {"time": "virtual time", "version": "aggregations"}
+_MOST_ROWS = 60
+_MOST_CELLS = 240
+"""More cells than that have no room for their numbers."""
+
+
+def check_format(file: Path) -> None:
+    """Refuses a file whose name does not end with a format that can be drawn."""
+    if file.suffix[1:].lower() not in FORMATS:
+        raise InputError(f"{str(file)!r} cannot be drawn: the name must end with .{', .'.join(FORMATS)}")
+
+
+@contextmanager
+def _figure(file: Path, height: float) -> Iterator["Figure"]:
+    """An empty figure that is written when it is done, in the format that the file's name ends with."""
+    check_format(file)
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    dates = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
+    with rc_context(_STYLE):
+        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
+        yield figure
+        figure.savefig(file, metadata=dates.get(file.suffix.lower()))
+
+
+def accuracy_figure(runs: Sequence[Run], file: Path) -> None:
+    """Accuracy against virtual time and aggregations, a line a strategy; below, on the labels of each client group."""
+    if not runs:
+        raise InputError("there are no runs to draw")
+    strategies: dict[str, list[pd.DataFrame]] = {}
+    several = len({run.experiment for run in runs}) > 1
+    for run in runs:
+        label = f"{run.label}, {run.experiment}" if several else run.label
+        strategies.setdefault(label, []).append(run.evaluations)
+    names = dict.fromkeys(name for run in runs for name in run.groups)
+    groups = [name for name in names if any(_has(frames, name) for frames in strategies.values())]
+    across = next(columns for most, columns in ((1, 1), (4, 2), (9, 3), (len(groups), 4)) if len(groups) <= most)
+    down = -(-len(groups) // across)
+    with _figure(file, height=0.75 + 2.35 * (1 + 0.85 * down)) as figure:
+        grid = figure.add_gridspec(1 + down, 12, height_ratios=[1.0] + [0.85] * down)
+        upper = [figure.add_subplot(grid[0, :6])]
+        upper.append(figure.add_subplot(grid[0, 6:], sharey=upper[0]))
+        for axes, along in zip(upper, _AXES, strict=True):
+            _draw(axes, strategies, along, "all", None)
+            axes.set_title("All labels")
+        lower: list[Axes] = []
+        for place, name in enumerate(groups):
+            row, column = divmod(place, across)
+            cell = grid[1 + row, column * 12 // across : (column + 1) * 12 // across]
+            lower.append(figure.add_subplot(cell, sharey=lower[0] if lower else None))
+            _draw(lower[-1], strategies, "time", "group", name)
+            lower[-1].set_title(f"Labels of group {name}")
+        for axes in (*upper[1:], *(each for place, each in enumerate(lower) if place % across)):
+            axes.tick_params(labelleft=False)
+            axes.set_ylabel("")
+        _legend(figure, upper[0], strategies)
+
+
+def _has(frames: Sequence["pd.DataFrame"], group: str) -> bool:
+    return any(len(curve_of(frame, "group", group)) for frame in frames)
+
+
+def _draw(axes: "Axes", strategies: dict[str, list["pd.DataFrame"]], along: str, scope: str, name: str | None) -> None:
+    from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+    for place, (label, frames) in enumerate(strategies.items()):
+        curves = [curve for curve in (curve_of(frame, scope, name) for frame in frames) if len(curve)]
+        if not curves:
+            continue
+        colour, line = _COLOURS[place % len(_COLOURS)], _LINES[place // len(_COLOURS) % len(_LINES)]
+        where, mean, spread = _band(curves, along)
+        axes.fill_between(where, mean - spread, mean + spread, color=colour, alpha=0.25, linewidth=0)
+        axes.plot(where, mean, line, color=colour, label=label, marker="o" if len(where) == 1 else "", markersize=3)
+    axes.set_xlabel(_AXES[along])
+    axes.set_ylabel("accuracy")
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+    axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+    axes.margins(x=0.01)
+    axes.set_xlim(left=0)
+
+
+def _band(curves: Sequence["pd.DataFrame"], along: str) -> tuple[Floats, Floats, Floats]:
+    """The mean of the curves where all of them are, read off where the first has its points, and the width of its band.
+
+    With several seeds that is their sample standard deviation; with one, the standard error of the evaluation.
+    """
+    places = [curve[along].to_numpy(np.float64) for curve in curves]
+    begin, end = max(place[0] for place in places), min(place[-1] for place in places)
+    where = places[0][(places[0] >= begin) & (places[0] <= end)]
+    if len(curves) == 1 or not where.size:
+        only = curves[0]
+        return places[0], only["accuracy"].to_numpy(), only["standard_error"].to_numpy()
+    values = [np.interp(where, place, curve["accuracy"]) for place, curve in zip(places, curves, strict=True)]
+    return where, np.mean(values, axis=0), np.std(values, axis=0, ddof=1)
+
+
+def _legend(figure: "Figure", axes: "Axes", strategies: dict[str, list["pd.DataFrame"]]) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    longest = max(map(len, labels), default=1)
+    fitting = max(1, int(_WIDTH * 15 / (longest + 6)))
+    rows = -(-len(labels) // fitting)
+    figure.legend(handles, labels, loc="outside upper left", ncols=-(-len(labels) // rows) if rows else 1)
+    seeds = sorted({len(frames) for frames in strategies.values()})
+    several = f"mean and standard deviation over {' or '.join(map(str, [n for n in seeds if n > 1]))} seeds"
+    single = "one seed, with the standard error of the test sample"
+    words = [several] * (seeds[-1] > 1) + [single] * (seeds[0] == 1)
+    figure.supxlabel(f"Lines and bands: {'; '.join(words)}.", fontsize=7, color="#666666", x=0.01, ha="left")
+
+
+def holdings_figure(counts: NDArray[Any], row_names: Sequence[str], title: str, file: Path) -> None:
+    """Who holds what: a row a client or group, a column a label, darker the more examples; the first rows, if many."""
+    table = np.asarray(counts)
+    if table.ndim != 2 or len(row_names) != len(table) or not table.size:
+        raise InputError(f"counts has shape {table.shape} for {len(row_names)} rows, it must be [rows, labels]")
+    shown, hidden = table[:_MOST_ROWS], len(table) - _MOST_ROWS
+    rows, columns = shown.shape
+    from matplotlib.ticker import MaxNLocator, StrMethodFormatter
+
+    with _figure(file, height=1.1 + max(1.0, rows * (0.22 if rows <= 25 else 0.14))) as figure:
+        axes = figure.add_subplot()
+        mesh = axes.pcolormesh(np.ma.masked_equal(shown, 0), cmap=_blues(), vmin=0, edgecolors="white", linewidth=1.0)
+        axes.set_facecolor("#f4f4f4")
+        axes.grid(visible=False)
+        axes.spines[:].set_visible(False)
+        axes.invert_yaxis()
+        axes.set_xticks(np.arange(columns) + 0.5, map(str, range(columns)))
+        axes.set_yticks(np.arange(rows) + 0.5, row_names[:rows], fontsize=7 if rows <= 25 else 6)
+        axes.tick_params(length=0)
+        axes.set_xlabel("label")
+        axes.set_title(title + (f" (the first {rows} of {len(table):,})" if hidden > 0 else ""))
+        if table.size <= _MOST_CELLS:
+            _write_numbers(axes, shown)
+        bar = figure.colorbar(mesh, ax=axes, label="examples", anchor=(0, 1), shrink=min(1.0, 10 / rows), pad=0.02)
+        bar.locator, bar.formatter = MaxNLocator(5, integer=True), StrMethodFormatter("{x:,.0f}")
+        bar.outline.set_visible(False)
+
+
+def _blues() -> "Colormap":
+    """From a blue that differs from the empty cells to one on which white letters are read."""
+    from matplotlib import colormaps
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("holdings", colormaps["Blues"](np.linspace(0.15, 0.9, 64)))
+
+
+def _write_numbers(axes: "Axes", counts: NDArray[Any]) -> None:
+    dark = counts.max() * 0.7
+    for (row, column), count in np.ndenumerate(counts):
+        if count:
+            colour = "white" if count > dark else "#222222"
+            axes.text(column + 0.5, row + 0.5, f"{count:,}", ha="center", va="center", fontsize=6.5, color=colour)

@@ -1,0 +1,49 @@
+"""Tables of data for a terminal: which data sets there are, and who holds what of one."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from rich.box import SIMPLE_HEAD
+from rich.console import RenderableType
+from rich.table import Table
+
+from fairlag.data.load import Known
+from fairlag.data.shares import Holding, Shares
+from fairlag.types import Integers
+
+
+def data_table(rows: Sequence[Known]) -> RenderableType:
+    """Every data set that has a name: where it is, or how to get it."""
+    table = _table("Data sets")
+    table.add_column("name", no_wrap=True, style="bold")
+    table.add_column("what it is")
+    table.add_column("examples", justify="right", no_wrap=True)
+    table.add_column("shape", no_wrap=True)
+    table.add_column("where it is, or how to get it", overflow="fold")
+    for row in rows:
+        place = row.found if row.found is not None else f"not here: {', or '.join(row.ways)}"
+        table.add_row(row.name, row.what, f"{row.examples:,}", "×".join(map(str, row.shape)), place)
+    return table
+
+
+def holdings_table(
+    name: str, groups: Sequence[Holding], shares: Shares, labels: Integers, classes: int
+) -> RenderableType:
+    """Who holds what: per group of clients, how many examples a client has, and how many of each label all have."""
+    table = _table(f"Who holds what in {name}: {len(shares.order):,} training examples")
+    table.add_column("group", style="bold")
+    table.add_column("clients", justify="right", no_wrap=True)
+    table.add_column("each has", justify="right", no_wrap=True)
+    table.add_column("labels held, and how many examples of each")
+    start = 0
+    for group, counts in zip(groups, shares.group_counts(labels, classes, groups), strict=True):
+        sizes = shares.sizes[start : start + group.count]
+        start += group.count
+        each = dict.fromkeys((f"{sizes.min():,}", f"{sizes.max():,}"))
+        held = ", ".join(f"{label}: {counts[label]:,}" for label in np.flatnonzero(counts))
+        table.add_row(group.name, f"{group.count:,}", "–".join(each), held)
+    return table
+
+
+def _table(title: str) -> Table:
+    return Table(title=title, title_style="bold", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)

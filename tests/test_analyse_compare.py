@@ -1,0 +1,122 @@
+"""Comparisons of small runs made by hand: exact means, deviations and times, and what is remarked."""
+
+import json
+from math import sqrt
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fairlag.analyse.compare import Spread, compare
+from fairlag.analyse.fairness import jain
+from fairlag.errors import InputError
+from fairlag.lab.run import Run
+from fairlag.lab.store import Score, Store
+from fairlag.types import Aggregation, Dispatch
+from tests.test_lab_run import made
+
+
+def test_accuracy_over_seeds(tmp_path: Path) -> None:
+    (found,) = compare([made(tmp_path / "b", seed=1, gain=10), made(tmp_path / "a", seed=0)])
+    assert (found.experiment, found.label, found.seeds, found.finished) == ("demo", "FedAvg", (0, 1), 2)
+    assert found.accuracy.final.mean == pytest.approx(0.69)
+    assert found.accuracy.final.deviation == pytest.approx(0.1 / sqrt(2))
+    assert found.accuracy.best.mean == pytest.approx(0.75)
+    assert found.remarks == ()
+    slow = found.groups[1]
+    assert (slow.name, slow.clients) == ("slow", 1)
+    assert slow.fair == pytest.approx(1 / 3)
+    assert slow.accuracy.final.mean == pytest.approx(0.69)
+    assert slow.influence == Spread(0.375, 0.0, 2)
+    assert (slow.update_share.mean, slow.staleness.mean) == (0.25, 1.0)
+    assert found.jain.mean == pytest.approx(jain([0.375, 0.25, 0.375]))
+    assert (found.staleness.mean, found.updates.mean, found.aggregations.mean) == (0.25, 4.0, 2.0)
+
+
+def test_times_to_targets_are_over_the_seeds_that_reached_them(tmp_path: Path) -> None:
+    runs = [made(tmp_path / "a"), made(tmp_path / "b", seed=1, gain=10)]
+    (found,) = compare(runs, [0.5, 0.75, 0.9])
+    half, most, never = found.accuracy.reached
+    assert (half.target, half.virtual_time, half.aggregations) == (0.5, Spread(2.0, 0.0, 2), Spread(1.0, 0.0, 2))
+    assert (most.virtual_time, most.aggregations) == (Spread(9.0, None, 1), Spread(2.0, None, 1))
+    assert (never.virtual_time, never.aggregations) == (Spread(None, None, 0), Spread(None, None, 0))
+    with pytest.raises(InputError, match="a target accuracy is 70, it must be above 0 and at most 1"):
+        compare(runs, [70])
+
+
+def test_without_a_target_one_is_taken_that_the_worst_strategy_reached(tmp_path: Path) -> None:
+    found = compare([made(tmp_path / "a"), made(tmp_path / "b", label="FairShare", gain=20)])
+    assert [each.label for each in found] == ["FedAvg", "FairShare"]
+    assert [[goal.target for goal in each.accuracy.reached] for each in found] == [[0.6], [0.6]]
+
+
+def test_what_differs_is_remarked(tmp_path: Path) -> None:
+    runs = [
+        made(tmp_path / "a"),
+        made(tmp_path / "b", seed=1, finished=False),
+        made(tmp_path / "c", label="FairShare"),
+        made(tmp_path / "d", label="FairShare"),
+    ]
+    first, second = compare(runs)
+    assert first.remarks == ("seed 1 is unfinished, at 1 of 2 aggregations",)
+    assert first.finished == 1
+    assert first.accuracy.final.mean == pytest.approx(0.57)
+    assert second.remarks == ("more than one run has seed 0", "no run has seed 1, which other strategies have")
+
+
+def test_different_lengths_are_remarked(tmp_path: Path) -> None:
+    found = compare([made(tmp_path / "a"), bare(tmp_path / "b", planned=5), bare(tmp_path / "c", "Z", planned=None)])
+    assert "lengths differ: here 2, 5 aggregations were planned" in found[0].remarks
+    assert "lengths differ: here any number of aggregations were planned" in found[1].remarks
+
+
+def bare(folder: Path, label: str = "FedAvg", planned: int | None = 2, weight: float | None = None) -> Run:
+    """A run without evaluations, and without updates unless one has a weight."""
+    meta = {"experiment": "demo", "label": label, "seed": 0, "aggregations": planned}
+    sizes = np.array([0, 0])
+    groups = ["fast", "slow"]
+    with Store.create(folder, meta, experiment="", groups=groups, group_of=np.array([0, 1]), examples=sizes) as store:
+        if weight is not None:
+            tasks = (Dispatch(0, 0, 0, 0, 0.0), Dispatch(1, 1, 0, 0, 0.0))
+            store.record(Aggregation(1, 1.0, tasks, np.array([0, 0]), np.array([1.0, weight]), False))
+        store.evaluated(0, 0.0, [Score("group", "slow", 0, 0, 0.0)])
+        store.commit({}, "", 0)
+    return Run(folder)
+
+
+def test_a_run_that_has_nothing_to_say_says_nothing(tmp_path: Path) -> None:
+    (found,) = compare([bare(tmp_path)])
+    nothing = Spread(None, None, 0)
+    assert (found.accuracy.final, found.jain, found.staleness) == (nothing, nothing, nothing)
+    assert found.accuracy.reached == ()
+    assert [group.accuracy.final for group in found.groups] == [nothing, nothing]
+    assert compare([]) == []
+
+
+def test_negative_weights_have_influence_but_no_index(tmp_path: Path) -> None:
+    (found,) = compare([bare(tmp_path, weight=-0.5)])
+    assert [group.influence.mean for group in found.groups] == [2.0, -1.0]
+    assert found.jain.mean is None
+
+
+def test_as_json(tmp_path: Path) -> None:
+    (found,) = compare([made(tmp_path / "a"), bare(tmp_path / "b")], [0.7])
+    text = json.loads(json.dumps(found.as_json(), allow_nan=False))
+    assert list(text) == [
+        "experiment",
+        "label",
+        "seeds",
+        "finished",
+        "accuracy",
+        "groups",
+        "jain",
+        "staleness",
+        "updates",
+        "aggregations",
+        "virtual_time",
+        "remarks",
+    ]
+    assert text["accuracy"]["final"] == {"mean": 0.64, "deviation": None, "seeds": 1}
+    assert text["accuracy"]["reached"][0]["virtual_time"]["mean"] == 9.0
+    assert list(text["groups"]) == ["fast", "slow"]
+    assert text["groups"]["slow"]["clients"] == 1

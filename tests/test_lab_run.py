@@ -1,0 +1,164 @@
+"""Reading a run: exact frames of a small run made by hand, also while another process writes it."""
+
+import os
+import subprocess
+import sys
+import time
+from math import inf, isnan, nan, sqrt
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fairlag.errors import InputError
+from fairlag.lab.run import Run, runs
+from fairlag.lab.store import Score, Store
+from fairlag.types import Aggregation, Dispatch, Ended, Outcome
+
+
+def made(folder: Path, *, label: str = "FedAvg", seed: int = 0, gain: int = 0, finished: bool = True) -> Run:
+    """Two fast clients and a slow one, two versions; `gain` more examples are right in the end."""
+    meta = {"experiment": "demo", "label": label, "use": "fedavg", "seed": seed, "aggregations": 2}
+    store = Store.create(
+        folder,
+        meta,
+        experiment='{"name": "demo"}',
+        groups=["fast", "slow"],
+        group_of=np.array([0, 0, 1]),
+        examples=np.array([10, 10, 20]),
+    )
+    with store:
+        first = (Dispatch(0, 0, 0, 0, 0.0), Dispatch(1, 1, 0, 0, 0.0))
+        store.record(Aggregation(1, 2.0, first, np.array([0, 0]), np.array([0.5, 0.5]), False))
+        store.record(Ended(Dispatch(4, 1, 1, 1, 2.0), 3.0, Outcome.REFUSED, "too old"))
+        store.evaluated(1, 2.0, scores(whole=False, right=50))
+        store.commit({}, "", 1, refusals={"too old": 1})
+        if finished:
+            second = (Dispatch(2, 2, 0, 0, 0.0), Dispatch(3, 0, 1, 1, 2.0))
+            store.record(Aggregation(2, 9.0, second, np.array([1, 0]), np.array([0.75, 0.25]), True))
+            store.evaluated(2, 9.0, [*scores(whole=False, right=70 + gain), *scores(whole=True, right=64 + gain)])
+            store.finish({"bias": np.ones(2, np.float32)}, "2 aggregations were made")
+    return Run(folder)
+
+
+def scores(*, whole: bool, right: int) -> list[Score]:
+    halves = [Score("group", "fast", 50, right // 2, 1.0, whole), Score("group", "slow", 50, right // 2, nan, whole)]
+    return [Score("all", "", 100, right, inf, whole), *halves]
+
+
+def test_frames_of_a_run(tmp_path: Path) -> None:
+    run = made(tmp_path)
+    assert (run.experiment, run.label, run.seed, run.groups) == ("demo", "FedAvg", 0, ["fast", "slow"])
+    assert (run.status, run.version, run.virtual_time, run.planned) == ("finished", 2, 9.0, 2)
+    assert run.aggregations.to_numpy().tolist() == [[1, 2.0, 2, 1.0, False], [2, 9.0, 2, 1.0, True]]
+    assert run.clients.to_numpy().tolist() == [[0, "fast", 10], [1, "fast", 10], [2, "slow", 20]]
+    assert run.refusals.to_numpy().tolist() == [["too old", 1]]
+    tasks = run.tasks
+    assert tasks["outcome"].tolist() == [*["aggregated"] * 4, "refused"]
+    assert tasks["staleness"].iloc[:4].tolist() == [0, 0, 1, 0]
+    assert tasks["aggregation"].isna().tolist() == [False] * 4 + [True]
+    assert tasks["reason"].iloc[4] == "too old"
+    assert run.tensors()["bias"].tolist() == [1, 1]
+
+
+def test_influence_is_the_part_of_all_weight(tmp_path: Path) -> None:
+    frame = made(tmp_path).influence()
+    assert frame["updates"].tolist() == [2, 1, 1]
+    assert frame["share"].tolist() == [0.5, 0.25, 0.25]
+    assert frame["influence"].tolist() == [0.375, 0.25, 0.375]
+    assert frame["fair"].tolist() == [1 / 3] * 3
+    assert frame["staleness"].tolist() == [0.0, 0.0, 1.0]
+
+
+def test_accuracy_is_on_the_whole_test_set_and_the_curve_on_one_sample(tmp_path: Path) -> None:
+    run = made(tmp_path)
+    assert run.accuracy() == 0.64
+    assert run.accuracy("group", "slow") == 0.64
+    assert run.curve()["accuracy"].tolist() == [0.5, 0.7]
+    assert run.curve()["standard_error"].tolist() == pytest.approx([0.05, sqrt(0.7 * 0.3 / 100)])
+    assert run.curve("group", "fast")["time"].tolist() == [2.0, 9.0]
+    with pytest.raises(InputError, match="more than one group: give a name, one of fast, slow"):
+        run.accuracy("group")
+
+
+def test_numbers_that_are_not_finite_come_back(tmp_path: Path) -> None:
+    frame = made(tmp_path).evaluations
+    assert frame.loc[frame["scope"] == "all", "loss"].tolist() == [inf] * 3
+    assert frame.loc[frame["name"] == "slow", "loss"].isna().all()
+    assert frame["loss"].dtype == float
+
+
+def test_a_run_without_rows_has_frames_of_the_same_kinds(tmp_path: Path) -> None:
+    full = made(tmp_path / "full")
+    with Store.create(
+        tmp_path / "empty", {}, experiment="", groups=["a"], group_of=np.array([0]), examples=np.array([0])
+    ) as store:
+        empty = Run(store.folder)
+        assert empty.status == "running"
+        assert (empty.version, empty.virtual_time) == (0, 0.0)
+        assert isnan(empty.accuracy())
+        assert empty.influence()[["share", "influence", "fair"]].to_numpy().tolist() == [[0.0, 0.0, 1.0]]
+        for name in ("aggregations", "tasks", "evaluations"):
+            kinds = getattr(full, name).dtypes
+            numbers = [column for column, kind in kinds.items() if kind not in ("object", "str")]
+            assert getattr(empty, name).dtypes[numbers].tolist() == kinds[numbers].tolist()
+        assert "accuracy nan" in repr(empty)
+
+
+def test_an_unfinished_run_has_no_model_yet(tmp_path: Path) -> None:
+    run = made(tmp_path, finished=False)
+    assert run.status == "interrupted"
+    with pytest.raises(InputError, match=r"has no final model yet, it is interrupted: `fairlag resume .*` goes on"):
+        run.tensors()
+
+
+def test_it_says_what_it_is(tmp_path: Path) -> None:
+    run = made(tmp_path, label="a<b")
+    assert repr(run) == (
+        f"Run({str(tmp_path)!r}: experiment demo, strategy a<b, seed 0, status finished, aggregations 2 of 2, "
+        "virtual time 9.0, accuracy 0.6400)"
+    )
+    assert "<td>a&lt;b</td>" in run._repr_html_()
+
+
+def test_runs_are_found_up_to_two_folders_down(tmp_path: Path) -> None:
+    for name in ("b/2", "b/1", "a", "c/d/e"):
+        made(tmp_path / name)
+    assert [str(run.folder.relative_to(tmp_path)) for run in runs(tmp_path)] == ["a", "b/1", "b/2"]
+    assert [run.folder for run in runs(tmp_path / "a")] == [tmp_path / "a"]
+    with pytest.raises(InputError, match="there is no folder"):
+        runs(tmp_path / "z")
+
+
+@pytest.mark.skipif(os.geteuid() == 0 if hasattr(os, "geteuid") else True, reason="root may write everywhere")
+def test_a_finished_run_can_be_read_where_nothing_can_be_written(tmp_path: Path) -> None:
+    run = made(tmp_path / "run")
+    run.folder.chmod(0o555)
+    assert run.accuracy() == 0.64
+    run.folder.chmod(0o755)
+
+
+def test_a_run_is_read_while_it_is_written(tmp_path: Path) -> None:
+    """Whatever moment a reader sees, it is one of a commit: each writes a version with its two tasks."""
+    code = f"from pathlib import Path; from tests.test_lab_store import write; write(Path({str(tmp_path)!r}))"
+    with subprocess.Popen([sys.executable, "-c", code]) as writer:
+        while not (tmp_path / "run.sqlite").exists():
+            time.sleep(0.01)
+        run = Run(tmp_path)
+        seen: set[int] = set()
+        while len(seen) < 20:
+            version = run.version
+            assert len(run.tasks) >= 2 * version
+            assert len(run.aggregations) % 3 == 0
+            seen.add(version)
+        assert run.status == "running"
+        writer.kill()
+    assert run.status == "interrupted"
+    assert len(run.tasks) == 2 * run.version
+
+
+def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
+    heavy = (
+        "import sys, fairlag.lab.run, fairlag.lab.store; print([m for m in ('pandas', 'torch') if m in sys.modules])"
+    )
+    assert subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True, check=True).stdout == "[]\n"

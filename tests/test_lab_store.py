@@ -1,0 +1,373 @@
+"""The run directory: what is on disk is one consistent moment, whatever happens to the process or the disk."""
+
+import errno
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from fairlag.errors import FairlagError, InputError, StoreError
+from fairlag.lab import folder as room
+from fairlag.lab.experiment import load
+from fairlag.lab.store import Score, Store
+from fairlag.runtime import virtual
+from fairlag.server import Server
+from fairlag.types import Aggregation, Dispatch, Ended, Outcome
+
+STATE = {"parameters": np.arange(3, dtype=np.float32), "clock": np.array(2.5), "counts": np.arange(6).reshape(2, 3).T}
+
+
+def create(folder: Path, clients: int = 3) -> Store:
+    meta = {"experiment": "demo", "label": "FedAvg", "use": "fedavg", "seed": 0, "aggregations": 2}
+    groups = np.arange(clients) % 2
+    return Store.create(
+        folder, meta, experiment="{}", groups=["fast", "slow"], group_of=groups, examples=np.full(clients, 7)
+    )
+
+
+def aggregation(version: int) -> Aggregation:
+    tasks = tuple(Dispatch(2 * version + place, place, version - 1, version, 0.5) for place in (0, 1))
+    return Aggregation(version, float(version), tasks, np.array([0, 1]), np.array([0.25, 0.75]), version == 2)
+
+
+def rows(folder: Path, table: str) -> list[tuple[object, ...]]:
+    with room.reading(folder) as database:
+        return database.execute(f"SELECT * FROM {table} ORDER BY 1, 2").fetchall()
+
+
+def test_a_commit_writes_everything_and_can_be_taken_up(tmp_path: Path) -> None:
+    with create(tmp_path / "run") as store:
+        assert store.checkpoint() is None
+        store.record(aggregation(1))
+        store.record(Ended(Dispatch(9, 2, 0, 0, 0.0), 1.5, Outcome.LOST, "its client left"))
+        store.evaluated(np.int64(1), np.float32(1.0), [Score("class", "3", np.int64(4), np.int32(3), np.float32(0.5))])  # type: ignore[arg-type]
+        assert rows(store.folder, "tasks") == []
+        store.commit(STATE, '{"ü": 1}', 1, refusals={"too old": 2}, meta={"seconds": 1.5})
+        store.record(aggregation(2))
+    with Store.open(tmp_path / "run") as store:
+        kept = store.checkpoint()
+        assert kept is not None
+        state, text = kept
+        assert text == '{"ü": 1}'
+        assert {name: array.tolist() for name, array in state.items()} == {
+            "parameters": [0, 1, 2],
+            "clock": 2.5,
+            "counts": [[0, 3], [1, 4], [2, 5]],
+        }
+        assert store.meta["seconds"] == 1.5
+        assert store.meta["groups"] == ["fast", "slow"]
+    assert rows(store.folder, "clients") == [(0, "fast", 7), (1, "slow", 7), (2, "fast", 7)]
+    assert rows(store.folder, "tasks") == [
+        (2, 0, 0, 1, 0.5, 1.0, "aggregated", 1, 0, 0.25, None),
+        (3, 1, 0, 1, 0.5, 1.0, "aggregated", 1, 1, 0.75, None),
+        (9, 2, 0, 0, 0.0, 1.5, "lost", None, None, None, "its client left"),
+    ]
+    assert rows(store.folder, "aggregations") == [(1, 1.0, 2, 1.0, 0)]
+    assert rows(store.folder, "evaluations") == [(1, 1.0, "class", "3", 4, 3, 0.5, 0)]
+    assert rows(store.folder, "refusals") == [("too old", 2)]
+    assert (store.folder / "experiment.json").read_text() == "{}"
+
+
+def test_a_version_may_be_committed_twice_and_one_checkpoint_stays(tmp_path: Path) -> None:
+    with create(tmp_path) as store:
+        for text in ("first", "second"):
+            store.commit(STATE, text, 7)
+        kept = store.checkpoint()
+    assert kept is not None
+    assert kept[1] == "second"
+    assert [file.name for file in tmp_path.glob("checkpoint*")] == ["checkpoint-7-2.safetensors"]
+
+
+def test_the_end_leaves_a_model_and_one_plain_file(tmp_path: Path) -> None:
+    with create(tmp_path) as store:
+        store.commit(STATE, "", 0)
+        store.record(aggregation(1))
+        store.finish({"weight": np.ones((2, 2), np.float32)}, "2 aggregations were made", meta={"tasks": 2})
+        assert store.meta["status"] == "finished"
+        assert store.checkpoint() is None
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "experiment.json",
+        "lock",
+        "model.safetensors",
+        "run.sqlite",
+    ]
+    tensors, _ = room.unpacked(tmp_path / "model.safetensors")
+    assert tensors["weight"].tolist() == [[1, 1], [1, 1]]
+    with Store.open(tmp_path) as store:
+        assert (store.meta["status"], store.meta["reason"]) == ("finished", "2 aggregations were made")
+
+
+def test_every_task_of_a_real_run_has_one_row_of_plain_numbers(tmp_path: Path) -> None:
+    experiment = load("demo")
+    fleet = experiment.fleet(0)
+    with create(tmp_path, fleet.clients) as store:
+        strategy = experiment.strategy(experiment.strategies[0])
+        server = Server(strategy, clients=fleet.clients, aggregations=50, record=store.record)
+        virtual.run(server, fleet)
+        store.commit({}, "", 50, refusals=server.refusals)
+    with room.reading(tmp_path) as database:
+        names = [column[1] for column in database.execute("PRAGMA table_info(tasks)")]
+        kinds = database.execute(f"SELECT DISTINCT {', '.join(f'typeof({name})' for name in names)} FROM tasks")
+        assert kinds.fetchall() == [(*["integer"] * 4, "real", "real", "text", "integer", "integer", "real", "null")]
+    assert len(rows(tmp_path, "tasks")) == server.counts["aggregated"]
+    assert len(rows(tmp_path, "aggregations")) == 50
+
+
+def test_numbers_that_are_not_finite_are_kept(tmp_path: Path) -> None:
+    with create(tmp_path) as store:
+        store.evaluated(1, 1.0, [Score("all", "", 1, 0, float("nan")), Score("class", "0", 1, 0, float("inf"))])
+        store.commit({}, "", 1)
+    assert [row[6] for row in rows(tmp_path, "evaluations")] == [None, float("inf")]
+
+
+def test_what_is_half_done_is_cleared_away(tmp_path: Path) -> None:
+    with create(tmp_path) as store:
+        store.commit(STATE, "good", 3)
+    for name in ("checkpoint-4-2.safetensors", "checkpoint-5-3.safetensors.partial", "model.safetensors"):
+        (tmp_path / name).write_bytes(b"half")
+    with Store.open(tmp_path) as store:
+        kept = store.checkpoint()
+        assert kept is not None
+        assert kept[1] == "good"
+        assert [file.name for file in tmp_path.glob("*safetensors*")] == ["checkpoint-3-1.safetensors"]
+
+
+def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
+    with create(tmp_path / "run"):
+        pass
+    with pytest.raises(InputError, match="already holds a run: `fairlag resume "):
+        create(tmp_path / "run")
+    with pytest.raises(InputError, match="already holds 'run', a run needs an empty folder"):
+        create(tmp_path)
+    assert not (tmp_path / "lock").exists()
+
+
+def test_a_run_whose_making_was_killed_can_be_made_again(tmp_path: Path) -> None:
+    for name in ("lock", "experiment.json", "run.sqlite.partial", "run.sqlite.partial-journal"):
+        (tmp_path / name).touch()
+    with create(tmp_path) as store:
+        assert len(rows(store.folder, "clients")) == 3
+
+
+def test_what_is_no_run_is_refused_in_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"there is no run in '.*nothing': it has no file run\.sqlite"):
+        Store.open(tmp_path / "nothing")
+    (tmp_path / "run.sqlite").write_bytes(b"something else, longer than a header of a database" * 20)
+    with pytest.raises(InputError, match=r"its run\.sqlite is something else"):
+        Store.open(tmp_path)
+    (tmp_path / "run.sqlite").write_bytes(b"")
+    with pytest.raises(InputError, match="no such table: meta"):
+        Store.open(tmp_path)
+
+
+def test_a_newer_format_is_refused(tmp_path: Path) -> None:
+    with create(tmp_path):
+        pass
+    with closing(sqlite3.connect(tmp_path / "run.sqlite", isolation_level=None)) as database:
+        database.execute("UPDATE meta SET value = '2' WHERE key = 'format'")
+    with pytest.raises(InputError, match="has format 2, but this fairlag reads format 1"):
+        Store.open(tmp_path)
+
+
+def test_only_one_process_writes(tmp_path: Path) -> None:
+    command = f"from pathlib import Path\nfrom fairlag.lab.store import Store\nStore.open(Path({str(tmp_path)!r}))"
+    with create(tmp_path):
+        assert room.is_locked(tmp_path)
+        with pytest.raises(InputError, match="is being written by another process"):
+            Store.open(tmp_path)
+        other = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=False)
+        assert "is being written by another process" in other.stderr
+    assert not room.is_locked(tmp_path)
+    subprocess.run([sys.executable, "-c", command], check=True)
+
+
+# A full disk
+
+
+def test_a_full_disk_is_one_sentence_and_the_commit_can_be_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with create(tmp_path) as store:
+        store.commit(STATE, "before", 0)
+        store.record(aggregation(1))
+        with monkeypatch.context() as broken:
+            broken.setattr(os, "fsync", full)
+            with pytest.raises(StoreError) as caught:
+                store.commit(STATE, "after", 1)
+        assert str(caught.value) == (
+            f"cannot write a checkpoint to {str(tmp_path)!r}: the disk is full; make room, "
+            f"then `fairlag resume {tmp_path}` goes on from its last checkpoint"
+        )
+        assert not isinstance(caught.value, InputError)
+        assert isinstance(caught.value, FairlagError)
+        kept = store.checkpoint()
+        assert kept is not None
+        assert kept[1] == "before"
+        store.commit(STATE, "after", 1)
+    assert len(rows(tmp_path, "tasks")) == 2
+
+
+def test_a_full_database_rolls_back(tmp_path: Path) -> None:
+    with create(tmp_path) as store:
+        store.commit(STATE, "before", 0)
+        store._database.execute("PRAGMA max_page_count = 20")
+        for version in range(1, 3000):
+            store.record(aggregation(version))
+        with pytest.raises(StoreError, match="the disk is full; make room"):
+            store.commit(STATE, "after", 2999)
+        assert rows(tmp_path, "tasks") == []
+        store._database.execute("PRAGMA max_page_count = 100000")
+        store.commit(STATE, "after", 2999)
+    assert len(rows(tmp_path, "aggregations")) == 2999
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
+    try:
+        mounted = subprocess.run(mount, capture_output=True, check=False).returncode == 0
+    except OSError:
+        mounted = False
+    if not mounted:
+        pytest.skip("a disk of its own can only be mounted by root, where mounting is allowed")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+@pytest.mark.parametrize("size", [3, 20_000])
+def test_a_disk_that_is_really_full(tiny_disk: Path, size: int) -> None:
+    """Big states fill the disk with checkpoints, small ones with rows: both get the sentence, nothing is lost."""
+    state = {"parameters": np.zeros(size, np.float32)}
+    done = 0
+    with create(tiny_disk / "run") as store, pytest.raises(StoreError, match="the disk is full; make room"):
+        while True:
+            for version in range(done + 1, done + 101):
+                store.record(aggregation(version))
+            store.commit(state, str(done + 100), done + 100)
+            done += 100
+            if size > 3:
+                (tiny_disk / f"ballast-{done}").write_bytes(bytes(50_000))
+    assert done > 0
+    for file in tiny_disk.glob("ballast-*"):
+        file.unlink()
+    check(tiny_disk / "run", done)
+
+
+def check(folder: Path, version: int | None = None) -> int:
+    """Opens a run after whatever happened to it; rows and checkpoint must be of the same moment."""
+    with Store.open(folder) as store:
+        kept = store.checkpoint()
+        found = int(kept[1]) if kept else 0
+    versions = [row[0] for row in rows(folder, "aggregations")]
+    assert versions == list(range(1, found + 1))
+    assert len(rows(folder, "tasks")) == 2 * found
+    assert version is None or found == version
+    return found
+
+
+# Killed at any instant. Writers are forked in a process of their own, which has no threads and starts only once.
+
+
+def alone(function: Callable[[Path], None], folder: Path) -> None:
+    code = f"from pathlib import Path; from {__name__} import {function.__name__} as do; do(Path({str(folder)!r}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def write(folder: Path) -> None:
+    """Commits for ever, three versions at a time."""
+    with Store.open(folder) if room.is_run(folder) else create(folder) as store:
+        kept = store.checkpoint()
+        version = int(kept[1]) if kept else 0
+        while True:
+            for _ in range(3):
+                version += 1
+                store.record(aggregation(version))
+            store.commit(STATE, str(version), version)
+
+
+def test_killed_at_random_moments_a_run_is_always_whole(tmp_path: Path) -> None:
+    alone(kill_at_random, tmp_path)
+
+
+def kill_at_random(folder: Path) -> None:
+    chance, reached = random.Random(0), 0
+    for _ in range(60):
+        writer = os.fork()
+        if not writer:
+            write(folder)
+        time.sleep(chance.uniform(0, 0.04))
+        os.kill(writer, signal.SIGKILL)
+        os.waitpid(writer, 0)
+        if room.is_run(folder):
+            before, reached = reached, check(folder)
+            assert reached >= before
+    assert reached > 60
+
+
+def test_killed_at_each_step_of_a_commit_a_run_is_always_whole(tmp_path: Path) -> None:
+    alone(kill_at_each_step, tmp_path)
+
+
+def kill_at_each_step(folder: Path) -> None:
+    last = ("COMMIT after", "unlink before", "unlink after")
+    for step in ("fsync", "replace", "BEGIN IMMEDIATE", "DELETE FROM checkpoint", "COMMIT", "unlink"):
+        for when in ("before", "after"):
+            where = folder / f"{step} {when}"
+            writer = os.fork()
+            if not writer:
+                commit_and_die(where, step, when)
+            _, status = os.waitpid(writer, 0)
+            assert os.waitstatus_to_exitcode(status) == 0, where
+            assert check(where) == (2 if where.name in last else 1), where
+            assert len(list(where.glob("*safetensors*"))) == 1, where
+
+
+def commit_and_die(folder: Path, step: str, when: str) -> None:
+    """Ends without any clean-up right before or after a step of the second commit."""
+    armed = False
+
+    def deadly(name: str, act: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(*arguments: Any, **keywords: Any) -> Any:
+            if armed and name == step and when == "before":
+                os._exit(0)
+            result = act(*arguments, **keywords)
+            if armed and name == step:
+                os._exit(0)
+            return result
+
+        return watched
+
+    class Watched(sqlite3.Connection):
+        def execute(self, sql: str, *arguments: Any) -> sqlite3.Cursor:
+            return cast(sqlite3.Cursor, deadly(sql, super().execute)(sql, *arguments))
+
+    with (
+        patch.object(sqlite3, "connect", partial(sqlite3.connect, factory=Watched)),
+        patch.object(os, "fsync", deadly("fsync", os.fsync)),
+        patch.object(Path, "replace", deadly("replace", Path.replace)),
+        patch.object(Path, "unlink", deadly("unlink", Path.unlink)),
+        create(folder) as store,
+    ):
+        for version in (1, 2):
+            armed = version == 2
+            store.record(aggregation(version))
+            store.commit(STATE, str(version), version)
+        os._exit(1)

@@ -1,0 +1,111 @@
+"""Figures and tables of runs: they are drawn for all that runs may lack, fit a terminal, and say what is in them."""
+
+import xml.etree.ElementTree as ElementTree
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console, RenderableType
+
+from fairlag.analyse.compare import compare
+from fairlag.errors import InputError
+from fairlag.report.comparison import compare_table, runs_table
+from fairlag.report.figures import accuracy_figure, holdings_figure
+from tests.test_analyse_compare import bare
+from tests.test_lab_run import made
+
+
+def words(file: Path) -> list[str]:
+    """The text of an SVG: its letters are kept as letters."""
+    return [element.text or "" for element in ElementTree.parse(file).iter() if element.tag.endswith("text")]
+
+
+def shown(what: RenderableType, width: int = 80) -> str:
+    console = Console(file=StringIO(), width=width, color_system=None)
+    console.print(what, highlight=False)
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue()
+
+
+def test_accuracy_of_all_strategies_and_groups_is_drawn(tmp_path: Path) -> None:
+    runs = [
+        made(tmp_path / f"{label}-{seed}", label=label, seed=seed) for label in ("FedAvg", "Mine") for seed in (0, 1)
+    ]
+    accuracy_figure(runs, tmp_path / "figure.svg")
+    found = words(tmp_path / "figure.svg")
+    assert {"FedAvg", "Mine", "Labels of group fast", "Labels of group slow", "aggregations"} <= set(found)
+    assert "Lines and bands: mean and standard deviation over 2 seeds." in found
+
+
+def test_what_a_run_lacks_is_left_out(tmp_path: Path) -> None:
+    accuracy_figure([bare(tmp_path / "bare"), made(tmp_path / "one", finished=False)], tmp_path / "figure.svg")
+    assert "Labels of group slow" in words(tmp_path / "figure.svg")
+    accuracy_figure([bare(tmp_path / "nothing", "Nothing")], tmp_path / "nothing.svg")
+    assert "Nothing" not in words(tmp_path / "nothing.svg")
+    with pytest.raises(InputError, match="no runs"):
+        accuracy_figure([], tmp_path / "figure.svg")
+
+
+@pytest.mark.parametrize(("suffix", "begins"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("SVG", b"<?xml")])
+def test_formats_and_that_the_same_figure_is_the_same_bytes(tmp_path: Path, suffix: str, begins: bytes) -> None:
+    run = made(tmp_path / "run")
+    first, second = tmp_path / f"a.{suffix}", tmp_path / f"b.{suffix}"
+    for file in (first, second):
+        accuracy_figure([run], file)
+    assert first.read_bytes().startswith(begins)
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_an_unknown_format_is_refused_before_anything_is_drawn(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"the name must end with \.png, \.pdf, \.svg"):
+        accuracy_figure([made(tmp_path / "run")], tmp_path / "figure.jpeg2000")
+
+
+def test_holdings_show_numbers_where_there_is_room(tmp_path: Path) -> None:
+    holdings_figure(np.array([[1234, 0], [0, 7]]), ["fast 0", "slow 0"], "Who holds what", tmp_path / "few.svg")
+    found = words(tmp_path / "few.svg")
+    assert {"fast 0", "slow 0", "1,234", "7", "Who holds what", "examples"} <= set(found)
+    names = [f"client {place}" for place in range(100)]
+    holdings_figure(np.ones((100, 10), int), names, "Many", tmp_path / "many.svg")
+    found = words(tmp_path / "many.svg")
+    assert "Many (the first 60 of 100)" in found
+    assert "client 59" in found
+    assert "client 60" not in found
+
+
+@pytest.mark.parametrize("counts", [np.zeros((2, 3), int), np.full((2, 3), 10**9), np.eye(2, 3, dtype=np.int32)])
+def test_holdings_of_any_size(tmp_path: Path, counts: np.ndarray) -> None:
+    holdings_figure(counts, ["a", "b"], "", tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").stat().st_size > 1000
+    with pytest.raises(InputError, match=r"counts has shape \(2, 3\) for 1 rows"):
+        holdings_figure(counts, ["a"], "", tmp_path / "figure.png")
+
+
+def test_the_table_of_runs(tmp_path: Path) -> None:
+    runs = [made(tmp_path / "a"), made(tmp_path / "b", seed=1, finished=False), bare(tmp_path / "c", planned=None)]
+    text = shown(runs_table(runs), 160)
+    assert [line.split()[0] for line in text.splitlines() if line.rstrip().endswith(("%", "–"))] == ["a", "b", "c"]
+    assert all(word in text for word in ("finished", "interrupted", "2/2", "1/2", "64.00 %", "50.00 %"))
+    assert "Runs in" in shown(runs_table([]))
+
+
+def test_the_table_of_a_comparison_fits_a_terminal(tmp_path: Path) -> None:
+    runs = [made(tmp_path / "a"), made(tmp_path / "b", seed=1, gain=10), made(tmp_path / "c", label="Mine")]
+    text = shown(compare_table(compare(runs, [0.5, 0.9])))
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
+    assert "FedAvg  2 seeds, 2 aggregations, Jain index 0.970" in text
+    assert "  slow               1   69.00 ±7.07   75.00 ±7.07      0.375  0.333      1.00" in text
+    assert [line.split() for line in text.splitlines() if " of " in line and "%" in line] == [
+        ["FedAvg", "50", "%", "2", "1", "2", "of", "2"],
+        ["FedAvg", "90", "%", "–", "–", "0", "of", "2"],
+        ["Mine", "50", "%", "2", "1", "1", "of", "1"],
+        ["Mine", "90", "%", "–", "–", "0", "of", "1"],
+    ]
+    assert "Mine: no run has seed 1, which other strategies have." in text
+
+
+def test_the_table_of_a_run_that_has_nothing_to_say(tmp_path: Path) -> None:
+    text = shown(compare_table(compare([bare(tmp_path)])))
+    assert "1 seed, 0 aggregations, 1 unfinished, Jain index –" in text
+    assert "Time to an accuracy" not in text
