@@ -6,12 +6,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fairlag.analyse.audit import audit
     from fairlag.lab.experiment import load
+    from fairlag.lab.run import Run
+    from fairlag.lab.simulate import simulate
     from fairlag.strategy import Strategy
 
 __version__ = metadata.version("fairlag")
-__all__ = ["Strategy", "__version__", "audit", "load"]
+__all__ = ["Run", "Strategy", "__version__", "audit", "load", "simulate"]
 
-_HOMES = {"audit": "fairlag.analyse.audit", "load": "fairlag.lab.experiment", "Strategy": "fairlag.strategy"}
+_HOMES = {
+    "Run": "fairlag.lab.run",
+    "Strategy": "fairlag.strategy",
+    "audit": "fairlag.analyse.audit",
+    "load": "fairlag.lab.experiment",
+    "simulate": "fairlag.lab.simulate",
+}
 
 
 def __getattr__(name: str) -> object:

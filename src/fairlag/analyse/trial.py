@@ -1,15 +1,9 @@
 """Trials: single runs of an experiment without learning, in this process or in workers, always in the same order."""
 
 import multiprocessing
-import os
-import pickle
-import signal
-import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -18,6 +12,7 @@ from typing import Self, TypeVar
 import numpy as np
 
 from fairlag.errors import FairlagError, InputError, StrategyError
+from fairlag.execute import children
 from fairlag.fleet.clients import Fleet
 from fairlag.lab.experiment import Experiment
 from fairlag.runtime import virtual
@@ -128,10 +123,8 @@ class Bench:
         self._pool: ProcessPoolExecutor | None = None
         self._others = set(multiprocessing.active_children())
         if workers > 1:
-            _check_that_it_travels(experiment)
-            # Spawned, not forked: a fork copies the locks of threads that it does not copy.
-            context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(workers, context, initializer=_settle_in)
+            children.check_that_it_travels(experiment)
+            self._pool = ProcessPoolExecutor(workers, children.CONTEXT, initializer=children.settle_in)
 
     def __enter__(self) -> Self:
         return self
@@ -152,7 +145,7 @@ class Bench:
         task = partial(ask, self._experiment)
         answers: Iterator[Result] = map(task, trials)
         if self._pool is not None:
-            with _interrupts_held_back():
+            with children.interrupts_held_back():
                 answers = self._pool.map(task, trials, chunksize=2)
         results = []
         try:
@@ -163,39 +156,3 @@ class Bench:
         except BrokenProcessPool:
             raise FairlagError("a worker process died, perhaps for want of memory: try one worker") from None
         return results
-
-
-@contextmanager
-def _interrupts_held_back() -> Iterator[None]:
-    """While processes are started: they inherit that Ctrl-C does not reach them, and here it arrives a moment later."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _check_that_it_travels(experiment: Experiment) -> None:
-    try:
-        pickle.dumps(experiment)
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise InputError(
-            f"the experiment cannot be sent to other processes ({error}): "
-            "take workers=1, or name your function as 'module:function'"
-        ) from None
-
-
-def _settle_in() -> None:
-    """In a worker: what a user's rule prints must not mix with results, and nobody works for a parent that is gone."""
-    sys.stdout = sys.stderr
-    threading.Thread(target=_end_with_the_parent, daemon=True).start()
-
-
-def _end_with_the_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)

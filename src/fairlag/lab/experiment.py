@@ -14,6 +14,7 @@ from fairlag.errors import ExperimentError, InputError
 from fairlag.fleet import availability, delay
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.lab.build import build, checked_use, label, name_of
+from fairlag.lab.learning import Data, Evaluate, LocalTraining, Model, Table
 from fairlag.lab.words import first_mistake, nearest
 from fairlag.strategy import Strategy
 
@@ -29,11 +30,7 @@ _MOST_CLIENTS = 100_000_000
 Probability = Annotated[float, Field(ge=0, lt=1)]
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-class Clients(_Table):
+class Clients(Table):
     """A `[[clients]]` table: a group of clients of one kind."""
 
     group: str = Field(min_length=1)
@@ -109,8 +106,10 @@ class Use(BaseModel):
         return dict(self.model_extra or {})
 
 
-class Experiment(_Table):
-    """A whole experiment: a fleet, the strategies that are compared on it, and when to stop.
+class Experiment(Table):
+    """A whole experiment: a fleet, the strategies that are compared on it, when to stop, and what is learnt.
+
+    Without `[data]` and `[model]` there is nothing to train: audits need neither.
 
     >>> experiment = load("paper-fashion-mnist")
     >>> experiment.fleet().clients, experiment.aggregations
@@ -124,6 +123,10 @@ class Experiment(_Table):
     model_bytes: int = Field(default=0, ge=0)
     clients: tuple[Clients, ...] = Field(min_length=1, strict=False)
     strategies: tuple[Use, ...] = Field(min_length=1, strict=False)
+    data: Data | None = None
+    model: Model | None = None
+    local: LocalTraining = LocalTraining()
+    evaluate: Evaluate = Evaluate()
     _folder: Path | None = PrivateAttr(default=None)
     _groups: tuple[Group, ...] = PrivateAttr(default=())
 
@@ -134,9 +137,17 @@ class Experiment(_Table):
         labels = [use.label for use in self.strategies]
         if twice := next((each for each in labels if labels.count(each) > 1), None):
             raise ValueError(f"two strategies are labelled {twice!r}: give each its own label")
+        if (self.data is None) != (self.model is None):
+            missing, given = ("data", "model") if self.data is None else ("model", "data")
+            raise ValueError(f"there is a [{given}] but no [{missing}]: training needs both")
         _check_labels(self.clients)
         _check_groups(self.clients, self.model_bytes)
         return self
+
+    @property
+    def folder(self) -> Path | None:
+        """Where its relative paths and modules are looked for."""
+        return self._folder
 
     @property
     def population(self) -> int:
@@ -176,7 +187,12 @@ def parse(tables: dict[str, Any], folder: Path | None = None) -> Experiment:
     Traceback (most recent call last):
     fairlag.errors.ExperimentError: unknown key 'sead': did you mean 'seed'?
     """
-    keys = {"": Experiment.model_fields, "clients": Clients.model_fields}
+    keys = {
+        "": Experiment.model_fields,
+        "clients": Clients.model_fields,
+        "local": LocalTraining.model_fields,
+        "evaluate": Evaluate.model_fields,
+    }
     try:
         experiment = Experiment.model_validate(tables)
     except ValidationError as error:
@@ -185,6 +201,7 @@ def parse(tables: dict[str, Any], folder: Path | None = None) -> Experiment:
     experiment.fleet()
     for use in experiment.strategies:
         experiment.strategy(use)
+    experiment.local.build()
     return experiment
 
 

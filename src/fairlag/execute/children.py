@@ -1,0 +1,52 @@
+"""How processes of our own are started and settle in: Ctrl-C does not reach them, and they end with their parent."""
+
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from fairlag.errors import InputError
+
+# Spawned, not forked: a fork copies the locks of threads that it does not copy.
+CONTEXT = multiprocessing.get_context("spawn")
+
+
+@contextmanager
+def interrupts_held_back() -> Iterator[None]:
+    """While processes are started: they inherit that Ctrl-C does not reach them, and here it arrives a moment later."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def check_that_it_travels(thing: object) -> None:
+    """Refuses what cannot be sent to another process, before one is started."""
+    try:
+        pickle.dumps(thing)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise InputError(
+            f"the experiment cannot be sent to other processes ({error}): "
+            "take workers=1, or name your function as 'module:function'"
+        ) from None
+
+
+def settle_in() -> None:
+    """In a worker: what a user's rule prints must not mix with results, and nobody works for a parent that is gone."""
+    sys.stdout = sys.stderr
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+
+
+def _end_with_the_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

@@ -1,0 +1,131 @@
+"""The other side of the process executor: what a worker is given once, and the loop in which it computes jobs."""
+
+import ctypes
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairlag.data.dataset import Dataset
+from fairlag.execute import children
+from fairlag.learn.learner import Blueprint, Learner, Placement, Score, reason, settle
+from fairlag.vector import Matrix
+
+
+class Beginning(NamedTuple):
+    """Not a job: from now on everything is for the run of that seed."""
+
+    seed: int
+
+
+class Training(NamedTuple):
+    """A job: the update of a client's task, from the parameters in a slot, into a row."""
+
+    number: int
+    slot: int
+    row: int
+    key: int
+    client: int
+    version: int
+
+
+class Evaluation(NamedTuple):
+    """A job: the sums over some test examples, with the parameters in a slot."""
+
+    number: int
+    slot: int
+    start: int
+    stop: int
+
+
+Answer = int | Score | str
+"""What comes back for a job: the number of examples behind an update, sums, or what went wrong."""
+
+
+READY = None
+"""What a worker says first, when it is ready for jobs."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedArray:
+    """An array in memory that this process and its workers share; nobody has to clean it up, however they end."""
+
+    memory: Any
+    dtype: str
+    shape: tuple[int, ...]
+
+    @classmethod
+    def room(cls, dtype: str, shape: Sequence[int]) -> Self:
+        """Room for an array."""
+        size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+        return cls(children.CONTEXT.RawArray(ctypes.c_char, max(size, 1)), dtype, tuple(shape))
+
+    @classmethod
+    def copy(cls, array: NDArray[Any]) -> Self:
+        """Room for an array, and the array in it."""
+        room = cls.room(array.dtype.str, array.shape)
+        room.array[...] = array
+        return room
+
+    @property
+    def array(self) -> NDArray[Any]:
+        """The array, as a view of the shared memory."""
+        size = int(np.prod(self.shape, dtype=np.int64))
+        return np.frombuffer(self.memory, self.dtype, size).reshape(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all workers see: the data, who holds what, and room for parameters and updates."""
+
+    inputs: SharedArray
+    labels: SharedArray
+    placement: tuple[SharedArray, ...]
+    slots: SharedArray
+    rows: SharedArray
+
+    @classmethod
+    def room(cls, data: Dataset, placement: Placement, size: int, jobs: int) -> Self:
+        """The data, and room for as many jobs at once on models of that size."""
+        return cls(
+            SharedArray.copy(data.inputs),
+            SharedArray.copy(data.labels),
+            tuple(SharedArray.copy(each) for each in placement),
+            SharedArray.room("f4", (jobs, size)),
+            SharedArray.room("f4", (jobs, size)),
+        )
+
+    @property
+    def holders(self) -> Placement:
+        """Who holds what."""
+        return Placement(*(each.array for each in self.placement))
+
+
+def work(line: Connection, blueprint: Blueprint, shared: Shared, seed: int) -> None:
+    """The life of a worker: a job, an answer, until there is nobody to ask or to answer."""
+    children.settle_in()
+    settle()
+    inputs, labels, placement = shared.inputs.array, shared.labels.array, shared.holders
+    learner = Learner(blueprint, inputs, labels, placement, seed)
+    slots, rows = shared.slots.array, shared.rows.array
+    with suppress(EOFError, ConnectionError):  # the other side is gone
+        line.send(READY)
+        while True:
+            job: Beginning | Training | Evaluation = line.recv()
+            if isinstance(job, Beginning):
+                learner = Learner(blueprint, inputs, labels, placement, job.seed)
+            else:
+                line.send((job.number, _answer(learner, job, slots, rows)))
+
+
+def _answer(learner: Learner, job: Training | Evaluation, slots: Matrix, rows: Matrix) -> Answer:
+    try:
+        if isinstance(job, Training):
+            return learner.train(job.key, job.client, job.version, slots[job.slot], rows[job.row])
+        return learner.evaluate(slots[job.slot], job.start, job.stop)
+    except Exception as error:
+        return reason(error)

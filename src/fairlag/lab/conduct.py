@@ -1,0 +1,208 @@
+"""Conducting a run: a simulation in virtual time, evaluated as it goes, its rows and checkpoints kept in a store."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from time import monotonic
+from types import FrameType
+from typing import TYPE_CHECKING, NamedTuple
+
+from fairlag.errors import Interrupted
+from fairlag.lab.experiment import Use
+from fairlag.lab.store import Score, Store
+from fairlag.lab.workshop import Scoring, Workshop
+from fairlag.runtime.virtual import Simulation
+from fairlag.server import Server
+from fairlag.state import State, pack, take, unpack
+from fairlag.types import Aggregation, Ended, Stop
+from fairlag.vector import Vector
+
+if TYPE_CHECKING:
+    from fairlag.learn import learner
+
+CHECKPOINT = 20.0
+"""How many seconds of work a crash may cost."""
+_LOOK = 0.1
+"""About how many seconds pass between two looks at the clock, at Ctrl-C, and at what was evaluated."""
+_MOST = 1000
+
+
+class Progress(NamedTuple):
+    """How far a run is."""
+
+    version: int
+    time: float
+    updates: int
+    accuracy: dict[str, float]
+    """What was evaluated last: of all test examples, under the name "", and of each client group's labels."""
+    finished: bool = False
+
+
+Watch = Callable[[Progress], None]
+
+
+class _Pending(NamedTuple):
+    """A version that is being evaluated, on so many test examples."""
+
+    version: int
+    time: float
+    stop: int
+    parameters: Vector
+
+
+class Conductor:
+    """Takes one run from its beginning, or from its last checkpoint, to its end."""
+
+    def __init__(self, workshop: Workshop, use: Use, seed: int, store: Store, watch: Watch | None = None) -> None:
+        experiment, setting = workshop.experiment, workshop.setting(seed)
+        self._store = store
+        self._watch = watch
+        self._layout = setting.layout
+        self._scoring = setting.scoring
+        self._every = experiment.evaluate.every
+        self._executor = workshop.executor(setting)
+        self._server = Server(
+            experiment.strategy(use),
+            clients=experiment.population,
+            parameters=setting.parameters,
+            seed=seed,
+            aggregations=experiment.aggregations,
+            until_time=experiment.until_time,
+            record=store.record if self._scoring is None else self._record,
+        )
+        self._simulation = Simulation(self._server, experiment.fleet(seed), self._executor)
+        self._pending: list[_Pending] = []
+        self._accuracy: dict[str, float] = {}
+        self._last = (-1, 0)
+        """The version that was evaluated last, and on how many examples."""
+        self._saved = monotonic()
+        saved = store.checkpoint()
+        if saved is not None:
+            self._restore(unpack(*saved))
+        elif self._scoring is not None:
+            self._evaluate(0, 0.0, self._scoring.sample)
+
+    def to_the_end(self) -> None:
+        """All that is left of the run; the first Ctrl-C makes a checkpoint and raises Interrupted."""
+        events = 1
+        with _interrupts_noted() as interrupted:
+            began = monotonic()
+            while (stop := self._simulation.proceed(events)) is None:
+                self._look(interrupted)
+                now = monotonic()
+                events = min(2 * events, _MOST) if now - began < _LOOK / 2 else max(events // 2, 1)
+                began = now
+            if self._scoring is not None and not self._is_scored(self._scoring.whole):
+                self._evaluate(self._server.view.version, self._server.view.time, self._scoring.whole)
+            while self._pending:
+                self._look(interrupted, patience=_LOOK)
+        self._finish(stop)
+
+    def _look(self, interrupted: threading.Event, patience: float = 0.0) -> None:
+        self._collect(patience)
+        if interrupted.is_set():
+            self._commit()
+            raise Interrupted(f"interrupted at version {self._server.view.version}")
+        if monotonic() - self._saved > CHECKPOINT:
+            self._commit()
+        self._report(finished=False)
+
+    def _report(self, *, finished: bool) -> None:
+        if self._watch is not None:
+            view, updates = self._server.view, self._server.counts["aggregated"]
+            self._watch(Progress(view.version, view.time, updates, self._accuracy, finished))
+
+    # Evaluation
+
+    def _record(self, row: Aggregation | Ended) -> None:
+        self._store.record(row)
+        if isinstance(row, Aggregation) and row.version % self._every == 0 and self._scoring is not None:
+            self._evaluate(row.version, row.time, self._scoring.sample)
+
+    def _evaluate(self, version: int, time: float, stop: int) -> None:
+        parameters = self._server.versions.newest
+        self._pending.append(_Pending(version, time, stop, parameters))
+        if self._executor is not None:
+            self._executor.evaluate(version, parameters, time, stop)
+
+    def _is_scored(self, stop: int) -> bool:
+        """Is the newest version being evaluated on so many examples, or was it, as the last?"""
+        last = (self._server.view.version, stop)
+        return any((each.version, each.stop) == last for each in self._pending) or self._last == last
+
+    def _collect(self, patience: float) -> None:
+        if self._executor is None or self._scoring is None:
+            return
+        for _, score in self._executor.evaluated(patience):
+            version, time, stop, _ = self._pending.pop(0)
+            rows = list(_scores(score, self._scoring, whole=stop == self._scoring.whole))
+            self._store.evaluated(version, time, rows)
+            self._accuracy = {row.name: row.correct / row.examples for row in rows if row.scope != "class"}
+            self._last = (version, stop)
+
+    # The store
+
+    def _commit(self) -> None:
+        pending: State = {
+            str(place): {"version": each.version, "time": each.time, "stop": each.stop, "parameters": each.parameters}
+            for place, each in enumerate(self._pending)
+        }
+        state: State = {
+            "simulation": self._simulation.state(),
+            "pending": pending,
+            "accuracy": dict(self._accuracy),
+            "last": list(self._last),
+        }
+        self._store.commit(*pack(state), self._server.view.version, refusals=self._server.refusals)
+        self._saved = monotonic()
+
+    def _restore(self, state: State) -> None:
+        self._simulation.restore(take(state, "simulation", dict))
+        self._accuracy = dict(take(state, "accuracy", dict))
+        version, stop = take(state, "last", list)
+        self._last = (version, stop)
+        for each in take(state, "pending", dict).values():
+            pending = _Pending(each["version"], each["time"], each["stop"], each["parameters"])
+            self._pending.append(pending)
+            if self._executor is not None:
+                self._executor.evaluate(pending.version, pending.parameters, pending.time, pending.stop)
+
+    def _finish(self, stop: Stop) -> None:
+        view = self._server.view
+        tensors = self._layout.split(self._server.versions.newest)
+        meta = {"virtual_time": view.time, "counts": self._server.counts}
+        self._store.finish(tensors, stop.reason, refusals=self._server.refusals, meta=meta)
+        self._report(finished=True)
+
+
+def _scores(sums: "learner.Score", scoring: Scoring, *, whole: bool) -> Iterator[Score]:
+    """Of all examples, of every class, and of the labels that each client group holds."""
+    classes = range(len(sums.examples))
+    parts = [("all", "", list(classes))]
+    parts += [("class", str(each), [each]) for each in classes]
+    parts += [("group", name, labels.tolist()) for name, labels in scoring.held.items()]
+    for scope, name, chosen in parts:
+        examples = int(sums.examples[chosen].sum())
+        if examples:
+            loss = float(sums.loss[chosen].sum()) / examples
+            yield Score(scope, name, examples, int(sums.correct[chosen].sum()), loss, whole)
+
+
+@contextmanager
+def _interrupts_noted() -> Iterator[threading.Event]:
+    """The first Ctrl-C is noted, so that no event is cut in two; the second one interrupts as usual."""
+    noted = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield noted
+        return
+
+    def note(number: int, frame: FrameType | None) -> None:
+        noted.set()
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield noted
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,108 @@
+"""The tables of an experiment file that say what is learnt: `[data]`, `[model]`, `[local]` and `[evaluate]`."""
+
+from collections.abc import Sequence
+from math import inf
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from fairlag.data import partition
+from fairlag.data.shares import Holding
+from fairlag.errors import InputError
+from fairlag.learn.local import Local, schedule
+
+
+class Table(BaseModel):
+    """A table whose keys are all known."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+def checked_maker(use: object) -> object:
+    """What data and models can be given as: a name, or in Python also the function itself."""
+    if not (isinstance(use, str) or callable(use)):
+        raise ValueError(f"it is {use!r}, but must be a name, 'module:function', or a function")
+    return use
+
+
+class Made(BaseModel):
+    """A table that says what to use, and with which parameters."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+
+    use: Annotated[Any, AfterValidator(checked_maker)]
+
+    @property
+    def parameters(self) -> dict[str, object]:
+        """What it is called with."""
+        return dict(self.model_extra or {})
+
+
+def _checked_partition(text: str) -> str:
+    try:
+        return str(partition.parse(text))
+    except InputError as error:
+        raise ValueError(str(error)) from None
+
+
+def _checked_holdout(value: object) -> object:
+    if value != "official" and not (isinstance(value, float) and 0 < value < 1):
+        raise ValueError(f"it is {value!r}, but must be a share between 0 and 1 such as 0.2, or 'official'")
+    return value
+
+
+def _checked_sample(value: object) -> object:
+    if value != "all" and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        raise ValueError(f"it is {value!r}, but must be a number of examples such as 2000, or 'all'")
+    return value
+
+
+def _checked_lr(value: object) -> object:
+    try:
+        schedule(value)
+    except InputError as error:
+        raise ValueError(str(error)) from None
+    return value
+
+
+class Data(Made):
+    """A `[data]` table: which data set, what of it is held out for testing, and how clients share the rest."""
+
+    holdout: Annotated[Any, AfterValidator(_checked_holdout)] = 0.2
+    partition: Annotated[str, AfterValidator(_checked_partition)] | None = None
+    """None: by the groups' labels where they name any, otherwise `iid`."""
+
+
+class Model(Made):
+    """A `[model]` table: what is trained."""
+
+
+class LocalTraining(Table):
+    """A `[local]` table: what a client does with the model it is handed."""
+
+    steps: int | None = Field(default=None, ge=1)
+    epochs: int | None = Field(default=None, ge=1)
+    batch: int = Field(default=32, ge=1)
+    lr: Annotated[Any, AfterValidator(_checked_lr)] = 0.01
+    momentum: float = Field(default=0.0, ge=0, lt=1)
+    weight_decay: float = Field(default=0.0, ge=0, lt=inf)
+    prox: float = Field(default=0.0, ge=0, lt=inf)
+
+    def build(self) -> Local:
+        """The rules of local training; without a number of steps or epochs it is one step."""
+        steps = 1 if self.steps is None and self.epochs is None else self.steps
+        return Local(**{**self.model_dump(), "steps": steps, "lr": schedule(self.lr)})
+
+
+class Evaluate(Table):
+    """An `[evaluate]` table: how often, and on how many of the test examples."""
+
+    every: int = Field(default=50, ge=1)
+    sample: Annotated[Any, AfterValidator(_checked_sample)] = 2000
+
+
+def share_out(data: Data, groups: Sequence[Holding]) -> partition.Partition:
+    """How the clients of these groups share the training examples."""
+    if data.partition is not None:
+        return partition.parse(data.partition)
+    return partition.parse("labels" if any(group.labels is not None for group in groups) else "iid")

@@ -1,0 +1,159 @@
+"""What is to be run: an experiment and its seeds, kept as text beside the runs so that `resume` needs nothing else."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import isinf
+from pathlib import Path
+from typing import Any
+
+from fairlag.errors import ExperimentError, InputError
+from fairlag.lab.build import name_of
+from fairlag.lab.experiment import Experiment, Use, parse
+from fairlag.lab.folder import EXPERIMENT, explained, is_run, put
+
+_PLAN = "plan.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One run: a strategy, a seed, and where it is kept."""
+
+    use: Use
+    seed: int
+    folder: Path
+    text: str
+    """The experiment of this run alone, as it is written into its directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The runs of an experiment: every strategy with every seed, or the single run of a folder."""
+
+    experiment: Experiment
+    seeds: tuple[int, ...]
+    folder: Path
+    single: bool = False
+    """Is the folder itself the directory of the only run?"""
+
+    def __iter__(self) -> Iterator[Planned]:
+        for seed in self.seeds:
+            for use in self.experiment.strategies:
+                text = written(self.experiment.checked(strategies=(use,), seed=seed))
+                place = self.folder if self.single else self.folder / f"{_slug(use.label)}-seed{seed}"
+                yield Planned(use, seed, place, text)
+
+    def __len__(self) -> int:
+        return len(self.seeds) * len(self.experiment.strategies)
+
+    @property
+    def saved(self) -> bool:
+        """Is there something in its folder that can be resumed?"""
+        return is_run(self.folder) or (self.folder / _PLAN).is_file()
+
+    def check_new(self) -> None:
+        """Refuses a folder in use, and labels that would share one."""
+        folder = self.folder
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            advice = f"`fairlag resume {folder}` goes on with it, or take" if self.saved else "take"
+            raise InputError(f"the run directory {str(folder)!r} exists: {advice} another with --out")
+        names = [each.folder.name for each in self]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise InputError(f"two strategies would be kept in {twice!r}: give them labels that differ more")
+
+    def save(self) -> None:
+        """Writes the plan into its folder, which must be new or empty."""
+        self.check_new()
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"cannot make the run directory {str(self.folder)!r}: {error.strerror}") from None
+        if not self.single:
+            text = json.dumps({"seeds": self.seeds, **json.loads(written(self.experiment))})
+            with explained(self.folder, "the plan of the runs", "run it again"):
+                put(self.folder / _PLAN, text.encode())
+
+    @classmethod
+    def open(cls, folder: Path) -> "Plan":
+        """The plan of a folder in which runs were begun."""
+        if (folder / _PLAN).is_file():
+            tables = _read(folder / _PLAN)
+            return cls(_experiment(tables, folder / _PLAN), tuple(tables["seeds"]), folder)
+        if is_run(folder):
+            experiment = _experiment(_read(folder / EXPERIMENT), folder / EXPERIMENT)
+            return cls(experiment, (experiment.seed,), folder, single=True)
+        raise InputError(f"there is nothing to resume in {str(folder)!r}: it holds neither a run nor a plan of runs")
+
+
+def written(experiment: Experiment) -> str:
+    """An experiment as JSON, from which the same experiment can be read.
+
+    >>> from fairlag.lab.experiment import load
+    >>> json.loads(written(load("demo")))["experiment"]["name"]
+    'demo'
+    """
+    tables = _plain(experiment.model_dump())
+    folder = None if experiment.folder is None else str(experiment.folder.resolve())
+    return json.dumps({"experiment": tables, "folder": folder}, indent=2, default=lambda each: f"<{name_of(each)}>")
+
+
+def difference(one: str, other: str) -> str:
+    """Where two written experiments differ first, in words.
+
+    >>> difference('{"experiment": {"seed": 1}}', '{"experiment": {"seed": 2}}')
+    'seed is 1 there and 2 here'
+    """
+    mine, theirs = _leaves(json.loads(one)), _leaves(json.loads(other))
+    for name in mine | theirs:
+        if mine.get(name) != theirs.get(name):
+            return f"{name.removeprefix('experiment.')} is {mine.get(name)} there and {theirs.get(name)} here"
+    return "they are written differently"
+
+
+def _plain(table: Any) -> Any:
+    """Without what is not there: JSON knows no infinity, and None is the default wherever it may be."""
+    if isinstance(table, Mapping):
+        kept = {key: _plain(value) for key, value in table.items()}
+        return {key: value for key, value in kept.items() if value is not None and not _endless(value)}
+    return [_plain(each) for each in table] if isinstance(table, list | tuple) else table
+
+
+def _endless(value: object) -> bool:
+    return isinstance(value, float) and isinf(value)
+
+
+def _leaves(tables: Any, path: str = "") -> dict[str, Any]:
+    if isinstance(tables, Mapping):
+        inner = {f"{path}.{key}": value for key, value in tables.items()}
+    elif isinstance(tables, list):
+        inner = {f"{path}[{place}]": value for place, value in enumerate(tables, 1)}
+    else:
+        return {path.removeprefix("."): tables}
+    return {name: leaf for key, value in inner.items() for name, leaf in _leaves(value, key).items()}
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        tables = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise ExperimentError(f"cannot read {str(file)!r}: {error}") from None
+    if not isinstance(tables, dict) or "experiment" not in tables:
+        raise ExperimentError(f"{str(file)!r} holds no experiment")
+    return tables
+
+
+def _experiment(tables: dict[str, Any], file: Path) -> Experiment:
+    folder = tables.get("folder")
+    given = [use for table in ("strategies",) for use in tables["experiment"].get(table, ())]
+    given += [tables["experiment"][table] for table in ("data", "model") if table in tables["experiment"]]
+    if own := next((each["use"] for each in given if str(each.get("use")).startswith("<")), None):
+        raise InputError(f"{own} was given as a Python object: go on with fairlag.simulate(…, resume=True) from Python")
+    try:
+        return parse(tables["experiment"], None if folder is None else Path(folder))
+    except InputError as error:
+        raise ExperimentError(f"{file}: {error}") from None
+
+
+def _slug(label: str) -> str:
+    return re.sub(r"[^a-z0-9.]+", "-", label.lower()).strip("-") or "strategy"

@@ -1,0 +1,155 @@
+"""Running an experiment: every run of a plan in turn, new or resumed; and `fairlag.simulate`, its Python side."""
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fairlag.errors import InputError, Interrupted
+from fairlag.lab.conduct import Conductor, Progress
+from fairlag.lab.experiment import Experiment, Use, load, parse
+from fairlag.lab.folder import EXPERIMENT, is_run
+from fairlag.lab.plan import Plan, Planned, difference
+from fairlag.lab.run import Run
+from fairlag.lab.store import Store
+from fairlag.lab.workshop import Workshop
+
+Watch = Callable[[Planned, Progress], None]
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def execute(plan: Plan, *, new: bool = False, workers: int | None = None, watch: Watch | None = None) -> list[Run]:
+    """Makes every run of a plan that is not finished, from its last checkpoint where it has one.
+
+    A new plan is saved once its data and model were had, so that a mistake in them leaves nothing behind.
+    """
+    if new:
+        plan.check_new()
+    for planned in plan:
+        _check_same(planned)
+    left = [planned for planned in plan if not _is_finished(planned.folder)]
+    if left:
+        with closing(Workshop(plan.experiment, workers=workers or cores())) as workshop:
+            if new:
+                plan.save()
+            for planned in left:
+                _conduct(workshop, planned, watch)
+    return [Run(planned.folder) for planned in plan]
+
+
+def simulate(
+    experiment: Experiment | Mapping[str, Any] | str | Path,
+    *,
+    strategy: Any = None,
+    seed: int | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    workers: int | None = None,
+    watch: Callable[[Progress], None] | None = None,
+) -> Run:
+    """Trains with one strategy in virtual time and returns the run.
+
+    `experiment` is one, its tables, a file or a preset; `strategy` a label or `use` of it, a name of the zoo, a
+    weighting of (buffer, view), or a Strategy, and may be left out where the experiment has only one. Without `out`
+    the run is kept in a temporary folder, as long as the returned Run lives.
+    """
+    whole = _given(experiment)
+    chosen = _chosen(whole, strategy)
+    if seed is not None:
+        chosen = chosen.checked(seed=seed)
+    temporary = None
+    if out is None:
+        temporary = tempfile.TemporaryDirectory(prefix="fairlag-", ignore_cleanup_errors=True)
+        out = temporary.name
+    plan = Plan(chosen, (chosen.seed,), Path(out), single=True)
+    new = not (resume and is_run(plan.folder))
+    seen = None if watch is None else lambda _, progress: watch(progress)
+    run = execute(plan, new=new, workers=workers, watch=seen)[0]
+    run.kept = temporary
+    return run
+
+
+def _given(experiment: Experiment | Mapping[str, Any] | str | Path) -> Experiment:
+    if isinstance(experiment, Experiment):
+        return experiment
+    return parse(dict(experiment)) if isinstance(experiment, Mapping) else load(experiment)
+
+
+def _chosen(experiment: Experiment, strategy: Any) -> Experiment:
+    if isinstance(strategy, str):
+        experiment = experiment.only([strategy])
+    elif strategy is not None:
+        experiment = experiment.checked(strategies=(Use(use=strategy),))
+    if len(experiment.strategies) > 1:
+        labels = ", ".join(repr(use.label) for use in experiment.strategies)
+        raise InputError(f"simulate makes one run, but there are several strategies: name one of {labels}")
+    return experiment
+
+
+def _is_finished(folder: Path) -> bool:
+    return is_run(folder) and Run(folder).status == "finished"
+
+
+def _check_same(planned: Planned) -> None:
+    """Refuses to go on with a run that another experiment began."""
+    if not is_run(planned.folder):
+        return
+    made = Run(planned.folder).meta["experiment_sha256"]
+    if made != hashlib.sha256(planned.text.encode()).hexdigest():
+        there = (planned.folder / EXPERIMENT).read_text("utf-8")
+        raise InputError(
+            f"the run in {str(planned.folder)!r} was made by a different experiment: {difference(there, planned.text)}"
+        )
+
+
+def _conduct(workshop: Workshop, planned: Planned, watch: Watch | None) -> None:
+    with _store(workshop, planned) as store:
+        seen = None if watch is None else lambda progress: watch(planned, progress)
+        try:
+            Conductor(workshop, planned.use, planned.seed, store, seen).to_the_end()
+        except Interrupted as interruption:
+            raise Interrupted(f"{interruption} of {planned.use.label}, seed {planned.seed}") from None
+
+
+def _store(workshop: Workshop, planned: Planned) -> Store:
+    experiment, setting = workshop.experiment, workshop.setting(planned.seed)
+    facts = _learnt(workshop) if experiment.data is not None else {}
+    if is_run(planned.folder):
+        store = Store.open(planned.folder)
+        if store.meta.get("data") != facts.get("data"):
+            store.close()
+            raise InputError(f"the data of the run in {str(planned.folder)!r} has changed since it was begun")
+        return store
+    return Store.create(
+        planned.folder,
+        {
+            "experiment": experiment.name,
+            "label": planned.use.label,
+            "use": planned.use.name,
+            "seed": planned.seed,
+            "aggregations": experiment.aggregations,
+            "until_time": experiment.until_time,
+            **facts,
+        },
+        experiment=planned.text,
+        groups=[table.group for table in experiment.clients],
+        group_of=np.repeat(np.arange(len(experiment.clients)), [table.count for table in experiment.clients]),
+        examples=setting.examples,
+    )
+
+
+def _learnt(workshop: Workshop) -> dict[str, object]:
+    """What must be known to build the model again, and to see that the data is the same."""
+    import torch
+
+    data = workshop.data
+    return {"torch": str(torch.__version__), "data": data.fingerprint, "shape": data.shape, "classes": data.classes}

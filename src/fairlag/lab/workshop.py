@@ -1,0 +1,159 @@
+"""What all runs of an experiment share: the data, the model, and the executor that computes tasks and evaluations."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import numpy as np
+
+from fairlag.data.load import load
+from fairlag.data.shares import Holding
+from fairlag.data.split import split, stratified
+from fairlag.errors import InputError
+from fairlag.execute import Executor
+from fairlag.lab.experiment import Experiment
+from fairlag.lab.learning import share_out
+from fairlag.types import Integers
+from fairlag.vector import EMPTY, Layout, Vector
+
+if TYPE_CHECKING:
+    from fairlag.data.dataset import Dataset
+    from fairlag.learn.learner import Blueprint, Placement, Score
+
+
+class Learning(Executor, Protocol):
+    """An executor that trains and evaluates."""
+
+    def begin(self, seed: int, placement: "Placement") -> None:
+        """A new run, of that seed."""
+
+    def evaluate(self, version: int, parameters: Vector, due: float, stop: int) -> None:
+        """A version is to be evaluated on the first test examples up to `stop`."""
+
+    def evaluated(self, patience: float = 0.0) -> "list[tuple[int, Score]]":
+        """The evaluations done since the last call, in the order asked for; waits so many seconds for news."""
+
+    def close(self) -> None:
+        """Ends whatever computes."""
+
+
+class Scoring(NamedTuple):
+    """How a version is scored: on how many test examples, and which labels each client group holds."""
+
+    sample: int
+    whole: int
+    held: dict[str, Integers]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a seed determines before a run begins: the same for every strategy."""
+
+    seed: int
+    parameters: Vector
+    layout: Layout
+    examples: Integers
+    """Per client: how many training examples it holds."""
+    placement: "Placement | None" = None
+    scoring: Scoring | None = None
+
+
+class Workshop:
+    """The place where the runs of an experiment are made, one after the other."""
+
+    def __init__(self, experiment: Experiment, *, workers: int = 1) -> None:
+        """Loads the data and builds the model once, so that what cannot be had is said before anything starts."""
+        self.experiment = experiment
+        self._workers = workers
+        self._executor: Learning | None = None
+        self._settings: dict[int, Setting] = {}
+        if experiment.data is not None:
+            self.setting(experiment.seed)
+
+    @cached_property
+    def data(self) -> "Dataset":
+        """The data set."""
+        table = self.experiment.data
+        if table is None:
+            raise InputError(f"the experiment {self.experiment.name!r} has no [data]")
+        return load(table.use, table.parameters, self.experiment.folder)
+
+    @property
+    def groups(self) -> list[Holding]:
+        """The client groups that share the training examples."""
+        return [Holding(table.group, table.count, table.labels) for table in self.experiment.clients]
+
+    @cached_property
+    def blueprint(self) -> "Blueprint":
+        """How to build the model and train it."""
+        from fairlag.learn.learner import Blueprint
+
+        model, data = self.experiment.model, self.data
+        if model is None:
+            raise InputError(f"the experiment {self.experiment.name!r} has no [model]")
+        return Blueprint(
+            model=model.use,
+            parameters=model.parameters,
+            local=self.experiment.local.build(),
+            shape=data.shape,
+            classes=data.classes,
+            scale=data.scale,
+            offset=data.offset,
+            folder=self.experiment.folder,
+        )
+
+    def setting(self, seed: int) -> Setting:
+        """Who holds what and how the model begins, by the seed."""
+        if seed not in self._settings:
+            self._settings = {seed: self._setting(seed) if self.experiment.data else self._idle(seed)}
+        return self._settings[seed]
+
+    def executor(self, setting: Setting) -> Learning | None:
+        """Who computes a run of this setting; None where there is nothing to train."""
+        if setting.placement is None:
+            return None
+        if self._executor is None:
+            self._executor = self._engage(setting.placement)
+        self._executor.begin(setting.seed, setting.placement)
+        return self._executor
+
+    def close(self) -> None:
+        """Ends the worker processes, if there are any."""
+        if self._executor is not None:
+            self._executor.close()
+            self._executor = None
+
+    def _engage(self, placement: "Placement") -> Learning:
+        from fairlag.execute.processes import Processes
+        from fairlag.execute.serial import Serial
+
+        if self._workers == 1:
+            return Serial(self.blueprint, self.data, placement)
+        return Processes(self.blueprint, self.data, placement, workers=self._workers)
+
+    def _idle(self, seed: int) -> Setting:
+        return Setting(seed, EMPTY, Layout((), ()), np.zeros(self.experiment.population, np.int64))
+
+    def _setting(self, seed: int) -> Setting:
+        from fairlag.learn.flat import Flat
+        from fairlag.learn.learner import Placement
+
+        experiment, data = self.experiment, self.data
+        assert experiment.data is not None
+        groups = self.groups
+        train, test = split(data, experiment.data.holdout, seed)
+        shares = share_out(experiment.data, groups).share(data.labels[train], groups, seed)
+        wanted = experiment.evaluate.sample
+        sample = stratified(data.labels, test, len(test) if wanted == "all" else wanted, seed)
+        tests = np.concatenate([sample, np.setdiff1d(test, sample, assume_unique=True)])
+        counts = shares.group_counts(data.labels[train], data.classes, groups)
+        held = {group.name: np.flatnonzero(row) for group, row in zip(groups, counts, strict=True)}
+        flat = Flat(self.blueprint.build(seed))
+        return Setting(
+            seed=seed,
+            parameters=flat.parameters,
+            layout=flat.layout,
+            examples=shares.sizes,
+            placement=Placement(train[shares.order], shares.bounds, tests),
+            scoring=Scoring(len(sample), len(tests), held),
+        )

@@ -1,0 +1,82 @@
+"""A model whose parameters and gradients are views of two flat vectors: one operation updates all of them."""
+
+from itertools import accumulate
+from math import prod
+
+import numpy as np
+import torch
+from torch import nn
+
+from fairlag.errors import InputError
+from fairlag.vector import Layout, Vector, published
+
+
+class Flat:
+    """A model laid out on one vector: first what is trained, then the float buffers, which travel with the update.
+
+    Integer buffers, such as BatchNorm's count of batches, are no part of it: they keep the value they began with.
+
+    >>> flat = Flat(nn.Linear(2, 1))
+    >>> flat.layout.names, flat.trained
+    (('weight', 'bias'), 3)
+    >>> flat.load(published([1.0, 2.0, 3.0]))
+    >>> flat.model(torch.ones(1, 2)).item()
+    6.0
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        trained = {name: each for name, each in model.named_parameters() if each.requires_grad}
+        carried: dict[str, torch.Tensor] = {n: p for n, p in model.named_parameters() if not p.requires_grad}
+        carried |= {name: each for name, each in model.named_buffers() if each.is_floating_point()}
+        self._fixed = [(each, each.clone()) for each in model.buffers() if not each.is_floating_point()]
+        self._buffers = [
+            (owner, name, each)
+            for owner in model.modules()
+            for name, each in owner.named_buffers(recurse=False, remove_duplicate=False)
+        ]
+        tensors = {**trained, **carried}
+        for name, each in tensors.items():
+            if each.dtype != torch.float32 or each.device.type != "cpu":
+                raise InputError(
+                    f"{name!r} of the model is {each.dtype} on {each.device}: only float32 on the CPU is known"
+                )
+        self.layout = Layout(tuple(tensors), tuple(tuple(each.shape) for each in tensors.values()))
+        self.trained = sum(each.numel() for each in trained.values())
+        if not self.trained:
+            raise InputError("the model has no parameters to train")
+        self.vector = torch.cat([each.detach().reshape(-1) for each in tensors.values()])
+        self.gradient = torch.zeros(self.trained)
+        self.weights = self.vector[: self.trained]
+        """The part of the vector that training changes by its gradient."""
+        self._take_views(tensors)
+
+    def _take_views(self, tensors: dict[str, torch.Tensor]) -> None:
+        ends = accumulate(prod(shape) for shape in self.layout.shapes)
+        for each, end in zip(tensors.values(), ends, strict=True):
+            place = slice(end - each.numel(), end)
+            # The tensor stays the same object, for all modules that share it.
+            each.data = self.vector[place].view(each.shape)
+            if end <= self.trained:
+                each.grad = self.gradient[place].view(each.shape)
+
+    @property
+    def parameters(self) -> Vector:
+        """The vector as it is now, published."""
+        return published(self.vector.numpy())
+
+    def load(self, parameters: Vector) -> None:
+        """Takes these parameters over, and resets what does not travel."""
+        for owner, name, buffer in self._buffers:
+            setattr(owner, name, buffer)
+        self.vector.numpy()[:] = parameters
+        for buffer, value in self._fixed:
+            buffer.copy_(value)
+
+    def subtract(self, parameters: Vector, out: Vector) -> None:
+        """Writes what the model is now, less these parameters, into `out`."""
+        for owner, name, buffer in self._buffers:
+            now = getattr(owner, name)
+            if now is not buffer:  # a forward that says `self.mean = …` instead of changing it in place
+                buffer.copy_(now.detach())
+        np.subtract(self.vector.numpy(), parameters, out=out)

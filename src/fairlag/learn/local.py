@@ -1,0 +1,132 @@
+"""What a client does with the model it is handed: how many steps, on which batches, with which step size."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from fairlag import text
+from fairlag.errors import InputError
+
+
+class Schedule(Protocol):
+    """A local step size that depends on the version that a task starts from."""
+
+    def at(self, version: int) -> float:
+        """The step size of tasks that start from that version."""
+
+
+@dataclass(frozen=True, slots=True)
+class Constant(text.Written):
+    """The same step size for ever."""
+
+    lr: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lr", text.number(self.lr, "lr", positive=True))
+
+    def at(self, version: int) -> float:
+        """Always the same."""
+        return self.lr
+
+
+@dataclass(frozen=True, slots=True)
+class Step(text.Written):
+    """lr · factor^⌊version / every⌋.
+
+    >>> Step(0.1, every=1000, factor=0.5).at(2500)
+    0.025
+    """
+
+    lr: float
+    every: int
+    factor: float = 0.1
+
+    def __post_init__(self) -> None:
+        for name in ("lr", "every", "factor"):
+            text.number(getattr(self, name), f"{name} of step", positive=True)
+
+    def at(self, version: int) -> float:
+        """Falls at every so many versions."""
+        return self.lr * self.factor ** (version // self.every)
+
+
+@dataclass(frozen=True, slots=True)
+class Cosine(text.Written):
+    """From lr down to `last` along half a cosine of so many versions, then `last`.
+
+    >>> [round(Cosine(1.0, 100).at(version), 3) for version in (0, 50, 100, 200)]
+    [1.0, 0.5, 0.0, 0.0]
+    """
+
+    lr: float
+    versions: int
+    last: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("lr", "versions"):
+            text.number(getattr(self, name), f"{name} of cosine", positive=True)
+        text.number(self.last, "last of cosine")
+
+    def at(self, version: int) -> float:
+        """Falls slowly, then fast, then slowly."""
+        passed = min(version / self.versions, 1.0)
+        return self.last + (self.lr - self.last) * (1 + math.cos(math.pi * passed)) / 2
+
+
+_SCHEDULES: dict[str, Callable[..., Schedule]] = {"constant": Constant, "step": Step, "cosine": Cosine}
+
+
+def schedule(value: object) -> Schedule:
+    """A step size as a number or as text.
+
+    >>> schedule(0.01).at(7), schedule("step(0.1, every=10)").at(10)
+    (0.01, 0.010000000000000002)
+    """
+    if isinstance(value, str):
+        read = text.read(value, "lr", "0.01 or step(0.1, every=1000)")
+        if isinstance(read, text.Call):
+            return text.build(read, _SCHEDULES, "schedule", nested=_refuse)
+        value = read
+    return Constant(value)  # type: ignore[arg-type]
+
+
+def _refuse(call: text.Call) -> object:
+    raise InputError(f"{call.text} cannot be a part of a schedule, write a number")
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """Local training by stochastic gradient descent: either so many steps or so many epochs a task.
+
+    >>> Local(steps=1).batches(100)
+    1
+    >>> Local(epochs=2, batch=32).batches(100)
+    8
+    """
+
+    steps: int | None = None
+    epochs: int | None = None
+    batch: int = 32
+    lr: Schedule = Constant(0.01)
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    prox: float = 0.0
+    """The factor μ of (μ/2)‖x − w‖², which pulls towards the model that was handed out."""
+
+    def __post_init__(self) -> None:
+        if (self.steps is None) == (self.epochs is None):
+            raise InputError(f"steps is {self.steps} and epochs is {self.epochs}: give one of the two")
+        for name in ("steps", "epochs", "batch"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"{name} is {value}, it must be at least 1")
+        text.number(self.momentum, "momentum", most=0.999999)
+        text.number(self.weight_decay, "weight_decay")
+        text.number(self.prox, "prox")
+
+    def batches(self, examples: int) -> int:
+        """How many batches a task of a client with so many examples has."""
+        if self.epochs is None:
+            return self.steps or 0
+        return self.epochs * -(-examples // self.batch)

@@ -1,0 +1,128 @@
+"""The models that come with fairlag, built for the shape of the data; a user's own is a function that returns one."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from math import prod
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from fairlag import imported, seeds
+from fairlag.errors import InputError, closest
+
+Shape = tuple[int, ...]
+Make = Callable[..., nn.Module]
+
+
+def build(
+    use: str | Make,
+    parameters: Mapping[str, object],
+    *,
+    shape: Shape,
+    classes: int,
+    seed: int,
+    folder: Path | None = None,
+) -> nn.Module:
+    """The model of that name for examples of that shape, its first weights determined by the seed.
+
+    `use` is one of MODELS, or a function of the user's own ("module:function", or the function itself) that returns an
+    `nn.Module`; it is given `shape` and `classes` if it has parameters of these names.
+
+    >>> build("logistic", {}, shape=(1, 8, 8), classes=10, seed=0)
+    Sequential(
+      (0): Flatten(start_dim=1, end_dim=-1)
+      (1): Linear(in_features=64, out_features=10, bias=True)
+    )
+    """
+    make, name = _maker(use, folder), _name(use)
+    accepted = inspect.signature(make).parameters
+    known = {key: value for key, value in (("shape", shape), ("classes", classes)) if key in accepted}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seeds.key(seed, "model"))
+        model = imported.called(make, name, {**known, **parameters}, "model")
+        if not isinstance(model, nn.Module):
+            raise InputError(f"the model {name!r} returned {type(model).__name__}, it must return an nn.Module")
+        # Still within the seed: some layers draw their first weights when they first see an example.
+        _check_output(model, name, shape, classes)
+    return model
+
+
+def logistic(shape: Shape, classes: int) -> nn.Module:
+    """Softmax regression."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(prod(shape), classes))
+
+
+def mlp(shape: Shape, classes: int, hidden: int = 64, layers: int = 1) -> nn.Module:
+    """A multilayer perceptron: so many hidden layers of that width, with ReLU."""
+    if hidden < 1 or layers < 1:
+        raise InputError(f"the mlp has {layers} hidden layers of width {hidden}, both must be at least 1")
+    parts: list[nn.Module] = [nn.Flatten()]
+    width = prod(shape)
+    for _ in range(layers):
+        parts += [nn.Linear(width, hidden), nn.ReLU()]
+        width = hidden
+    return nn.Sequential(*parts, nn.Linear(width, classes))
+
+
+def fashion_cnn(shape: Shape, classes: int) -> nn.Module:
+    """The paper bench's CNN for Fashion-MNIST: convolutions 32-32, pool, 64-64, pool, linear 128, linear."""
+    return _cnn(shape, classes, {32: 8, 64: 16})
+
+
+def cifar_cnn(shape: Shape, classes: int) -> nn.Module:
+    """The paper bench's CNN for CIFAR-10: as for Fashion-MNIST, with a third block 128-128."""
+    return _cnn(shape, classes, {32: 8, 64: 16, 128: 32})
+
+
+MODELS: dict[str, Make] = {make.__name__: make for make in (logistic, mlp, fashion_cnn, cifar_cnn)}
+
+
+def _cnn(shape: Shape, classes: int, blocks: dict[int, int]) -> nn.Module:
+    """Blocks of two 3×3 convolutions with so many channels, each normalised in so many groups, and a pool."""
+    if len(shape) != 3 or min(shape[1:]) < 2 ** len(blocks):
+        least = 2 ** len(blocks)
+        raise InputError(f"this CNN needs images of at least {least}×{least} pixels, the examples have shape {shape}")
+    channels, height, width = shape
+    parts: list[nn.Module] = []
+    for place, (wide, groups) in enumerate(blocks.items()):
+        for narrow in (channels, wide):
+            parts += [nn.Conv2d(narrow, wide, 3, padding=1), nn.ReLU(), nn.GroupNorm(groups, wide)]
+        parts += [nn.MaxPool2d(2), nn.Dropout2d(0.5 if place else 0.3)]
+        channels, height, width = wide, height // 2, width // 2
+    parts += [nn.Flatten(), nn.Linear(channels * height * width, 128), nn.ReLU(), nn.GroupNorm(32, 128)]
+    return nn.Sequential(*parts, nn.Dropout(0.5), nn.Linear(128, classes))
+
+
+def _maker(use: str | Make, folder: Path | None) -> Make:
+    if not isinstance(use, str):
+        return use
+    if ":" in use:
+        return imported.function(use, "model", folder)
+    if use not in MODELS:
+        meant = closest(use, MODELS)
+        hint = f"did you mean {meant!r}?" if meant else f"known are: {', '.join(MODELS)}, and 'module:function'"
+        raise InputError(f"unknown model {use!r}: {hint}")
+    return MODELS[use]
+
+
+def _name(use: str | Make) -> str:
+    return use if isinstance(use, str) else getattr(use, "__name__", type(use).__name__)
+
+
+def _check_output(model: nn.Module, name: str, shape: Shape, classes: int) -> None:
+    """A model whose output does not fit the labels is found out before anything starts."""
+    training = model.training
+    try:
+        with torch.no_grad():
+            output = model.eval()(torch.zeros(2, *shape))
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"the model {name!r} cannot take examples of shape {shape}: {reason}") from error
+    finally:
+        model.train(training)
+    found = tuple(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__
+    if found != (2, classes):
+        raise InputError(
+            f"the model {name!r} answers 2 examples with {found}, it must be (2, {classes}): one number for each label"
+        )

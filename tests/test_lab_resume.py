@@ -1,0 +1,150 @@
+"""Runs that are killed at any instant and resumed end with the same bytes and rows as one that was never touched."""
+
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlag.errors import Interrupted
+from fairlag.lab import conduct
+from fairlag.lab.experiment import Experiment, parse
+from fairlag.lab.plan import Plan
+from fairlag.lab.run import Run
+from fairlag.lab.simulate import execute
+
+TABLES = ("clients", "tasks", "aggregations", "evaluations", "refusals")
+
+# What a user's process does, with checkpoints every few milliseconds so that kills fall between and into them.
+PROGRAM = """
+import sys
+from pathlib import Path
+from fairlag.lab import conduct
+from fairlag.lab.plan import Plan
+from fairlag.lab.simulate import execute
+if __name__ == "__main__":
+    conduct.CHECKPOINT = 0.02
+    execute(Plan.open(Path(sys.argv[1])), workers=int(sys.argv[2]), watch=lambda *news: print("on", flush=True))
+"""
+
+
+def experiment(use: Mapping[str, Any], aggregations: int) -> Experiment:
+    """Digits on a fleet whose members come, go and vanish; dropout in the model."""
+    return parse(
+        {
+            "name": "resumed",
+            "aggregations": aggregations,
+            "clients": [
+                {"group": "fast", "count": 6, "delay": "uniform(1, 2)", "vanish": 0.05},
+                {"group": "slow", "count": 3, "delay": "uniform(4, 6)", "availability": "alternating(exponential(30), exponential(5))", "vanish": 0.02},
+            ],
+            "strategies": [dict(use)],
+            "data": {"use": "digits", "partition": "dirichlet(0.5)"},
+            "model": {"use": "tests.models:dropout_mlp"},
+            "local": {"steps": 2, "lr": 0.05, "momentum": 0.5},
+            "evaluate": {"every": 7, "sample": 100},
+        }
+    )
+
+
+def contents(folder: Path) -> dict[str, Any]:
+    """Every row of a run and the bytes of its model."""
+    with closing(sqlite3.connect(folder / "run.sqlite")) as database:
+        rows = {table: sorted(database.execute(f"SELECT * FROM {table}").fetchall(), key=repr) for table in TABLES}
+    return {**rows, "model": (folder / "model.safetensors").read_bytes()}
+
+
+def planned(folder: Path, use: Mapping[str, Any], aggregations: int) -> Plan:
+    plan = Plan(experiment(use, aggregations), (3,), folder)
+    plan.save()
+    return plan
+
+
+def begun(folder: Path, workers: int) -> subprocess.Popen[str]:
+    """A process of its own that goes on with the plan of a folder."""
+    script = folder.parent / "program.py"
+    script.write_text(PROGRAM)
+    return subprocess.Popen([sys.executable, script, folder, str(workers)], stdout=subprocess.PIPE, text=True)
+
+
+def under_way(process: subprocess.Popen[str]) -> None:
+    """Waits until the run moves."""
+    assert process.stdout is not None
+    process.stdout.readline()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("use", "workers"),
+    [
+        ({"use": "fedstaleweight", "buffer": 3}, 1),
+        ({"use": "fedavg", "cohort": 4, "over": 0.5, "deadline": 8.0}, 1),
+        ({"use": "fedbuff", "buffer": 3, "concurrency": 5}, 2),
+    ],
+    ids=["fedstaleweight", "fedavg", "fedbuff-workers"],
+)
+def test_a_run_killed_again_and_again_ends_with_the_same_bytes(
+    tmp_path: Path, use: Mapping[str, Any], workers: int
+) -> None:
+    whole = planned(tmp_path / "whole", use, 400)
+    execute(whole, workers=1)
+    killed = planned(tmp_path / "killed", use, 400)
+    chance, kills = random.Random(0), 0
+    while True:
+        process = begun(killed.folder, workers)
+        under_way(process)
+        time.sleep(chance.uniform(0, 0.4))
+        process.kill()
+        process.communicate()
+        if process.returncode == 0:
+            break
+        kills += 1
+        if kills == 5:
+            execute(killed, workers=workers)
+            break
+    assert kills >= 3
+    (one,), (other,) = whole, killed
+    assert contents(one.folder) == contents(other.folder)
+
+
+def test_ctrl_c_makes_a_checkpoint_from_which_the_run_goes_on(tmp_path: Path) -> None:
+    use = {"use": "fairshare", "buffer": 3}
+    whole, stopped = planned(tmp_path / "whole", use, 60), planned(tmp_path / "stopped", use, 60)
+    execute(whole, workers=1)
+    seen: list[int] = []
+
+    def interrupt_once(_: object, progress: conduct.Progress) -> None:
+        if progress.version > 20 and not seen:
+            seen.append(progress.version)
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(Interrupted, match=r"interrupted at version \d+ of FairShare \(buffer=3\), seed 3"):
+        execute(stopped, workers=1, watch=interrupt_once)
+    (one,), (other,) = whole, stopped
+    run = Run(other.folder)
+    assert run.status == "interrupted"
+    assert run.version >= seen[0]
+    execute(stopped, workers=1)
+    assert contents(one.folder) == contents(other.folder)
+    assert run.status == "finished"
+
+
+def test_versions_that_wait_to_be_evaluated_survive(tmp_path: Path) -> None:
+    use = {"use": "buffered_fedavg", "buffer": 3}
+    plan = planned(tmp_path / "run", use, 40)
+    process = begun(plan.folder, 2)
+    under_way(process)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    execute(plan, workers=1)
+    whole = planned(tmp_path / "whole", use, 40)
+    execute(whole, workers=1)
+    (one,), (other,) = whole, plan
+    assert contents(one.folder) == contents(other.folder)
