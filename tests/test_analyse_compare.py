@@ -78,7 +78,7 @@ def bare(folder: Path, label: str = "FedAvg", planned: int | None = 2, weight: f
     with Store.create(folder, meta, experiment="", groups=groups, group_of=np.array([0, 1]), examples=sizes) as store:
         if weight is not None:
             tasks = (Dispatch(0, 0, 0, 0, 0.0), Dispatch(1, 1, 0, 0, 0.0))
-            store.record(Aggregation(1, 1.0, tasks, np.array([0, 0]), np.array([1.0, weight]), False))
+            store.record(Aggregation(1, 1.0, tasks, [1.0, 1.0], np.array([0, 0]), np.array([1.0, weight]), False))
         store.evaluated(0, 0.0, [Score("group", "slow", 0, 0, 0.0)])
         store.commit({}, "", 0)
     return Run(folder)

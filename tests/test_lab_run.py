@@ -29,13 +29,13 @@ def made(folder: Path, *, label: str = "FedAvg", seed: int = 0, gain: int = 0, f
     )
     with store:
         first = (Dispatch(0, 0, 0, 0, 0.0), Dispatch(1, 1, 0, 0, 0.0))
-        store.record(Aggregation(1, 2.0, first, np.array([0, 0]), np.array([0.5, 0.5]), False))
+        store.record(Aggregation(1, 2.0, first, [1.0, 2.0], np.array([0, 0]), np.array([0.5, 0.5]), False))
         store.record(Ended(Dispatch(4, 1, 1, 1, 2.0), 3.0, Outcome.REFUSED, "too old"))
         store.evaluated(1, 2.0, scores(whole=False, right=50))
         store.commit({}, "", 1, refusals={"too old": 1})
         if finished:
             second = (Dispatch(2, 2, 0, 0, 0.0), Dispatch(3, 0, 1, 1, 2.0))
-            store.record(Aggregation(2, 9.0, second, np.array([1, 0]), np.array([0.75, 0.25]), True))
+            store.record(Aggregation(2, 9.0, second, [8.0, 9.0], np.array([1, 0]), np.array([0.75, 0.25]), True))
             store.evaluated(2, 9.0, [*scores(whole=False, right=70 + gain), *scores(whole=True, right=64 + gain)])
             store.finish({"bias": np.ones(2, np.float32)}, "2 aggregations were made")
     return Run(folder)

@@ -39,7 +39,7 @@ def create(folder: Path, clients: int = 3) -> Store:
 
 def aggregation(version: int) -> Aggregation:
     tasks = tuple(Dispatch(2 * version + place, place, version - 1, version, 0.5) for place in (0, 1))
-    return Aggregation(version, float(version), tasks, np.array([0, 1]), np.array([0.25, 0.75]), version == 2)
+    return Aggregation(version, float(version), tasks, [version - 0.25, float(version)], np.array([0, 1]), np.array([0.25, 0.75]), version == 2)
 
 
 def rows(folder: Path, table: str) -> list[tuple[object, ...]]:
@@ -70,7 +70,7 @@ def test_a_commit_writes_everything_and_can_be_taken_up(tmp_path: Path) -> None:
         assert store.meta["groups"] == ["fast", "slow"]
     assert rows(store.folder, "clients") == [(0, "fast", 7), (1, "slow", 7), (2, "fast", 7)]
     assert rows(store.folder, "tasks") == [
-        (2, 0, 0, 1, 0.5, 1.0, "aggregated", 1, 0, 0.25, None),
+        (2, 0, 0, 1, 0.5, 0.75, "aggregated", 1, 0, 0.25, None),
         (3, 1, 0, 1, 0.5, 1.0, "aggregated", 1, 1, 0.75, None),
         (9, 2, 0, 0, 0.0, 1.5, "lost", None, None, None, "its client left"),
     ]

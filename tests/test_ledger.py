@@ -51,7 +51,7 @@ def test_an_admitted_update_waits_in_the_buffer_and_counts_when_merged() -> None
     ledger.admit(task, examples=30)
     assert view.buffered == 1 and view.update_counts.tolist() == [0, 0] and view.examples.tolist() == [0, 30]
     ledger.version = 3
-    assert ledger.merge() == ((task,), [3], [30])
+    assert ledger.merge() == ((task,), [3], [30], [2.0])
     assert view.buffered == 0 and view.update_counts.tolist() == [0, 1] and view.staleness_sums.tolist() == [0, 3]
 
 

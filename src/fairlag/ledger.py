@@ -50,12 +50,12 @@ class Ledger:
     # Slots, because Python looks up the attributes of an object with more than 30 of them three times as slowly.
     __slots__ = (
         "_arrival",
+        "_arrivals",
         "_busy",
         "_counts",
         "_credited",
         "_credits",
         "_dispatched",
-        "_durations",
         "_examples",
         "_mean",
         "_position",
@@ -90,7 +90,7 @@ class Ledger:
         self.running: dict[int, Dispatch] = {}
         self.buffer: list[Dispatch] = []
         self._counts: list[int] = []
-        self._durations: list[float] = []
+        self._arrivals: list[float] = []
         self._credited: list[Integers] = []
         self._credits: list[Floats] = []
         self.clients = 0
@@ -151,25 +151,25 @@ class Ledger:
 
     def admit(self, task: Dispatch, examples: int) -> None:
         """An update of a task that is not running any more goes into the buffer."""
-        _, client, version, _, dispatched = task
+        _, client, version, _, _ = task
         time = self.time
         self.contributed[client] = version
         self._examples[client] = examples
         self._arrival[client] = time
         self.buffer.append(task)
         self._counts.append(examples)
-        self._durations.append(time - dispatched)
+        self._arrivals.append(time)
 
-    def merge(self) -> tuple[tuple[Dispatch, ...], list[int], list[int]]:
-        """The buffered updates become part of the next version; returns them, how stale each is, and its examples."""
+    def merge(self) -> tuple[tuple[Dispatch, ...], list[int], list[int], list[float]]:
+        """The buffered updates become part of the next version: who they are, how stale, their examples, arrivals."""
         tasks, self.buffer = tuple(self.buffer), []
         examples, self._counts = self._counts, []
-        durations, self._durations = self._durations, []
+        arrivals, self._arrivals = self._arrivals, []
         version, received, window = self.version, self.received, self.recent.shape[1]
         updates, staleness, mean = self._updates, self._staleness, self._mean
         position, busy = self._position, self._busy
         lateness = []
-        for (_, client, trained, _, _), duration in zip(tasks, durations, strict=True):
+        for (_, client, trained, _, dispatched), arrival in zip(tasks, arrivals, strict=True):
             late = version - trained
             lateness.append(late)
             received += 1
@@ -181,9 +181,9 @@ class Ledger:
             updates[client] = count + 1
             staleness[client] = total
             mean[client] = total / (count + 1)
-            busy[client] += duration
+            busy[client] += arrival - dispatched
         self.received = received
-        return tasks, lateness, examples
+        return tasks, lateness, examples, arrivals
 
     def renew(self) -> None:
         """There is a new version, now."""
@@ -213,7 +213,7 @@ class Ledger:
             "recent": self.recent[: self.rows].copy(),
             "running": table(self.running.values(), **_TASK),
             "buffer": table(self.buffer, **_TASK),
-            "buffered": table(list(zip(self._counts, self._durations, strict=True)), examples=int, duration=float),
+            "buffered": table(list(zip(self._counts, self._arrivals, strict=True)), examples=int, arrival=float),
         }
 
     def restore(self, state: State) -> None:
@@ -229,9 +229,9 @@ class Ledger:
         self.running.clear()
         self.running.update((task.task, task) for task in _tasks(state, "running"))
         self.buffer = list(_tasks(state, "buffer"))
-        buffered = list(rows(take(state, "buffered", dict), "examples", "duration"))
+        buffered = list(rows(take(state, "buffered", dict), "examples", "arrival"))
         self._counts = [examples for examples, _ in buffered]
-        self._durations = [duration for _, duration in buffered]
+        self._arrivals = [arrival for _, arrival in buffered]
 
 
 def _tasks(state: State, name: str) -> Iterator[Dispatch]:

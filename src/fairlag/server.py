@@ -254,7 +254,7 @@ class Server:
 
     def _aggregate(self, commands: list[Command], *, partial: bool) -> None:
         ledger = self._ledger
-        tasks, staleness, examples = ledger.merge()
+        tasks, staleness, examples, arrivals = ledger.merge()
         buffer, weights = self._merger.merge(tasks, staleness, examples)
         ledger.credit(buffer.clients, weights)
         self.versions.release([task[2] for task in tasks])
@@ -262,7 +262,7 @@ class Server:
         self._ended[Outcome.AGGREGATED] += len(tasks)
         self.partial += partial
         if self._record is not None:
-            self._record(Aggregation(ledger.version, ledger.time, tasks, buffer.staleness, weights, partial))
+            self._record(Aggregation(ledger.version, ledger.time, tasks, arrivals, buffer.staleness, weights, partial))
         if self.strategy.select.rounds:
             self._dismiss(commands)
         self._selector.renew()

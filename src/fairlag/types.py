@@ -122,6 +122,8 @@ class Aggregation(NamedTuple):
     version: int
     time: float
     tasks: tuple[Dispatch, ...]
+    arrivals: Sequence[float]
+    """When each update came in."""
     staleness: Integers
     weights: Floats
     partial: bool

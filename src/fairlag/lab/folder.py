@@ -45,7 +45,8 @@ CREATE TABLE evaluations (
 CREATE TABLE refusals (reason TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE checkpoint (number INTEGER PRIMARY KEY, version INTEGER NOT NULL, file TEXT NOT NULL);
 """
-"""A task has a row once it ended. A number that is not finite and not infinite is NULL. Times are virtual."""
+"""A task has a row once it was merged or ended otherwise; `ended` is when its update came in, or when it was lost.
+A number that is not finite and not infinite is NULL. Times are virtual."""
 
 _PATIENCE = 30.0
 """Seconds to wait for another process that holds the database for a moment."""

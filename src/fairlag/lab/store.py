@@ -258,9 +258,9 @@ def _make_database(file: Path, meta: Mapping[str, object], clients: Iterable[tup
 def _aggregated_tasks(rows: Iterable[Aggregation | Ended]) -> Iterator[tuple[object, ...]]:
     for row in rows:
         if type(row) is Aggregation:
-            version, time, tasks, staleness, weights, _ = row
-            for task, late, weight in zip(tasks, staleness.tolist(), weights.tolist(), strict=True):
-                yield (*task, time, version, late, weight)
+            late, weights = row.staleness.tolist(), row.weights.tolist()
+            for task, arrival, versions, weight in zip(row.tasks, row.arrivals, late, weights, strict=True):
+                yield (*task, arrival, row.version, versions, weight)
 
 
 def _ended_tasks(rows: Iterable[Aggregation | Ended]) -> Iterator[tuple[object, ...]]:
