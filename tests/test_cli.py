@@ -5,42 +5,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 import fairlag
-from fairlag.cli import main
 from fairlag.zoo import ALGORITHMS
+from tests.command import Call
 
 SHORT = ["--aggregations", "40", "--seeds", "1", "--workers", "1"]
-
-
-@dataclass(frozen=True)
-class Done:
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
-    """The command line in this process: what a process of its own would print and exit with, without its start-up."""
-    monkeypatch.setenv("COLUMNS", "80")
-
-    def run(*words: str) -> Done:
-        monkeypatch.setattr(sys, "argv", ["fairlag", *words])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        captured = capsys.readouterr()
-        return Done(int(ended.value.code or 0), captured.out, captured.err)
-
-    return run
-
-
-Call = Callable[..., Done]
 
 
 def test_version_and_help(call: Call) -> None:

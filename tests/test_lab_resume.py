@@ -43,7 +43,13 @@ def experiment(use: Mapping[str, Any], aggregations: int) -> Experiment:
             "aggregations": aggregations,
             "clients": [
                 {"group": "fast", "count": 6, "delay": "uniform(1, 2)", "vanish": 0.05},
-                {"group": "slow", "count": 3, "delay": "uniform(4, 6)", "availability": "alternating(exponential(30), exponential(5))", "vanish": 0.02},
+                {
+                    "group": "slow",
+                    "count": 3,
+                    "delay": "uniform(4, 6)",
+                    "availability": "alternating(exponential(30), exponential(5))",
+                    "vanish": 0.02,
+                },
             ],
             "strategies": [dict(use)],
             "data": {"use": "digits", "partition": "dirichlet(0.5)"},

@@ -39,7 +39,15 @@ def create(folder: Path, clients: int = 3) -> Store:
 
 def aggregation(version: int) -> Aggregation:
     tasks = tuple(Dispatch(2 * version + place, place, version - 1, version, 0.5) for place in (0, 1))
-    return Aggregation(version, float(version), tasks, [version - 0.25, float(version)], np.array([0, 1]), np.array([0.25, 0.75]), version == 2)
+    return Aggregation(
+        version,
+        float(version),
+        tasks,
+        [version - 0.25, float(version)],
+        np.array([0, 1]),
+        np.array([0.25, 0.75]),
+        version == 2,
+    )
 
 
 def rows(folder: Path, table: str) -> list[tuple[object, ...]]:

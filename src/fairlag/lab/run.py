@@ -148,7 +148,9 @@ class Run:
         written = json.loads((self.folder / EXPERIMENT).read_text("utf-8"))
         table = dict(written["experiment"].get("model", {}))
         if not table or table["use"].startswith("<"):
-            why = "was given as a Python object: build it, and load `tensors()`" if table else "is none in its experiment"
+            why = (
+                "was given as a Python object: build it, and load `tensors()`" if table else "is none in its experiment"
+            )
             raise InputError(f"the model of the run in {str(self.folder)!r} {why}")
         model = models.build(
             table.pop("use"),

@@ -111,7 +111,7 @@ class Learner:
         flat.model.train()
         if self._velocity is not None:
             self._velocity.zero_()
-        torch.manual_seed(key)
+        torch.default_generator.manual_seed(key)  # torch.manual_seed also looks for every kind of device, each time
         lr = local.lr.at(version)
         mine = self._placement.of(client)
         for chosen in _batches(mine, local, key):

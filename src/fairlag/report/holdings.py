@@ -4,8 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 from rich.box import SIMPLE_HEAD
-from rich.console import RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from fairlag.data.load import Known
 from fairlag.data.shares import Holding, Shares
@@ -19,11 +20,12 @@ def data_table(rows: Sequence[Known]) -> RenderableType:
     table.add_column("what it is")
     table.add_column("examples", justify="right", no_wrap=True)
     table.add_column("shape", no_wrap=True)
-    table.add_column("where it is, or how to get it", overflow="fold")
+    table.add_column("where it is", overflow="fold")
     for row in rows:
-        place = row.found if row.found is not None else f"not here: {', or '.join(row.ways)}"
+        place = Text("not here", style="yellow") if row.found is None else Text(row.found)
         table.add_row(row.name, row.what, f"{row.examples:,}", "×".join(map(str, row.shape)), place)
-    return table
+    ways = (Text(f"Get {row.name} by {', or by '.join(row.ways)}.") for row in rows if row.found is None)
+    return Group(table, *ways)
 
 
 def holdings_table(

@@ -211,5 +211,5 @@ def example(
     for task, time in zip(tasks, arrivals or [1.0, 1.0], strict=True):
         ledger.time = time
         ledger.admit(task, 1)
-    _, lateness, _ = ledger.merge()
+    _, lateness, _, _ = ledger.merge()
     return Buffer(tuple(tasks), lateness, examples or [1, 1]), View(ledger)

@@ -1,0 +1,76 @@
+"""The command line: every command, and how errors and interrupts end it."""
+
+import signal
+import sys
+from io import TextIOWrapper
+from typing import Annotated
+
+import typer
+
+import fairlag
+from fairlag.cli import audit, data, lists, results, run
+from fairlag.cli.terminal import err, show
+from fairlag.errors import FairlagError, InputError, Interrupted
+
+_INTERRUPTED = 130
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Asynchronous federated learning in virtual time: who the model listens to, and who gains by cheating.",
+)
+for command in (audit.audit, run.run, run.resume, results.runs, results.compare, lists.strategies, lists.presets):
+    app.command()(command)
+app.add_typer(data.app)
+
+
+def main() -> None:
+    """Runs the command line; bad input ends with one sentence and exit code 2, an interrupt with 130."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that knows no × still gets its table
+    try:
+        code = app(standalone_mode=False)
+    except InputError as error:
+        code = _fail(str(error))
+    except (Interrupted, KeyboardInterrupt) as error:
+        code = _leave(str(error))
+    except FairlagError as error:
+        code = _fail(str(error), 1)
+    except OSError as error:
+        code = _fail(f"cannot write the output: {error}", 1)
+    except Exception as error:
+        # What the option parser raises: told by what it can do, because typer hides where it comes from.
+        if not hasattr(error, "format_message"):
+            raise
+        code = _fail(error.format_message()) if error.format_message() else 0
+    else:
+        # The option parser turns an interrupt that no command explained into this code.
+        code = _leave("") if code == _INTERRUPTED else code
+    sys.exit(code or 0)
+
+
+def _fail(sentence: str, code: int = 2) -> int:
+    err.print(f"fairlag: {' '.join(sentence.split())}", markup=False, highlight=False, soft_wrap=True)
+    return code
+
+
+def _leave(sentence: str) -> int:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # we are going: a further Ctrl-C could only spoil the last words
+    return _fail(sentence or "interrupted, nothing was written", _INTERRUPTED)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        show(f"fairlag {fairlag.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass

@@ -1,0 +1,87 @@
+"""`fairlag audit`: a fleet and its strategies looked at without learning."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import MofNCompleteColumn
+
+from fairlag.analyse import audit as auditing
+from fairlag.cli.terminal import (
+    Aggregations,
+    Json,
+    Source,
+    Strategies,
+    Workers,
+    at_least_one,
+    bars,
+    check_file,
+    err,
+    show,
+)
+from fairlag.lab.experiment import load
+from fairlag.lab.simulate import cores
+from fairlag.report import tables
+
+
+def audit(
+    source: Source,
+    strategy: Strategies = None,
+    aggregations: Aggregations = None,
+    seeds: Annotated[
+        int | None, typer.Option(metavar="K", help="How many seeds to average over; default: 5, fewer if long.")
+    ] = None,
+    incentive_updates: Annotated[
+        int, typer.Option(metavar="N", help="How many updates per strategy may go into trying to throttle.")
+    ] = auditing.INCENTIVE_UPDATES,
+    workers: Workers = None,
+    theory: Annotated[bool, typer.Option("--theory", help="Also print what the paper predicts for the fleet.")] = False,
+    as_json: Json = False,
+    file: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Also write the JSON to a file.")] = None,
+) -> None:
+    """Who would the model listen to, how stale would updates be, who would gain by throttling? Without learning."""
+    workers = cores() if workers is None else at_least_one("--workers", workers)
+    at_least_one("--incentive-updates", incentive_updates)
+    check_file("--out", file)
+    # What a user's rule prints must not get between the lines of the result.
+    with redirect_stdout(sys.stderr):
+        experiment = load(source).only(strategy or [])
+        if aggregations is not None:
+            experiment = experiment.checked(aggregations=at_least_one("--aggregations", aggregations))
+        seeds = auditing.enough_seeds(experiment) if seeds is None else at_least_one("--seeds", seeds)
+        with _progress() as progress:
+            audits = auditing.audit(
+                experiment, seeds=seeds, workers=workers, incentive_updates=incentive_updates, progress=progress
+            )
+    text = json.dumps({"experiment": experiment.name, "strategies": [each.as_json() for each in audits]}, indent=2)
+    if file is not None:
+        file.write_text(text + "\n", "utf-8")
+    if as_json:
+        print(text)
+        return
+    show(tables.audit_table(experiment, audits, seeds))
+    if theory:
+        for buffer in sorted({each.whole_buffer for each in audits}):
+            show(tables.theory_table(experiment, buffer, audits))
+    if file is not None:
+        show(f"The audit is in {file}")
+
+
+@contextmanager
+def _progress() -> Iterator[auditing.Progress]:
+    """A bar on a terminal, a line at each quarter of a part elsewhere; both on standard error."""
+    if not err.is_terminal:
+
+        def tell(part: str, done: int, total: int) -> None:
+            if done * 4 // total > (done - 1) * 4 // total:
+                print(f"{part}: {done} of {total} trials", file=sys.stderr, flush=True)
+
+        yield tell
+        return
+    with bars(MofNCompleteColumn()) as shown:
+        known = {part: shown.add_task(part, total=None) for part in ("fairness", "incentives")}
+        yield lambda part, done, total: shown.update(known[part], completed=done, total=total)

@@ -1,0 +1,87 @@
+"""`fairlag data`: which data sets there are, getting one, and who holds what of it in an experiment."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import DownloadColumn
+
+from fairlag.cli.terminal import Source, bars, check_file, err, say, show
+from fairlag.data import load as datasets
+from fairlag.data.download import Progress
+from fairlag.data.shares import Shares
+from fairlag.lab.experiment import load
+from fairlag.lab.workshop import Workshop
+from fairlag.report.figures import check_format, holdings_figure
+from fairlag.report.holdings import data_table, holdings_table
+
+app = typer.Typer(name="data", no_args_is_help=True, help="Data sets: which there are, and who holds what.")
+
+_MOST_CLIENTS = 60
+"""With more than that, a figure shows groups."""
+
+
+@app.command("list")
+def list_() -> None:
+    """Every data set that has a name: where it was found on this machine, or how to get it."""
+    show(data_table(datasets.known()))
+    show('Your own: use = "module:function", which returns (inputs, labels).')
+
+
+@app.command()
+def get(name: Annotated[str, typer.Argument(metavar="NAME", help="One that `fairlag data list` shows.")]) -> None:
+    """Download a data set and check that its bytes are right."""
+    with _progress(name) as progress:
+        folder = datasets.get(name, progress)
+    say(f"{name} is in {folder}")
+
+
+@app.command("show")
+def show_(
+    source: Source,
+    figure: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Also draw it: .png, .pdf or .svg.")
+    ] = None,
+) -> None:
+    """Who holds what: how many examples of which labels the clients of an experiment have."""
+    if figure is not None:
+        check_file("--out", figure)
+        check_format(figure)
+    with redirect_stdout(sys.stderr):
+        experiment = load(source)
+        workshop = Workshop(experiment)
+        data, groups = workshop.data, workshop.groups
+        placement = workshop.setting(experiment.seed).placement
+    assert placement is not None  # there is data, so somebody holds it
+    shares = Shares(placement.holdings, placement.bounds)
+    show(holdings_table(experiment.name, groups, shares, data.labels, data.classes))
+    if figure is not None:
+        if shares.clients <= _MOST_CLIENTS:
+            counts = shares.counts(data.labels, data.classes)
+            names = [f"{group.name} {number}" for group in groups for number in range(group.count)]
+        else:
+            counts, names = shares.group_counts(data.labels, data.classes, groups), [group.name for group in groups]
+        holdings_figure(counts, names, f"Who holds what in {experiment.name}", figure)
+        say(f"The figure is {figure}")
+
+
+@contextmanager
+def _progress(name: str) -> Iterator[Progress]:
+    """A bar on a terminal, a line at each quarter elsewhere; both on standard error."""
+    if err.is_terminal:
+        with bars(DownloadColumn()) as shown:
+            task = shown.add_task(name, total=None)
+            yield lambda come, size: shown.update(task, completed=come, total=size)
+        return
+    told = 0
+
+    def tell(come: int, size: int) -> None:
+        nonlocal told
+        if come * 4 // size > told:
+            told = come * 4 // size
+            print(f"{name}: {come / 1e6:.1f} of {size / 1e6:.1f} MB", file=sys.stderr, flush=True)
+
+    yield tell

@@ -1,0 +1,43 @@
+"""What comes with fairlag: `fairlag strategies` and `fairlag presets`."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from fairlag.cli.terminal import Json, show
+from fairlag.errors import InputError
+from fairlag.lab import experiment
+from fairlag.report import tables
+from fairlag.zoo import ALGORITHMS
+
+
+def strategies(as_json: Json = False) -> None:
+    """Every algorithm that `use = "…"` accepts, with its parameters."""
+    if as_json:
+        rows = [
+            {
+                "use": name,
+                "title": algorithm.title,
+                "description": algorithm.description,
+                "parameters": {key: parameter.default for key, parameter in algorithm.parameters.items()},
+            }
+            for name, algorithm in ALGORITHMS.items()
+        ]
+        print(json.dumps(rows, indent=2))
+        return
+    show(tables.strategies_table())
+    show('Your own: use = "module:function", a weighting of (buffer, view) or a function that returns a Strategy.')
+
+
+def presets(
+    name: Annotated[str | None, typer.Argument(help="Print this preset, as a start for a file of your own.")] = None,
+) -> None:
+    """The experiment files that come with fairlag; give a name to see one."""
+    shipped = experiment.presets()
+    if name is None:
+        show(tables.presets_table(shipped))
+    elif name in shipped:
+        print(shipped[name], end="")
+    else:
+        raise InputError(f"no preset {name!r}: {', '.join(shipped)} exist")

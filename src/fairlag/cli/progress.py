@@ -1,0 +1,221 @@
+"""How far runs are: a live table on a terminal, a line at each quarter of a run elsewhere; both on standard error."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import isnan
+from pathlib import Path
+from time import monotonic
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from fairlag.cli.terminal import err
+from fairlag.errors import Interrupted
+from fairlag.lab.conduct import Progress
+from fairlag.lab.experiment import Experiment
+from fairlag.lab.folder import is_run
+from fairlag.lab.plan import Plan, Planned
+from fairlag.lab.run import Run
+
+_STYLES = {"finished": "green", "running": "cyan", "waiting": "dim", "interrupted": "yellow", "failed": "red"}
+_REFRESHES = 2
+"""A second: to draw the table costs the run as much time as some training steps."""
+_WIDE = 110
+"""So many columns have room for a bar."""
+_FIXED, _ACCURACY = 64, 8
+"""How wide a row is without the accuracy of groups, and what each of these takes."""
+_AROUND = 4
+"""Lines of the table that are no rows."""
+
+
+class Row:
+    """One run: how far it is, how fast it goes, and what its last evaluation found."""
+
+    def __init__(self, planned: Planned, experiment: Experiment) -> None:
+        self.label, self.seed = planned.use.label, planned.seed
+        self._total, self._until = experiment.aggregations, experiment.until_time
+        self.now = _kept(planned.folder)
+        self.status = "finished" if self.now.finished else "waiting"
+        self._heard: list[tuple[float, int]] = []
+        """When there was news of it in this process, and of how many updates: the first and the last."""
+
+    def update(self, progress: Progress) -> None:
+        """There is news of it."""
+        self.now = progress
+        self.status = "finished" if progress.finished else "running"
+        self._heard = [*self._heard[:1], (monotonic(), progress.updates)]
+
+    @property
+    def share(self) -> float:
+        """The part of it that is done, as far as its end can be foreseen."""
+        parts = [self.now.version / self._total] if self._total else []
+        parts += [self.now.time / self._until] if self._until else []
+        return 1.0 if self.now.finished else min(max(parts), 1.0)
+
+    @property
+    def versions(self) -> str:
+        """The newest version, and how many there will be if that is known."""
+        return f"{self.now.version:,}" + (f" of {self._total:,}" if self._total else "")
+
+    @property
+    def speed(self) -> float:
+        """Updates a second, since it was first heard of; 0 if that is not known yet."""
+        if len(self._heard) < 2:
+            return 0.0
+        (began, before), (last, after) = self._heard
+        return (after - before) / (last - began) if last > began else 0.0
+
+    @property
+    def left(self) -> float | None:
+        """How many seconds it still takes, if it goes on as it did."""
+        return self.now.updates * (1 / self.share - 1) / self.speed if self.speed and self.share else None
+
+    @property
+    def sentence(self) -> str:
+        """How far it is, in words."""
+        words = f"{self.label}, seed {self.seed}: {self.versions} aggregations, time {self.now.time:,.0f}"
+        if not self.now.accuracy:
+            return words
+        groups = [f"{name} {_percent(value)} %" for name, value in self.now.accuracy.items() if name]
+        return f"{words}, accuracy {_percent(self.now.accuracy[''])} % ({', '.join(groups)})"
+
+
+def _kept(folder: Path) -> Progress:
+    """How far a run is on disk."""
+    if not is_run(folder):
+        return Progress(0, 0.0, 0, {})
+    run = Run(folder)
+    found = {"": run.accuracy(), **{name: run.accuracy("group", name) for name in run.groups}}
+    accuracy = {} if isnan(found[""]) else {name: value for name, value in found.items() if not isnan(value)}
+    return Progress(run.version, run.virtual_time, 0, accuracy, run.status == "finished")
+
+
+class Watch:
+    """Hears how far each run of a plan is."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.rows = {planned.folder: Row(planned, plan.experiment) for planned in plan}
+        self.heard = False
+        """Was there any news?"""
+
+    def __call__(self, planned: Planned, progress: Progress) -> None:
+        """There is news of a run."""
+        self.heard = True
+        self.rows[planned.folder].update(progress)
+
+    def close(self, status: str) -> None:
+        """Nothing more will come; what is not finished has that status."""
+        for row in self.rows.values():
+            if row.status == "running":
+                row.status = status
+
+
+class Lines(Watch):
+    """Prints a line at each quarter of each run."""
+
+    def __call__(self, planned: Planned, progress: Progress) -> None:
+        """There is news of a run."""
+        row = self.rows[planned.folder]
+        before = row.share
+        super().__call__(planned, progress)
+        if progress.finished or (int(4 * row.share) > int(4 * before) and row.share < 1):
+            print(row.sentence, file=sys.stderr, flush=True)
+
+
+class Board(Watch):
+    """A table of all runs, drawn anew as they go on."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan)
+        self._groups = [table.group for table in plan.experiment.clients] if plan.experiment.data else []
+        self._trains = plan.experiment.data is not None
+        self._open = True
+
+    def close(self, status: str) -> None:
+        """From now on all rows are shown."""
+        super().close(status)
+        self._open = False
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if not self.heard:
+            yield Text("Loading the data and the model …", style="dim")
+            return
+        rows = list(self.rows.values())
+        room = console.height - _AROUND
+        if self._open and len(rows) > room > 0:
+            busy = next((place for place, row in enumerate(rows) if row.status == "running"), len(rows))
+            start = min(max(busy - room // 2, 0), len(rows) - room)
+            rows = rows[start : start + room]
+        yield self._table(rows, options.max_width)
+        yield Text(self._summary(), style="dim")
+
+    def _table(self, rows: list[Row], width: int) -> Table:
+        fits = len(self._groups) <= (width - _FIXED) // _ACCURACY
+        names = ["all %", *(self._groups if fits else ["worst"])] if self._trains else []
+        table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+        table.add_column("strategy")
+        for name in ("seed", *([""] if width >= _WIDE else []), "versions", "time", *names, "updates/s", "left"):
+            table.add_column(name, justify="right", no_wrap=True, max_width=_ACCURACY if name in names else None)
+        for row in rows:
+            bar = [ProgressBar(total=1.0, completed=row.share, width=20)] if width >= _WIDE else []
+            accuracy = dict(row.now.accuracy)
+            found = {"all %": accuracy.pop("", None), "worst": min(accuracy.values(), default=None), **accuracy}
+            table.add_row(
+                Text(row.label, no_wrap=True, overflow="ellipsis"),
+                str(row.seed),
+                *bar,
+                row.versions.replace(" of ", "/"),
+                f"{row.now.time:,.0f}",
+                *(_percent(found.get(name)) for name in names),
+                f"{row.speed:,.0f}" if row.speed else "",
+                Text(_clock(row.left) if row.status == "running" else row.status, style=_STYLES[row.status]),
+            )
+        return table
+
+    def _summary(self) -> str:
+        rows = self.rows.values()
+        done = sum(row.status == "finished" for row in rows)
+        speeds = [row.left / (1 - row.share) for row in rows if row.left is not None and row.share < 1]
+        whole = f"{done} of {len(rows)} runs finished"
+        if not speeds or not self._open:
+            return whole
+        return f"{whole}, about {_clock(speeds[-1] * sum(1 - row.share for row in rows))} left"
+
+
+def _percent(accuracy: float | None) -> str:
+    return "" if accuracy is None else f"{100 * accuracy:.1f}"
+
+
+def _clock(seconds: float | None) -> str:
+    """Seconds as a clock shows them.
+
+    >>> _clock(42.4), _clock(3723)
+    ('0:42', '1:02:03')
+    """
+    if seconds is None:
+        return "…"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+@contextmanager
+def watching(plan: Plan) -> Iterator[Watch]:
+    """Shows how far the runs of a plan are, while inside."""
+    watch = Board(plan) if err.is_terminal else Lines(plan)
+    if not isinstance(watch, Board):
+        yield watch
+        return
+    with Live(watch, console=err, refresh_per_second=_REFRESHES) as live:
+        try:
+            yield watch
+            watch.close("finished")
+        except BaseException as error:
+            watch.close("interrupted" if isinstance(error, Interrupted | KeyboardInterrupt) else "failed")
+            raise
+        finally:
+            live.transient = not watch.heard  # where nothing began, nothing is worth keeping on the screen

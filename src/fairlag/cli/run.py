@@ -1,0 +1,92 @@
+"""`fairlag run` and `fairlag resume`: training every strategy with every seed, and what a user sees of it meanwhile."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fairlag.cli.progress import watching
+from fairlag.cli.results import conclude
+from fairlag.cli.terminal import Aggregations, Source, Strategies, Workers, at_least_one, say
+from fairlag.errors import InputError, Interrupted
+from fairlag.lab.experiment import Experiment, load
+from fairlag.lab.override import changed
+from fairlag.lab.plan import Plan
+from fairlag.lab.simulate import execute
+
+
+def run(
+    source: Source,
+    strategy: Strategies = None,
+    seeds: Annotated[int, typer.Option(metavar="K", help="How many seeds each strategy is run with.")] = 1,
+    seed: Annotated[int | None, typer.Option(metavar="S", help="The first of them; default: the file's.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Change the file: local.lr=0.05, clients.slow.count=7, strategies.fairshare.buffer=10; repeatable.",
+        ),
+    ] = None,
+    aggregations: Aggregations = None,
+    workers: Workers = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where to keep the runs; default: runs/ and the file's name.")
+    ] = None,
+) -> None:
+    """Train every strategy with every seed in virtual time, compare them, and draw their accuracy."""
+    at_least_one("--seeds", seeds)
+    with redirect_stdout(sys.stderr):
+        experiment = changed(load(source).only(strategy or []), settings or [])
+        experiment = _begun_at(experiment, seed, aggregations)
+    folder = Path("runs") / experiment.name if out is None else out
+    first = experiment.seed
+    _make(Plan(experiment, tuple(range(first, first + seeds)), folder), workers, new=True)
+
+
+def resume(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run, or the folder of runs that was begun.")],
+    workers: Workers = None,
+) -> None:
+    """Go on where runs were interrupted; they end with the same bytes as if nothing had happened."""
+    with redirect_stdout(sys.stderr):
+        plan = Plan.open(folder)
+    _make(plan, workers, new=False)
+
+
+def _begun_at(experiment: Experiment, seed: int | None, aggregations: int | None) -> Experiment:
+    if aggregations is not None:
+        experiment = experiment.checked(aggregations=at_least_one("--aggregations", aggregations))
+    if seed is not None:
+        if seed < 0:
+            raise InputError(f"--seed is {seed}, it must be at least 0")
+        experiment = experiment.checked(seed=seed)
+    return experiment
+
+
+def _make(plan: Plan, workers: int | None, *, new: bool) -> None:
+    if workers is not None:
+        at_least_one("--workers", workers)
+    with _interrupts_explained(plan):
+        # What a user's rule prints must not get between the lines of the result.
+        with redirect_stdout(sys.stderr), watching(plan) as watch:
+            runs = execute(plan, new=new, workers=workers, watch=watch)
+        if not watch.heard:
+            say(f"Every run in {plan.folder} is finished: nothing is left to do\n")
+        conclude(runs, plan.folder, trained=plan.experiment.data is not None)
+
+
+@contextmanager
+def _interrupts_explained(plan: Plan) -> Iterator[None]:
+    """Ctrl-C, before or during a run, while its checkpoint is written, or after it: how to go on."""
+    try:
+        yield
+    except Interrupted as interruption:
+        raise Interrupted(f"{interruption}: `fairlag resume {plan.folder}` goes on from there") from None
+    except KeyboardInterrupt:
+        if not plan.saved:
+            raise Interrupted("interrupted before the first run began, nothing was written") from None
+        raise Interrupted(f"interrupted: `fairlag resume {plan.folder}` goes on from the last checkpoint") from None

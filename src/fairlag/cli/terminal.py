@@ -1,0 +1,65 @@
+"""What the commands share: where they print, the options that several have, and how options are checked."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+
+from fairlag.errors import InputError
+
+err = Console(stderr=True)
+
+Source = Annotated[str, typer.Argument(metavar="FILE|PRESET", help="An experiment file, or a preset's name.")]
+Strategies = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--strategy",
+        metavar="NAME",
+        help="Only these: a label or `use` of the file, or a name of the zoo; repeatable.",
+    ),
+]
+Aggregations = Annotated[int | None, typer.Option(metavar="N", help="Instead of what the file says.")]
+Workers = Annotated[int | None, typer.Option(metavar="N", help="Processes; default: one per core.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+
+
+def show(what: RenderableType) -> None:
+    """Prints a table or text; a narrow terminal breaks its lines rather than cutting its columns."""
+    Console(width=max(Console().width, 80)).print(what, highlight=False)
+
+
+def say(sentence: str) -> None:
+    """Prints a sentence; its lines are not broken, so that a path in it can be copied."""
+    Console().print(sentence, highlight=False, markup=False, soft_wrap=True)
+
+
+def at_least_one(option: str, value: int) -> int:
+    """The value of an option that counts something."""
+    if value < 1:
+        raise InputError(f"{option} is {value}, it must be at least 1")
+    return value
+
+
+def check_file(option: str, file: Path | None) -> None:
+    """Refuses a file that cannot be written, before the work is done that it is for."""
+    if file is None:
+        return
+    if file.is_dir():
+        raise InputError(f"{option} is {str(file)!r}, a folder: give the name of a file in it")
+    if not file.parent.is_dir():
+        raise InputError(f"{option} is {str(file)!r}, but there is no folder {str(file.parent)!r}")
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise InputError(f"{option} is {str(file)!r}, which cannot be written")
+
+
+@contextmanager
+def bars(*columns: ProgressColumn) -> Iterator[Progress]:
+    """Progress bars on standard error, which are gone when the work is done."""
+    shown = (TextColumn("{task.description}"), BarColumn(), *columns, TimeRemainingColumn())
+    with Progress(*shown, console=err, transient=True) as progress:
+        yield progress

@@ -1,0 +1,97 @@
+"""Changing an experiment by words such as `local.lr=0.05`: what `--set` takes, checked as a file would be."""
+
+import tomllib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+
+from fairlag.errors import InputError
+from fairlag.lab.build import label
+from fairlag.lab.experiment import Experiment, Use, parse
+from fairlag.lab.words import nearest
+
+_FORM = "write path.to.key=value"
+
+
+def changed(experiment: Experiment, settings: Sequence[str]) -> Experiment:
+    """The same with other values; nothing after the `=` takes a key away, so that it has its default.
+
+    Groups are found by their name, strategies by label or `use`. A value is read as TOML, or else as it stands.
+
+    >>> from fairlag.lab.experiment import load
+    >>> other = changed(load("demo"), ["local.lr=0.05", "clients.slow.count=7", "data.partition=dirichlet(0.3)"])
+    >>> other.local.lr, other.population, other.data.partition
+    (0.05, 17, 'dirichlet(0.3)')
+    """
+    if not settings:
+        return experiment
+    tables = _table(experiment)
+    for setting in settings:
+        _put(tables, experiment, setting)
+    return parse(tables, experiment.folder)
+
+
+def _table(model: BaseModel) -> dict[str, Any]:
+    """A table as a file would have it: tables in it likewise, and without what is not there."""
+    table = {key: _plain(value) for key, value in model if value is not None}
+    if isinstance(model, Use) and model.label == label(model.use, model.parameters):
+        del table["label"]  # it only says what the parameters are, and they may change
+    return table
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, BaseModel):
+        return _table(value)
+    return [_plain(each) for each in value] if isinstance(value, tuple) else value
+
+
+def _put(tables: dict[str, Any], experiment: Experiment, setting: str) -> None:
+    kind, _, rest = setting.partition(".")
+    names: list[tuple[str, ...]]
+    if kind == "clients":
+        names = [(each.group,) for each in experiment.clients]
+    elif kind == "strategies":
+        names = [(each.label, each.name) for each in experiment.strategies]
+    else:
+        _put_into([tables], setting, setting)
+        return
+    name = _name(rest, {name for each in names for name in each}, setting)
+    chosen = [table for table, known in zip(tables[kind], names, strict=True) if name in known]
+    _put_into(chosen, rest[len(name) + 1 :], setting)
+
+
+def _name(rest: str, known: Iterable[str], setting: str) -> str:
+    """The name that a setting goes on with: the longest that fits, since names may hold dots and equals signs."""
+    fitting = [name for name in known if rest.startswith(f"{name}.")]
+    if not fitting:
+        name = rest.partition(".")[0].partition("=")[0]
+        if not name or name in known:
+            raise InputError(f"{setting!r} cannot be set: {_FORM}")
+        raise InputError(f"{setting!r} cannot be set, there is no {name!r}: {nearest(name, known)}")
+    return max(fitting, key=len)
+
+
+def _put_into(tables: list[dict[str, Any]], words: str, setting: str) -> None:
+    path, equals, text = words.partition("=")
+    *inner, key = (part.strip() for part in path.split("."))
+    if not equals or not all((*inner, key)):
+        raise InputError(f"{setting!r} cannot be set: {_FORM}")
+    for table in tables:
+        for part in inner:
+            if table.get(part) is None:
+                table[part] = {}
+            table = table[part]
+            if not isinstance(table, dict):
+                raise InputError(f"{setting!r} cannot be set: {part!r} is no table; {_FORM}")
+        if text.strip():
+            table[key] = _value(text.strip())
+        else:
+            table.pop(key, None)
+
+
+def _value(text: str) -> object:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

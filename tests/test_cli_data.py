@@ -1,0 +1,73 @@
+"""`fairlag data` as a user meets it: what there is, getting it, and who holds what."""
+
+from pathlib import Path
+
+import pytest
+
+from fairlag.data.sources import SOURCES
+from tests.command import Call
+from tests.data_files import SMALL, empty_machine, put
+from tests.test_data_download import place, server  # noqa: F401
+
+
+def words(text: str) -> str:
+    """Without the breaks of lines."""
+    return " ".join(text.split())
+
+
+def test_what_is_here_is_listed_and_how_to_get_the_rest(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = empty_machine(tmp_path, monkeypatch)
+    put(data / "mnist", SMALL["mnist"])
+    done = call("data", "list")
+    assert done.code == 0
+    assert max(len(line) for line in done.out.splitlines()) <= 80
+    assert all(name in done.out for name in ("digits", "synthetic", *SOURCES))
+    assert f"Get cifar10 by {', or by '.join(SOURCES['cifar10'].ways)}." in words(done.out)
+    assert "Get mnist" not in done.out
+
+
+def test_a_data_set_is_downloaded(call: Call, server: Path) -> None:  # noqa: F811
+    done = call("data", "get", "cifar10")
+    assert done.code == 0
+    assert done.out == f"cifar10 is in {SOURCES['cifar10'].downloads}\n"
+    assert done.err.splitlines()[-1] == "cifar10: 0.0 of 0.0 MB"
+    assert call("data", "get", "cifar10").err == ""
+
+
+def test_who_holds_what(call: Call, tmp_path: Path) -> None:
+    figure = tmp_path / "holdings.svg"
+    done = call("data", "show", "demo", "--out", str(figure))
+    assert done.code == 0
+    assert done.out.startswith("Who holds what in demo: 1,438 training examples")
+    rows = {line.split()[0]: words(line) for line in done.out.splitlines() if ": 14" in line}
+    assert rows["fast"] == "fast 10 86–87 4: 145, 5: 146, 6: 145, 7: 143, 8: 139, 9: 144"
+    assert rows["slow"] == "slow 5 115–116 0: 142, 1: 146, 2: 142, 3: 146"
+    assert done.out.endswith(f"The figure is {figure}\n")
+    assert "slow 4" in figure.read_text()
+
+
+def test_many_clients_are_drawn_by_group(call: Call, tmp_path: Path) -> None:
+    text = call("presets", "demo").out.replace("count = 10", "count = 100")
+    (tmp_path / "mine.toml").write_text(text)
+    assert call("data", "show", str(tmp_path / "mine.toml"), "--out", str(tmp_path / "holdings.svg")).code == 0
+    drawn = (tmp_path / "holdings.svg").read_text()
+    assert ">fast<" in drawn
+    assert "fast 0" not in drawn
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (["get", "digits"], "there is nothing to download for 'digits'; there is for fashion_mnist, mnist, cifar10"),
+        (["show", "racer"], "the experiment 'racer' has no [data]"),
+        (["show", "demo", "--out", "x.gif"], "'x.gif' cannot be drawn"),
+        (["show", "demo", "--out", "no/x.png"], "--out is 'no/x.png', but there is no folder 'no'"),
+        (["shw"], "No such command 'shw'"),
+    ],
+)
+def test_mistakes_are_one_sentence(call: Call, given: list[str], sentence: str) -> None:
+    done = call("data", *given)
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert done.err.startswith(f"fairlag: {sentence}")
