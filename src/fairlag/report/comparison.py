@@ -5,7 +5,6 @@ from itertools import groupby
 from math import isnan
 from os.path import commonpath
 from pathlib import Path
-from typing import Literal
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
@@ -14,6 +13,7 @@ from rich.text import Text
 
 from fairlag.analyse.compare import Accuracy, Comparison, GroupComparison, Spread
 from fairlag.lab.run import Run
+from fairlag.report.tables import block
 
 _COLUMNS = {"group": 13, "clients": 9, "final %": 14, "best %": 14, "influence": 11, "fair": 7, "staleness": 10}
 """What a comparison shows, and how wide: 78 in all, so that a terminal of 80 holds it."""
@@ -51,10 +51,10 @@ def compare_table(comparisons: Sequence[Comparison]) -> RenderableType:
     for experiment, found in groupby(comparisons, key=lambda comparison: comparison.experiment):
         strategies = list(found)
         parts += [Text(f"Comparison of {experiment}", style="bold"), Text()]
-        parts.append(_block([[Text(name, style="dim") for name in _COLUMNS]]))
+        parts.append(block(_COLUMNS, [[Text(name, style="dim") for name in _COLUMNS]]))
         for each in strategies:
             parts.append(Text.assemble((each.label, "bold"), (f"  {_about(each)}", "dim")))
-            parts.append(_block([_all_row(each), *(_group_row(group) for group in each.groups)]))
+            parts.append(block(_COLUMNS, [_all_row(each), *(_group_row(group) for group in each.groups)]))
         if any(each.accuracy.reached for each in strategies):
             parts += [Text(), _targets_table(strategies)]
         parts += [Text(), *(Text(line, style="dim") for line in _READING)]
@@ -75,16 +75,6 @@ def _table(title: str) -> Table:
     return Table(
         title=title, title_style="bold", title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
     )
-
-
-def _block(rows: Sequence[Sequence[Text]]) -> Table:
-    table = Table(box=None, show_header=False, pad_edge=False, padding=0)
-    for name, width in _COLUMNS.items():
-        justify: Literal["left", "right"] = "left" if name == "group" else "right"
-        table.add_column(width=width, justify=justify, overflow="ellipsis", no_wrap=True)
-    for row in rows:
-        table.add_row(*row)
-    return table
 
 
 def _about(comparison: Comparison) -> str:

@@ -1,6 +1,6 @@
 """Tables for a terminal: what an audit found, which strategies there are, what the theory says."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import isinf
 from typing import Literal
 
@@ -33,18 +33,19 @@ def audit_table(experiment: Experiment, audits: Sequence[StrategyAudit], seeds: 
     """The audit of an experiment, one block a strategy, one row a group."""
     title = f"Audit of {experiment.name}: {experiment.population:,} clients"
     parts: list[RenderableType] = [Text(title, style="bold"), Text()]
-    parts.append(_block([Text(name, style="dim") for name in _COLUMNS]))
+    parts.append(block(_COLUMNS, [[Text(name, style="dim") for name in _COLUMNS]]))
     for audit in audits:
         parts.append(Text.assemble((audit.label, "bold"), (f"  Jain index {audit.jain:.3f}", "dim")))
-        parts.append(_block(*(_group_row(group) for group in audit.groups)))
+        parts.append(block(_COLUMNS, (_group_row(group) for group in audit.groups)))
     parts += [Text(), *(Text(line, style="dim") for line in _reading(audits, seeds))]
     parts += [Text(remark, style="yellow") for remark in _remarks(audits)]
     return Group(*parts)
 
 
-def _block(*rows: list[Text]) -> Table:
+def block(columns: Mapping[str, int], rows: Iterable[Sequence[Text]]) -> Table:
+    """Rows under columns of these widths, the first flush left; several blocks under one another are one table."""
     table = Table(box=None, show_header=False, pad_edge=False, padding=0)
-    for name, width in _COLUMNS.items():
+    for name, width in columns.items():
         justify: Literal["left", "right"] = "left" if name == "group" else "right"
         table.add_column(width=width, justify=justify, overflow="ellipsis", no_wrap=True)
     for row in rows:
