@@ -258,13 +258,13 @@ class Processes:
                 f"a worker process died twice at {what} (exit code {code}), perhaps for want of memory: try fewer "
                 "workers; a script must start its runs under if __name__ == '__main__'"
             )
+        fresh = self._hire(worker.rows)
         worker.line.close()
         worker.process.close()
         for job in jobs:
             self._release(worker, job)
             if job.number in self._orders:
                 heappush(self._waiting, (self._orders[job.number].due, next(self._sequence), job.number))
-        fresh = self._hire(worker.rows)
         worker.process, worker.line, worker.ready = fresh.process, fresh.line, False
         worker.jobs.clear()
 

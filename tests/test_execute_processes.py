@@ -1,0 +1,583 @@
+"""Worker processes give the bytes of the serial executor, whatever is asked in whatever order and whoever dies."""
+
+import hashlib
+import os
+import pickle
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fairlag.errors import InputError, ProtocolError, WorkerError
+from fairlag.execute.processes import Processes
+from fairlag.execute.serial import Serial
+from fairlag.execute.worker import Evaluation, Training
+from fairlag.fleet.clients import Fleet, Group
+from fairlag.fleet.delay import parse
+from fairlag.lab.experiment import parse as parse_experiment
+from fairlag.lab.plan import Plan
+from fairlag.lab.simulate import execute
+from fairlag.lab.workshop import Learning
+from fairlag.learn.learner import Placement
+from fairlag.learn.local import Local, schedule
+from fairlag.runtime import threads, virtual
+from fairlag.server import Server
+from fairlag.strategy import Strategy
+from fairlag.types import Aggregation, Dispatch, Ended
+from fairlag.zoo import ALGORITHMS, fedavg, fedbuff, fedstaleweight
+from tests.learning import PLACEMENT, Fragile, blueprint, data, first, fragile, plain, unscaled
+
+PLAN = blueprint(local=Local(steps=2, batch=8, lr=schedule("step(0.1, every=5)"), momentum=0.5))
+FLEET = Fleet([Group("fast", 8, parse("uniform(1, 2)")), Group("slow", 4, parse("uniform(8, 12)"))], seed=0)
+PLACES = Placement(np.arange(84), np.arange(0, 85, 7), np.arange(84, 120))
+"""Twelve clients with seven examples each."""
+
+
+@pytest.fixture(scope="module")
+def serial() -> Serial:
+    return Serial(PLAN, data(), PLACES)
+
+
+class Pools(dict[int, Processes]):
+    """Pools by their number of workers, started when they are first asked for: that takes seconds."""
+
+    def __missing__(self, workers: int) -> Processes:
+        self[workers] = Processes(PLAN, data(), PLACES, workers=workers)
+        return self[workers]
+
+
+@pytest.fixture(scope="module")
+def pools() -> Iterator[Pools]:
+    made = Pools()
+    yield made
+    for pool in made.values():
+        pool.close()
+
+
+@pytest.fixture
+def pair(pools: Pools) -> Processes:
+    pools[2].begin(0, PLACES)
+    return pools[2]
+
+
+@pytest.fixture
+def single(pools: Pools) -> Processes:
+    pools[1].begin(0, PLACES)
+    return pools[1]
+
+
+def task(number: int, client: int = 1, version: int = 0) -> Dispatch:
+    return Dispatch(number, client, version, number, 0.0)
+
+
+def expected(serial: Serial, tasks: list[Dispatch], seed: int = 0) -> list[bytes]:
+    """What the serial executor makes of these tasks, each from the parameters of its version."""
+    serial.begin(seed, PLACES)
+    for each in tasks:
+        serial.submit(each, version(each.version), 0.0)
+    return [serial.result(each).delta.tobytes() for each in tasks]
+
+
+def version(number: int) -> Any:
+    vector = first(PLAN) + np.float32(0.001 * number)
+    vector.flags.writeable = False
+    return vector
+
+
+def pids(pool: Processes) -> list[int]:
+    return [worker.process.pid or 0 for worker in pool._workers]
+
+
+def wait_until_ready(pool: Processes) -> None:
+    """One job for each worker, so that all have started."""
+    for number in range(len(pool._workers)):
+        pool.submit(task(10**6 + number), version(0), -1.0)
+    for number in range(len(pool._workers)):
+        pool.result(task(10**6 + number))
+    while not all(worker.ready for worker in pool._workers):
+        pool._pump(None)
+
+
+def is_alive(pid: int) -> bool:
+    """A process that nobody has buried yet is dead all the same."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+# Whole runs
+
+
+def life(executor: Learning, strategy: Strategy, seed: int, kill: tuple[int, ...] = ()) -> dict[str, Any]:
+    """A run in virtual time, with the digest of its bytes; at these versions a worker is killed."""
+    executor.begin(seed, PLACES)
+    rows: list[object] = []
+    scores: list[tuple[int, list[list[float]]]] = []
+    digest = hashlib.sha256()
+
+    def record(row: Aggregation | Ended) -> None:
+        rows.append(str(row))
+        if isinstance(row, Aggregation):
+            digest.update(server.versions.newest.tobytes())
+            if row.version in kill and isinstance(executor, Processes):
+                os.kill(pids(executor)[0], signal.SIGKILL)
+            if row.version % 2 == 0:
+                executor.evaluate(row.version, server.versions.newest, row.time, 36)
+            scores.extend((number, plain(score)) for number, score in executor.evaluated())
+
+    server = Server(strategy, clients=12, parameters=first(PLAN, seed), seed=seed, aggregations=8, record=record)
+    stop = virtual.run(server, FLEET, executor)
+    while len(scores) < 4:
+        scores.extend((number, plain(score)) for number, score in executor.evaluated(1.0))
+    outcomes = {name: number for name, number in server.counts.items() if number}
+    return {"stop": stop, "digest": digest.hexdigest(), "rows": rows, "scores": scores, "outcomes": outcomes}
+
+
+OVER = fedavg(cohort=4, over=0.5)
+"""Asks six clients for four updates, and cancels the tasks of the others."""
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_two_workers_give_the_bytes_of_one_process_with_every_strategy(
+    serial: Serial, pair: Processes, name: str
+) -> None:
+    strategy = ALGORITHMS[name].make()
+    run = life(serial, strategy, 3)
+    assert run["stop"].reason == "8 aggregations were made"
+    assert [number for number, _ in run["scores"]] == [2, 4, 6, 8]
+    assert life(pair, strategy, 3) == run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("strategy", [OVER, *(each.make() for each in ALGORITHMS.values())], ids=str)
+def test_any_number_of_workers(serial: Serial, pools: Pools, workers: int, strategy: Strategy) -> None:
+    assert life(pools[workers], strategy, 1) == life(serial, strategy, 1)
+
+
+def test_tasks_that_are_cancelled(serial: Serial, pair: Processes) -> None:
+    run = life(pair, OVER, 1)
+    assert run["outcomes"] == {"dispatched": 48, "aggregated": 32, "cancelled": 16}
+    assert run == life(serial, OVER, 1)
+
+
+def test_another_seed_is_another_run(serial: Serial, pair: Processes) -> None:
+    """Without the seed's own order of the pixels, an integer buffer, the last two could not be equal."""
+    runs = [life(pair, fedstaleweight(buffer=3), seed)["digest"] for seed in (1, 2, 1, 7)]
+    assert runs[0] == runs[2]
+    assert len(set(runs)) == 3
+    assert runs[3] == life(serial, fedstaleweight(buffer=3), 7)["digest"]
+
+
+def test_a_run_in_which_a_worker_is_killed_ends_with_the_same_bytes(serial: Serial, pair: Processes) -> None:
+    before = pids(pair)
+    assert life(pair, fedbuff(buffer=3, concurrency=5), 5, kill=(3,)) == life(
+        serial, fedbuff(buffer=3, concurrency=5), 5
+    )
+    assert pids(pair)[0] != before[0]
+    assert pids(pair)[1] == before[1]
+    assert not is_alive(before[0])
+
+
+TABLES: dict[str, Any] = {
+    "name": "digits",
+    "aggregations": 6,
+    "data": {"use": "digits"},
+    "model": {"use": "tests.learning:dropping"},
+    "local": {"epochs": 1, "batch": 16, "lr": 0.1, "momentum": 0.9},
+    "evaluate": {"every": 2, "sample": 100},
+    "clients": [
+        {"group": "fast", "count": 8, "delay": "uniform(1, 2)", "labels": [4, 5, 6, 7, 8, 9]},
+        {"group": "slow", "count": 4, "delay": "uniform(8, 12)", "labels": [0, 1, 2, 3]},
+    ],
+    "strategies": [
+        {"use": "fedavg", "cohort": 4, "over": 0.5},
+        {"use": "fedbuff", "buffer": 3, "concurrency": 5},
+        {"use": "fedstaleweight", "buffer": 3},
+    ],
+}
+
+
+@pytest.mark.slow
+def test_experiments_leave_the_same_runs(tmp_path: Path) -> None:
+    made = {}
+    for workers in (1, 2):
+        plan = Plan(parse_experiment(TABLES), (0, 5), tmp_path / str(workers))
+        plan.save()
+        made[workers] = execute(plan, workers=workers)
+    assert len(made[1]) == 6
+    for one, two in zip(made[1], made[2], strict=True):
+        tensors = one.tensors()
+        assert {name: array.tobytes() for name, array in two.tensors().items()} == {
+            name: array.tobytes() for name, array in tensors.items()
+        }
+        for frame in ("aggregations", "tasks", "evaluations"):
+            pd.testing.assert_frame_equal(getattr(one, frame), getattr(two, frame), check_exact=True)
+        assert one.evaluations["version"].unique().tolist() == [0, 2, 4, 6]
+    assert len({run.tensors()["1.weight"].tobytes() for run in made[2]}) == 6
+
+
+# Single tasks
+
+
+def test_results_are_read_in_any_order(serial: Serial, pair: Processes) -> None:
+    tasks = [task(number, client=number % 12, version=number % 5) for number in range(20)]
+    for each in tasks:
+        pair.submit(each, version(each.version), due=float(each.task))
+    found = {each.task: pair.result(each) for each in reversed(tasks)}
+    assert [found[each.task].delta.tobytes() for each in tasks] == expected(serial, tasks)
+    assert {update.examples for update in found.values()} == {7}
+    assert not any(update.delta.flags.writeable for update in found.values())
+
+
+def test_what_is_due_first_is_computed_first(pair: Processes) -> None:
+    wait_until_ready(pair)
+    for number in range(30):
+        pair.submit(task(number), version(0), due=float(-number))
+    while len(pair._done) < 26:
+        pair._pump(None)
+    # The first four went out at once, and the others by when they are due.
+    assert {0, 1, 2, 3} <= set(pair._done)
+    assert not {4, 5} & set(pair._done)
+    for number in range(30):
+        pair.result(task(number))
+
+
+def test_work_goes_to_whoever_has_least(pair: Processes) -> None:
+    wait_until_ready(pair)
+    for number in range(10):
+        pair.submit(task(number), version(0), due=0.0)
+    assert [len(worker.jobs) for worker in pair._workers] == [2, 2]
+    for number in range(10):
+        pair.result(task(number))
+
+
+def test_discarded_before_while_and_after(serial: Serial, pair: Processes) -> None:
+    wait_until_ready(pair)
+    tasks = [task(number) for number in range(12)]
+    for each in tasks:
+        pair.submit(each, version(0), due=float(each.task))
+    pair.discard(0)  # handed to a worker
+    pair.discard(11)  # still waits
+    result = pair.result(tasks[5])
+    pair.discard(4)  # probably computed, as what comes after it is
+    rest = [pair.result(each) for each in (tasks[1], tasks[10])]
+    while len(pair._orders):
+        pair._pump(None)
+    pair.discard(9)  # computed
+    for number in (0, 4, 9, 11):
+        with pytest.raises(ProtocolError, match=f"task {number} of client 1 was never submitted, or its result was"):
+            pair.result(task(number))
+    found = [each.delta.tobytes() for each in (result, *rest)]
+    assert found == expected(serial, [tasks[5], tasks[1], tasks[10]])
+    assert sorted(pair._done) == [2, 3, 6, 7, 8]
+
+
+def test_evaluations_come_in_the_order_in_which_they_were_asked_for(serial: Serial, pair: Processes) -> None:
+    for executor in (serial, pair):
+        executor.begin(0, PLACES)
+        for number in range(10):
+            executor.evaluate(number, version(number), due=float(-number), stop=36 - number)
+    found: list[tuple[int, list[list[float]]]] = []
+    while len(found) < 10:
+        found += [(number, plain(score)) for number, score in pair.evaluated(1.0)]
+    assert found == [(number, plain(score)) for number, score in serial.evaluated()]
+    assert [number for number, _ in found] == list(range(10))
+    assert pair.evaluated(1.0) == []
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_orders_of_everything(serial: Serial, pair: Processes, seed: int) -> None:
+    everything(serial, pair, seed, deaths={60} if seed == 7 else set())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 130))
+def test_many_random_orders_of_everything_with_deaths(serial: Serial, pools: Pools, seed: int) -> None:
+    everything(serial, pools[1 + seed % 3], seed, deaths={seed - 90} if seed % 3 else set())
+
+
+def everything(serial: Serial, pool: Processes, seed: int, deaths: set[int]) -> None:
+    """Random actions, in both executors; at these of them a worker is killed."""
+    chance = random.Random(seed)
+    pool.begin(seed, PLACES)
+    serial.begin(seed, PLACES)
+    running: list[Dispatch] = []
+    scores: list[tuple[int, list[list[float]]]] = []
+    asked = 0
+    for number in range(120):
+        if number in deaths:
+            os.kill(chance.choice(pids(pool)), signal.SIGKILL)
+        match chance.choice(["submit", "submit", "submit", "read", "read", "discard", "evaluate", "look"]):
+            case "submit":
+                running.append(task(number, chance.randrange(12), chance.randrange(8)))
+                for executor in (serial, pool):
+                    executor.submit(running[-1], version(running[-1].version), due=chance.random())
+            case "read" if running:
+                each = running.pop(chance.randrange(len(running)))
+                assert pool.result(each).delta.tobytes() == serial.result(each).delta.tobytes()
+            case "discard" if running:
+                each = running.pop(chance.randrange(len(running)))
+                for executor in (serial, pool):
+                    executor.discard(each.task)
+            case "evaluate":
+                asked += 1
+                for executor in (serial, pool):
+                    executor.evaluate(number % 8, version(number % 8), chance.random(), stop=5)
+            case "look":
+                scores += [(each, plain(score)) for each, score in pool.evaluated(chance.choice([0.0, 0.01]))]
+    for each in running:
+        assert pool.result(each).delta.tobytes() == serial.result(each).delta.tobytes()
+    while len(scores) < asked:
+        scores += [(each, plain(score)) for each, score in pool.evaluated(1.0)]
+    assert scores == [(each, plain(score)) for each, score in serial.evaluated()]
+    assert (pool._orders, pool._done, pool._scores) == ({}, {}, {})
+
+
+def test_threads_that_ask_at_once(serial: Serial, pair: Processes) -> None:
+    tasks = [task(number, client=number % 12) for number in range(60)]
+    for each in tasks:
+        pair.submit(each, version(0), due=float(-each.task))
+    with ThreadPoolExecutor(8) as several:
+        found = [update.delta.tobytes() for update in several.map(pair.result, tasks)]
+    assert found == expected(serial, tasks)
+
+
+def test_a_run_in_real_time(pair: Processes) -> None:
+    """One thread for each client asks for results while the server's thread submits and cancels."""
+    server = Server(OVER, clients=12, parameters=first(PLAN), aggregations=5)
+    assert threads.run(server, FLEET, pair, speedup=200).reason == "5 aggregations were made"
+    assert server.counts["aggregated"] == 20
+    assert server.counts["lost"] == 0
+
+
+def test_a_new_run_forgets_what_was_under_way(serial: Serial, pair: Processes) -> None:
+    for number in range(10):
+        pair.submit(task(number), version(0), 0.0)
+        pair.evaluate(number // 4, version(0), 0.0, 36)
+    pair.begin(8, PLACES)
+    assert (pair._orders, pair._done, pair._scores) == ({}, {}, {})
+    assert not any(worker.jobs for worker in pair._workers)
+    assert pair.evaluated(0.1) == []
+    with pytest.raises(ProtocolError, match="task 3 of client 1 was never submitted"):
+        pair.result(task(3))
+    tasks = [task(number, client=2) for number in range(4)]
+    for each in tasks:
+        pair.submit(each, version(0), 0.0)
+    assert [pair.result(each).delta.tobytes() for each in tasks] == expected(serial, tasks, seed=8)
+
+
+def test_a_new_run_may_share_out_the_examples_differently(serial: Serial, pair: Processes) -> None:
+    other = Placement(PLACES.holdings[::-1].copy(), np.array([*range(12), 84]), PLACES.tests[::-1].copy())
+    results = []
+    for executor in (serial, pair):
+        executor.begin(0, other)
+        executor.submit(task(0, client=11), version(0), 0.0)
+        executor.evaluate(0, version(0), 0.0, 3)
+        update = executor.result(task(0, client=11))
+        while not (scores := executor.evaluated(1.0)):
+            pass
+        results.append((update.delta.tobytes(), update.examples, plain(scores[0][1])))
+    assert results[0] == results[1]
+    assert results[0][1] == 73
+
+
+def test_nothing_large_goes_over_the_line(pair: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
+    wait_until_ready(pair)
+    sizes: list[int] = []
+    send, receive = Connection.send, Connection.recv
+
+    def sent(line: Connection, message: Any) -> None:
+        sizes.append(len(pickle.dumps(message)))
+        send(line, message)
+
+    def received(line: Connection) -> Any:
+        message = receive(line)
+        sizes.append(len(pickle.dumps(message)))
+        return message
+
+    monkeypatch.setattr(Connection, "send", sent)
+    monkeypatch.setattr(Connection, "recv", received)
+    life(pair, fedbuff(buffer=3, concurrency=5), 1)
+    assert len(sizes) > 60
+    assert max(sizes) < 600
+    assert len(pickle.dumps(Training(10**9, 5, 5, 2**64 - 1, 10**6, 10**6))) < 110
+    assert len(pickle.dumps(Evaluation(-(10**9), 5, 10**6, 10**6))) < 100
+    assert first(PLAN).nbytes > 8000
+
+
+# Deaths
+
+
+@pytest.mark.slow
+def test_what_a_worker_said_before_it_died_is_heard(serial: Serial, pair: Processes) -> None:
+    wait_until_ready(pair)
+    tasks = [task(0), task(1)]
+    for each in tasks:
+        pair.submit(each, version(0), 0.0)
+    worker = pair._workers[0]
+    assert worker.line.poll(30)
+    os.kill(worker.process.pid or 0, signal.SIGKILL)
+    worker.process.join()
+    more = [task(2), task(3)]
+    for each in more:
+        pair.submit(each, version(0), 0.0)
+    found = [pair.result(each).delta.tobytes() for each in (*tasks, *more)]
+    assert found == expected(serial, [*tasks, *more])
+    assert dict(pair._deaths) == {"task 2 of client 1": 1}
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_idle_is_replaced_once(serial: Serial, single: Processes) -> None:
+    pool = single
+    wait_until_ready(pool)
+    os.kill(pids(pool)[0], signal.SIGKILL)
+    pool._workers[0].process.join()
+    assert pool.evaluated() == []
+    pool._pump(0)
+    assert dict(pool._deaths) == {"waiting for a job": 1}
+    pool.submit(task(0), version(0), 0.0)
+    assert [pool.result(task(0)).delta.tobytes()] == expected(serial, [task(0)])
+    os.kill(pids(pool)[0], signal.SIGKILL)
+    pool._workers[0].process.join()
+    with pytest.raises(
+        WorkerError, match=r"^a worker process died twice at waiting for a job \(exit code -9\), perhaps"
+    ):
+        pool._pump(0)
+    pool.begin(0, PLACES)
+    pool.submit(task(0), version(0), 0.0)
+    assert [pool.result(task(0)).delta.tobytes()] == expected(serial, [task(0)])
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_at_its_start_is_replaced_once(serial: Serial, single: Processes) -> None:
+    pool = single
+    wait_until_ready(pool)
+    os.kill(pids(pool)[0], signal.SIGKILL)  # idle: the first death
+    pool._workers[0].process.join()
+    pool._pump(0)
+    pool.submit(task(0), version(0), 0.0)
+    os.kill(pids(pool)[0], signal.SIGKILL)  # the new one, which imports torch
+    pool._workers[0].process.join()
+    assert [pool.result(task(0)).delta.tobytes()] == expected(serial, [task(0)])
+    assert dict(pool._deaths) == {"waiting for a job": 1, "its start": 1}
+
+
+@pytest.fixture(scope="module")
+def weak() -> Iterator[Processes]:
+    """A pool whose workers end at the examples of client 0 and raise at those of client 1, and at the last test."""
+    marks = {0: Fragile.ENDS, 1: Fragile.ENDS, 7: Fragile.RAISES, 119: Fragile.RAISES, 118: Fragile.ENDS}
+    plan = unscaled(fragile, Local(epochs=1, batch=50))
+    pool = Processes(plan, data(marks=marks), PLACEMENT, workers=1)
+    yield pool
+    pool.close()
+
+
+def test_a_task_that_ends_its_worker_twice_fails_the_run(weak: Processes) -> None:
+    start = first(unscaled(fragile))
+    weak.begin(0, PLACEMENT)
+    weak.submit(task(4, client=2), start, 0.0)
+    weak.submit(task(5, client=0), start, 1.0)
+    assert weak.result(task(4, client=2)).examples == 40
+    with pytest.raises(
+        WorkerError, match=r"^a worker process died twice at task 5 of client 0 \(exit code 3\), perhaps"
+    ):
+        weak.result(task(5, client=0))
+
+
+def test_a_pool_goes_on_with_the_next_run_and_an_exception_names_task_and_client(weak: Processes) -> None:
+    start = first(unscaled(fragile))
+    weak.begin(1, PLACEMENT)
+    weak.submit(task(6, client=1), start, 0.0)
+    weak.submit(task(7, client=2), start, 1.0)
+    assert weak.result(task(7, client=2)).examples == 40
+    with pytest.raises(InputError, match=r"^task 6 of client 1 failed: ValueError: no such layer$"):
+        weak.result(task(6, client=1))
+    assert dict(weak._deaths) in ({}, {"task 5 of client 0": 1})
+
+
+def test_an_evaluation_that_fails_or_ends_its_worker(weak: Processes) -> None:
+    start = first(unscaled(fragile))
+    weak.begin(2, Placement(PLACEMENT.holdings, PLACEMENT.bounds, PLACEMENT.tests[::-1].copy()))
+    weak.evaluate(3, start, 0.0, 1)
+    with pytest.raises(InputError, match=r"^evaluating version 3 failed: ValueError: no such layer$"):
+        while not weak.evaluated(1.0):
+            pass
+    weak.evaluate(4, start, 0.0, 40)
+    with pytest.raises(WorkerError, match="died twice at evaluating version 4"):
+        while not weak.evaluated(1.0):
+            pass
+
+
+# The beginning and the end
+
+
+def test_a_function_that_does_not_travel_is_refused_before_a_process_starts() -> None:
+    with pytest.raises(
+        InputError,
+        match=r"^the experiment cannot be sent to other processes \(.*lambda.*\): "
+        r"take workers=1, or name your function as 'module:function'$",
+    ):
+        Processes(blueprint(lambda: None), data(), PLACES, workers=2)  # type: ignore[arg-type, return-value]
+
+
+def test_no_workers_are_refused() -> None:
+    with pytest.raises(InputError, match=r"^workers is 0, it must be at least 1$"):
+        Processes(PLAN, data(), PLACES, workers=0)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_close_leaves_no_process_behind() -> None:
+    pool = Processes(PLAN, data(), PLACES, workers=2)
+    pool.submit(task(0), version(0), 0.0)
+    before = pids(pool)
+    assert all(map(is_alive, before))
+    pool.close()
+    assert not any(map(is_alive, before))
+    pool.close()
+
+
+ORPHANS = """
+import os, time
+from tests.learning import PLACEMENT, blueprint, data, first
+from fairlag.execute.processes import Processes
+from fairlag.learn.local import Local
+from fairlag.types import Dispatch
+if __name__ == "__main__":
+    plan = blueprint(local=Local(steps=10**9))
+    pool = Processes(plan, data(), PLACEMENT, workers=2)
+    pool.submit(Dispatch(0, 0, 0, 0, 0.0), first(plan), 0.0)
+    while not all(worker.ready for worker in pool._workers):
+        pool._pump(None)
+    print(*(worker.process.pid for worker in pool._workers), flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
+    """One of them computes for ever, the other has nothing to do."""
+    (tmp_path / "orphans.py").write_text(ORPHANS)
+    command = [sys.executable, str(tmp_path / "orphans.py")]
+    here = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=here) as parent:
+        assert parent.stdout is not None
+        workers = [int(word) for word in parent.stdout.readline().split()]
+        assert len(workers) == 2
+        assert all(map(is_alive, workers))
+        parent.kill()
+    until = time.monotonic() + 10
+    while any(map(is_alive, workers)) and time.monotonic() < until:
+        time.sleep(0.02)
+    assert not any(map(is_alive, workers))

@@ -1,0 +1,96 @@
+"""The serial executor: what it remembers, what it forgets, and how failures are named; the twin of all others."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from fairlag.errors import InputError, ProtocolError
+from fairlag.execute.serial import Serial
+from fairlag.learn.learner import task_key, total
+from fairlag.learn.local import Local
+from fairlag.types import Dispatch
+from tests.learning import PLACEMENT, Fragile, blueprint, data, first, fragile, learner, plain, unscaled, update
+
+PLAN = blueprint(local=Local(steps=2, batch=8))
+START = first(PLAN, seed=4)
+
+
+def made(seed: int = 4) -> Serial:
+    executor = Serial(PLAN, data(), PLACEMENT)
+    executor.begin(seed, PLACEMENT)
+    return executor
+
+
+def task(number: int, client: int = 1, *, version: int = 0, ordinal: int | None = None) -> Dispatch:
+    return Dispatch(number, client, version, number if ordinal is None else ordinal, 0.0)
+
+
+def test_a_task_is_computed_from_what_it_was_submitted_with() -> None:
+    executor, by = made(), learner(PLAN, seed=4)
+    later = START + np.float32(0.5)
+    executor.submit(task(0, client=2), START, 3.0)
+    executor.submit(task(1, version=7), later, 1.0)
+    for number, client, parameters, examples in ((1, 1, later, 33), (0, 2, START, 40)):
+        found = executor.result(task(number, client, version=7 * number))
+        expected = update(by, parameters, key=task_key(4, client, number), client=client, version=7 * number)
+        assert found.delta.tobytes() == expected.tobytes()
+        assert found.examples == examples
+        assert not found.delta.flags.writeable
+
+
+@pytest.mark.parametrize("how", ["never submitted", "read before", "discarded", "of another run"])
+def test_a_result_that_will_never_come(how: str) -> None:
+    executor = made()
+    if how != "never submitted":
+        executor.submit(task(5), START, 1.0)
+    if how == "read before":
+        executor.result(task(5))
+    elif how == "discarded":
+        executor.discard(5)
+    elif how == "of another run":
+        executor.begin(4, PLACEMENT)
+    with pytest.raises(
+        ProtocolError, match="task 5 of client 1 was never submitted, or its result was already read or"
+    ):
+        executor.result(task(5))
+
+
+def test_evaluations_come_in_order_and_once() -> None:
+    executor, by = made(), learner(PLAN, seed=4)
+    other = START + np.float32(0.1)
+    executor.evaluate(0, START, 0.0, 40)
+    executor.evaluate(3, other, 0.0, 10)
+    (one, first_score), (two, second_score) = executor.evaluated()
+    assert (one, two) == (0, 3)
+    assert plain(first_score) == plain(total([by.evaluate(START, 0, 40)]))
+    assert plain(second_score) == plain(by.evaluate(other, 0, 10))
+    assert executor.evaluated() == []
+    executor.evaluate(4, START, 0.0, 40)
+    executor.begin(4, PLACEMENT)
+    assert executor.evaluated() == []
+    executor.close()
+
+
+def test_a_failure_names_task_and_client_or_version() -> None:
+    executor = Serial(unscaled(fragile), data(marks={0: Fragile.RAISES, 80: Fragile.RAISES}), PLACEMENT)
+    start = first(unscaled(fragile))
+    executor.submit(task(9, client=0), start, 1.0)
+    with pytest.raises(InputError, match=r"^task 9 of client 0 failed: ValueError: no such layer$"):
+        executor.result(task(9, client=0))
+    with pytest.raises(InputError, match=r"^evaluating version 6 failed: ValueError: no such layer$"):
+        executor.evaluate(6, start, 0.0, 40)
+    executor.submit(task(10, client=1), start, 1.0)
+    assert executor.result(task(10, client=1)).examples == 33
+
+
+def test_threads_that_ask_at_once_get_what_one_gets() -> None:
+    executor, by = made(), learner(PLAN, seed=4)
+    tasks = [task(number, client=number % 3) for number in range(40)]
+    for each in tasks:
+        executor.submit(each, START, 1.0)
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(executor.result, tasks))
+    for each, result in zip(tasks, found, strict=True):
+        expected = update(by, START, key=task_key(4, each.client, each.ordinal), client=each.client)
+        assert result.delta.tobytes() == expected.tobytes()
