@@ -45,8 +45,9 @@ format: $(DEV) ## Format the code and repair what the linter can repair
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-bench: $(BASE) ## Measure the speed of the timeline
+bench: $(BASE) ## Measure the speed of the timeline and of training, as ratios to bare loops
 	$(BIN)/python benchmarks/timeline.py
+	$(BIN)/python benchmarks/engine.py
 
 examples: $(BASE) ## Run every example
 	@set -e; for example in $(sort $(wildcard examples/*.py)); do \

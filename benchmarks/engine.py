@@ -8,17 +8,18 @@ the steps from the first version to the last. `serial` computes in one process, 
 turns, and each row gives the median of the ratios over the rounds.
 
 What is neither training nor evaluation: for `serial` the share of wall time outside of both, by the clock; with workers
-the processor time that the main process takes, as a share of the wall time of as many cores as there are workers.
+the share of their time in which they wait for work (Linux counts the processor time of each).
 
     python benchmarks/engine.py [--models fashion_cnn cifar_cnn] [--aggregations 60] [--rounds 3] [--workers 2]
 """
 
 import argparse
+import os
 import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -85,12 +86,12 @@ def experiment(model_name: str, aggregations: int) -> Experiment:
 
 def whole(model_name: str, aggregations: int, workers: int) -> dict[str, float]:
     """Steps a second of a run, and the share of it that is neither training nor evaluation."""
-    marks: list[tuple[float, int, float, float]] = []
+    marks: list[tuple[float, int, float]] = []
     computing = _timed(Learner, "train", "evaluate")
 
     def watch(progress: Progress) -> None:
         if progress.version >= WARM and not progress.finished:
-            marks.append((time.perf_counter(), progress.updates, computing[0], time.process_time()))
+            marks.append((time.perf_counter(), progress.updates, computing[0] if workers == 1 else _busy()))
 
     with tempfile.TemporaryDirectory() as folder:
         simulate(
@@ -101,9 +102,17 @@ def whole(model_name: str, aggregations: int, workers: int) -> dict[str, float]:
             watch=watch,
         )
     last = next(mark for mark in marks if mark[1] == marks[-1][1])  # what follows is the evaluation at the end
-    seconds, updates, computed, busy = (end - begin for end, begin in zip(last, marks[0], strict=True))
-    outside = 1 - computed / seconds if workers == 1 else busy / (workers * seconds)
-    return {"steps": updates / seconds, "outside": outside}
+    seconds, updates, computed = (end - begin for end, begin in zip(last, marks[0], strict=True))
+    return {"steps": updates / seconds, "outside": 1 - computed / (workers * seconds)}
+
+
+def _busy() -> float:
+    """Seconds of processor time that the workers have had."""
+    ticks = 0
+    for process in active_children():
+        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _timed(owner: type, *names: str) -> list[float]:

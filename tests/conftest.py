@@ -1,5 +1,8 @@
 """Fixtures that several tests use."""
 
+import signal
+from collections.abc import Iterator
+
 import pytest
 
 from tests.command import Call, caller
@@ -9,3 +12,11 @@ from tests.command import Call, caller
 def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
     """The command line in this process."""
     return caller(monkeypatch, capsys)
+
+
+@pytest.fixture(autouse=True)
+def interruptible() -> Iterator[None]:
+    """Ctrl-C interrupts, here and in processes that are started, also where the tests themselves run in background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

@@ -10,13 +10,14 @@ from torch.nn import functional
 
 from fairlag.data.dataset import Dataset
 from fairlag.learn.flat import Flat
-from fairlag.learn.learner import Blueprint, Learner, Placement, Score, settle
+from fairlag.learn.learner import Blueprint, Learner, Placement, Score, keep_memory
 from fairlag.learn.local import Local, schedule
 from fairlag.learn.models import Make
 from fairlag.types import Integers
 from fairlag.vector import Vector, published
 
-settle()  # as in a worker: several threads on busy cores wait for each other
+torch.set_num_threads(1)  # as in a worker: several threads on busy cores wait for each other
+keep_memory()
 
 CLASSES = 5
 ONE_STEP = Local(steps=1, batch=8, lr=schedule(0.1))

@@ -1,5 +1,7 @@
 """`fairlag data` as a user meets it: what there is, getting it, and who holds what."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,6 +48,22 @@ def test_who_holds_what(call: Call, tmp_path: Path) -> None:
     assert rows["slow"] == "slow 5 115–116 0: 142, 1: 146, 2: 142, 3: 146"
     assert done.out.endswith(f"The figure is {figure}\n")
     assert "slow 4" in figure.read_text()
+
+
+def test_who_holds_what_is_known_without_what_only_training_needs() -> None:
+    code = """
+import sys
+from fairlag.__main__ import main
+sys.argv = ["fairlag", "data", "show", "demo"]
+try:
+    main()
+except SystemExit as end:
+    assert not end.code
+print("torch" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("Who holds what in demo")
+    assert done.stdout.endswith("False\n")
 
 
 def test_many_clients_are_drawn_by_group(call: Call, tmp_path: Path) -> None:

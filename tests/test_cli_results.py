@@ -37,6 +37,17 @@ def test_runs_are_listed(call: Call, kept: Path, monkeypatch: pytest.MonkeyPatch
     assert call("runs").code == 0
 
 
+def test_runs_are_listed_also_if_one_cannot_be_read(call: Call, kept: Path) -> None:
+    (kept / "demo/mine-seed0/run.sqlite").write_bytes(b"no database at all, but long enough to look like one")
+    done = call("runs", str(kept))
+    assert done.code == 0
+    assert [line.split() for line in done.out.splitlines() if "unreadable" in line] == [["mine-seed0", "unreadable"]]
+    assert "its run.sqlite is something else" in " ".join(done.out.split())
+    done = call("compare", str(kept))
+    assert (done.code, done.out) == (2, "")
+    assert "mine-seed0" in done.err
+
+
 def test_strategies_are_compared(call: Call, kept: Path) -> None:
     done = call("compare", str(kept), "--target", "0.6", "--target", "0.9")
     assert done.code == 0

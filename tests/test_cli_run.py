@@ -45,6 +45,15 @@ def test_strategies_and_seeds_are_chosen(call: Call, tmp_path: Path, monkeypatch
     assert [run.version for run in runs("runs/mine")] == [20, 20]
 
 
+def test_a_name_does_not_lead_out_of_the_folder_of_runs(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call("run", "racer", "--set", "name=../../My x", "--aggregations", "5").code == 0
+    assert [file.name for file in tmp_path.iterdir()] == ["runs"]
+    assert [file.name for file in (tmp_path / "runs").iterdir()] == ["my-x"]
+
+
 def test_settings_reach_the_run(call: Call, tmp_path: Path) -> None:
     settings = ["--set", "local.lr=0.05", "--set", "strategies.fairshare.buffer=4", "--set", "clients.slow.count=7"]
     assert call("run", "demo", "--out", str(tmp_path / "out"), *ONE, *settings).code == 0
@@ -121,6 +130,29 @@ def test_what_goes_wrong_on_the_way_has_its_code(
     monkeypatch.setattr(command, "execute", fail)
     done = call("run", "demo", "--out", str(tmp_path / "out"), *ONE)
     assert (done.code, done.err) == (code, "fairlag: it cannot go on\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (OSError(errno.ENOSPC, "No space left"), "cannot write the output: [Errno 28] No space left"),
+        (
+            PermissionError(errno.EACCES, "Permission denied", "x"),
+            "the system refused: [Errno 13] Permission denied: 'x'",
+        ),
+        (OSError(errno.EMFILE, "Too many open files"), "the system refused: [Errno 24] Too many open files"),
+    ],
+    ids=str,
+)
+def test_what_the_system_refuses_is_one_honest_sentence(
+    call: Call, error: OSError, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(command, "execute", fail)
+    done = call("run", "demo", *ONE)
+    assert (done.code, done.err) == (1, f"fairlag: {sentence}\n")
 
 
 def test_every_way_to_get_missing_data_is_named(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

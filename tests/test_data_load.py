@@ -12,7 +12,7 @@ from fairlag.data.sources import SOURCES
 from fairlag.data.split import split
 from fairlag.errors import InputError
 
-DIGITS = "dd5d0462359f2212a09aa01adbe4392d5cf30a88d9d6bf23a733630db7b766fb"
+DIGITS = "ccf94edbe2ce134ccac10a56203ae815901b24b42235899835f144bb34a2c2dd"
 
 
 def test_digits_come_with_scikit_learn() -> None:
@@ -156,9 +156,21 @@ def test_a_dataset_is_checked_when_it_is_made(changes: dict[str, Any], words: st
 def test_a_fingerprint_is_that_of_the_data() -> None:
     inputs, labels = np.zeros((2, 4), np.uint8), np.array([0, 1])
     first = Dataset("one", inputs, labels, classes=2, official=2)
-    assert first.fingerprint == Dataset("two", inputs.copy(), labels.copy(), classes=2, official=1).fingerprint
+    assert first.fingerprint == Dataset("two", inputs.copy(), labels.copy(), classes=2, official=2).fingerprint
     assert first.fingerprint != Dataset("one", inputs.reshape(2, 2, 2), labels, classes=2, official=2).fingerprint
     assert first.fingerprint != Dataset("one", inputs, labels[::-1].copy(), classes=2, official=2).fingerprint
+
+
+@pytest.mark.parametrize("change", [{"classes": 3}, {"official": 1}, {"scale": 0.5}, {"offset": -1.0}])
+def test_a_fingerprint_is_also_that_of_how_the_data_is_used(change: dict[str, Any]) -> None:
+    usual: dict[str, Any] = {
+        "name": "one",
+        "inputs": np.zeros((2, 4), np.uint8),
+        "labels": np.array([0, 1]),
+        "classes": 2,
+        "official": 2,
+    }
+    assert Dataset(**usual).fingerprint != Dataset(**{**usual, **change}).fingerprint
 
 
 # The full data sets, where this machine has them.

@@ -1,24 +1,32 @@
 """Runs that are killed at any instant and resumed end with the same bytes and rows as one that was never touched."""
 
+import os
 import random
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
+from functools import partial
+from importlib import import_module
+from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from unittest.mock import patch
 
 import pytest
 
 from fairlag.errors import Interrupted
 from fairlag.lab import conduct
 from fairlag.lab.experiment import Experiment, parse
+from fairlag.lab.folder import is_begun
 from fairlag.lab.plan import Plan
 from fairlag.lab.run import Run
 from fairlag.lab.simulate import execute
+from tests.test_lab_plan import idle
+from tests.test_lab_store import alone
 
 TABLES = ("clients", "tasks", "aggregations", "evaluations", "refusals")
 
@@ -30,7 +38,7 @@ from fairlag.lab import conduct
 from fairlag.lab.plan import Plan
 from fairlag.lab.simulate import execute
 if __name__ == "__main__":
-    conduct.CHECKPOINT = 0.02
+    conduct.CHECKPOINT, conduct._COSTLY = 0.02, 0
     execute(Plan.open(Path(sys.argv[1])), workers=int(sys.argv[2]), watch=lambda *news: print("on", flush=True))
 """
 
@@ -154,3 +162,93 @@ def test_versions_that_wait_to_be_evaluated_survive(tmp_path: Path) -> None:
     execute(whole, workers=1)
     (one,), (other,) = whole, plan
     assert contents(one.folder) == contents(other.folder)
+
+
+# Killed at each step that reaches the disk. Lives are forked in a process of their own, which starts only once.
+
+
+@pytest.mark.slow
+def test_killed_at_each_step_a_plan_can_be_gone_on_with(tmp_path: Path) -> None:
+    alone(kill_plans_at_each_step, tmp_path)
+
+
+def test_killed_at_each_step_a_single_run_can_be_gone_on_with(tmp_path: Path) -> None:
+    alone(kill_single_runs_at_each_step, tmp_path)
+
+
+@pytest.mark.slow
+def test_killed_at_each_step_training_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    alone(kill_training_at_each_step, tmp_path)
+
+
+def kill_plans_at_each_step(folder: Path) -> None:
+    two = [{"use": "fedbuff", "buffer": 3}, {"use": "fairshare", "buffer": 3}]
+    kill_at_each_step(partial(Plan, idle(*two, aggregations=4), (3,)), folder)
+
+
+def kill_single_runs_at_each_step(folder: Path) -> None:
+    kill_at_each_step(partial(Plan, idle(aggregations=4), (3,), single=True), folder)
+
+
+def kill_training_at_each_step(folder: Path) -> None:
+    for module in ("fairlag.learn.learner", "fairlag.learn.flat", "sklearn.datasets"):
+        import_module(module)  # once, not in every life
+    tables = experiment({"use": "fedbuff", "buffer": 3}, 4)
+    kill_at_each_step(partial(Plan, tables, (3,)), folder)
+
+
+def kill_at_each_step(plan: Callable[[Path], Plan], folder: Path) -> None:
+    whole = plan(folder / "whole")
+    assert lived(whole) == 0
+    for step in count(1):
+        killed = plan(folder / str(step))
+        if lived(killed, step) == 0:
+            break
+        assert lived(killed) == 0, step
+        for one, other in zip(whole, killed, strict=True):
+            assert contents(one.folder) == contents(other.folder), step
+            assert not list(other.folder.glob("*.partial*")), step
+    assert step > 20
+
+
+def lived(plan: Plan, last: int = sys.maxsize) -> int:
+    """Makes or resumes the runs in a process that is gone right before a step; returns its exit code."""
+    if child := os.fork():
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    code = 1
+    try:
+        with patch.multiple(conduct, CHECKPOINT=0.0, _COSTLY=0):
+            until(last, lambda: execute(opened(plan), new=not is_begun(plan.folder), workers=1))
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def opened(plan: Plan) -> Plan:
+    return Plan.open(plan.folder) if is_begun(plan.folder) else plan
+
+
+def until(last: int, live: Callable[[], object]) -> None:
+    """Ends without any clean-up right before the last step: whatever flushes, names, removes or commits."""
+    steps = count(1)
+
+    def counted(act: Callable[..., Any]) -> Callable[..., Any]:
+        def step(*arguments: Any, **keywords: Any) -> Any:
+            if next(steps) == last:
+                os._exit(9)
+            return act(*arguments, **keywords)
+
+        return step
+
+    class Watched(sqlite3.Connection):
+        def execute(self, sql: str, *arguments: Any) -> sqlite3.Cursor:
+            act = super().execute
+            return cast(sqlite3.Cursor, (counted(act) if sql == "COMMIT" else act)(sql, *arguments))
+
+    with (
+        patch.object(sqlite3, "connect", partial(sqlite3.connect, factory=Watched)),
+        patch.object(os, "fsync", counted(lambda number: None)),  # whoever is killed, the system still has it
+        patch.object(os, "replace", counted(os.replace)),
+        patch.object(os, "unlink", counted(os.unlink)),
+    ):
+        live()

@@ -16,9 +16,18 @@ from fairlag.lab.store import Score, Store
 from fairlag.types import Aggregation, Dispatch, Ended, Outcome
 
 
-def made(folder: Path, *, label: str = "FedAvg", seed: int = 0, gain: int = 0, finished: bool = True) -> Run:
-    """Two fast clients and a slow one, two versions; `gain` more examples are right in the end."""
-    meta = {"experiment": "demo", "label": label, "use": "fedavg", "seed": seed, "aggregations": 2}
+def made(
+    folder: Path,
+    *,
+    label: str = "FedAvg",
+    seed: int = 0,
+    gain: int = 0,
+    finished: bool = True,
+    first: int | None = None,
+    **more: object,
+) -> Run:
+    """Two fast clients and a slow one, two versions; `gain` more are right in the end, and `first` in the beginning."""
+    meta = {"experiment": "demo", "label": label, "use": "fedavg", "seed": seed, "aggregations": 2, **more}
     store = Store.create(
         folder,
         meta,
@@ -28,8 +37,10 @@ def made(folder: Path, *, label: str = "FedAvg", seed: int = 0, gain: int = 0, f
         examples=np.array([10, 10, 20]),
     )
     with store:
-        first = (Dispatch(0, 0, 0, 0, 0.0), Dispatch(1, 1, 0, 0, 0.0))
-        store.record(Aggregation(1, 2.0, first, [1.0, 2.0], np.array([0, 0]), np.array([0.5, 0.5]), False))
+        if first is not None:
+            store.evaluated(0, 0.0, scores(whole=False, right=first))
+        tasks = (Dispatch(0, 0, 0, 0, 0.0), Dispatch(1, 1, 0, 0, 0.0))
+        store.record(Aggregation(1, 2.0, tasks, [1.0, 2.0], np.array([0, 0]), np.array([0.5, 0.5]), False))
         store.record(Ended(Dispatch(4, 1, 1, 1, 2.0), 3.0, Outcome.REFUSED, "too old"))
         store.evaluated(1, 2.0, scores(whole=False, right=50))
         store.commit({}, "", 1, refusals={"too old": 1})
@@ -79,6 +90,50 @@ def test_accuracy_is_on_the_whole_test_set_and_the_curve_on_one_sample(tmp_path:
     assert run.curve("group", "fast")["time"].tolist() == [2.0, 9.0]
     with pytest.raises(InputError, match="more than one group: give a name, one of fast, slow"):
         run.accuracy("group")
+
+
+def evaluated(folder: Path, *rounds: tuple[int, bool, int]) -> Run:
+    """A run of evaluations alone: the version, whether on the whole test set, and how many were right."""
+    groups, nobody = ["fast", "slow"], np.array([0, 1])
+    with Store.create(folder, {}, experiment="", groups=groups, group_of=nobody, examples=nobody) as store:
+        for version, whole, right in rounds:
+            store.evaluated(version, float(version), scores(whole=whole, right=right))
+        store.commit({}, "", 0)
+    return Run(folder)
+
+
+def test_the_curve_leaves_out_a_last_version_that_is_on_other_examples(tmp_path: Path) -> None:
+    sampled = evaluated(tmp_path / "sampled", (0, False, 10), (5, False, 50), (7, True, 90))
+    assert sampled.curve()["version"].tolist() == [0, 5]
+    assert sampled.curve("group", "slow")["accuracy"].tolist() == [0.1, 0.5]
+    assert sampled.accuracy() == 0.9
+    whole = evaluated(tmp_path / "whole", (0, True, 10), (5, True, 50), (7, True, 90))
+    assert whole.curve()["version"].tolist() == [0, 5, 7]
+
+
+def learnt(folder: Path, tensors: dict[str, np.ndarray]) -> Run:
+    """A finished run of the model "logistic" on two features and two classes, which ended with these tensors."""
+    text = '{"experiment": {"model": {"use": "logistic"}}, "folder": null}'
+    meta, one = {"shape": [2], "classes": 2}, np.array([0])
+    with Store.create(folder, meta, experiment=text, groups=["all"], group_of=one, examples=one) as store:
+        store.finish(tensors, "done")
+    return Run(folder)
+
+
+def test_the_model_is_the_one_that_the_run_ended_with(tmp_path: Path) -> None:
+    weight, bias = np.array([[1, 2], [3, 4]], np.float32), np.array([5, 6], np.float32)
+    model = learnt(tmp_path / "same", {"1.weight": weight, "1.bias": bias}).model()
+    assert not model.training
+    assert {name: each.tolist() for name, each in model.state_dict().items()} == {
+        "1.weight": weight.tolist(),
+        "1.bias": bias.tolist(),
+    }
+    renamed = learnt(tmp_path / "renamed", {"weight": weight, "1.bias": bias})
+    with pytest.raises(InputError, match=r"the model of the run in '.*renamed' is another by now: .* named \['1.bias'"):
+        renamed.model()
+    wider = learnt(tmp_path / "wider", {"1.weight": weight, "1.bias": np.zeros(3, np.float32)})
+    with pytest.raises(InputError, match=r"in '.*wider' is another by now: array '1.bias' has shape \(3,\)"):
+        wider.model()
 
 
 def test_numbers_that_are_not_finite_come_back(tmp_path: Path) -> None:

@@ -5,13 +5,14 @@ from io import StringIO
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from rich.console import Console, RenderableType
 
 from fairlag.analyse.compare import compare
 from fairlag.errors import InputError
 from fairlag.report.comparison import compare_table, runs_table
-from fairlag.report.figures import accuracy_figure, holdings_figure
+from fairlag.report.figures import _band, accuracy_figure, holdings_figure
 from tests.test_analyse_compare import bare
 from tests.test_lab_run import made
 
@@ -35,7 +36,42 @@ def test_accuracy_of_all_strategies_and_groups_is_drawn(tmp_path: Path) -> None:
     accuracy_figure(runs, tmp_path / "figure.svg")
     found = words(tmp_path / "figure.svg")
     assert {"FedAvg", "Mine", "Labels of group fast", "Labels of group slow", "aggregations"} <= set(found)
-    assert "Lines and bands: mean and standard deviation over 2 seeds." in found
+    assert "Lines and bands: mean and standard deviation over 2 seeds, as far as each goes." in found
+
+
+def test_runs_of_other_settings_are_lines_of_their_own(tmp_path: Path) -> None:
+    runs = [made(tmp_path / f"{name}/run", experiment_key=name) for name in ("a", "b")]
+    accuracy_figure(runs, tmp_path / "figure.svg")
+    found = words(tmp_path / "figure.svg")
+    assert {f"FedAvg [{tmp_path / name}]" for name in ("a", "b")} <= set(found)
+    assert "Lines and bands: one seed, with the standard error of the test sample." in found
+
+
+def curve(times: list[float], accuracies: list[float]) -> pd.DataFrame:
+    return pd.DataFrame({"time": times, "accuracy": accuracies, "standard_error": 0.01})
+
+
+def test_a_seed_that_has_just_begun_does_not_hide_the_others() -> None:
+    where, mean, spread = _band([curve([0.0], [0.2]), curve([0.0, 10.0, 20.0], [0.4, 0.6, 0.8])], "time")
+    assert where.tolist() == [0.0, 10.0, 20.0]
+    assert mean.tolist() == pytest.approx([0.3, 0.6, 0.8])
+    assert spread[0] == pytest.approx(0.2 / np.sqrt(2))
+    assert np.isnan(spread[1:]).all()
+
+
+def test_seeds_are_read_off_wherever_one_of_them_has_a_point() -> None:
+    where, mean, spread = _band([curve([0.0, 10.0], [0.0, 1.0]), curve([0.0, 5.0, 10.0], [0.0, 0.1, 1.0])], "time")
+    assert where.tolist() == [0.0, 5.0, 10.0]
+    assert mean.tolist() == pytest.approx([0.0, 0.3, 1.0])
+    assert spread.tolist() == pytest.approx([0.0, 0.4 / np.sqrt(2), 0.0])
+
+
+def test_seeds_of_any_length_are_drawn(tmp_path: Path) -> None:
+    runs = [made(tmp_path / "a"), made(tmp_path / "b", seed=1, finished=False), bare(tmp_path / "c")]
+    accuracy_figure(runs, tmp_path / "figure.svg")
+    assert "Lines and bands: mean and standard deviation over 2 seeds, as far as each goes." in words(
+        tmp_path / "figure.svg"
+    )
 
 
 def test_what_a_run_lacks_is_left_out(tmp_path: Path) -> None:
@@ -84,7 +120,7 @@ def test_holdings_of_any_size(tmp_path: Path, counts: np.ndarray) -> None:
 
 def test_the_table_of_runs(tmp_path: Path) -> None:
     runs = [made(tmp_path / "a"), made(tmp_path / "b", seed=1, finished=False), bare(tmp_path / "c", planned=None)]
-    text = shown(runs_table(runs), 160)
+    text = shown(runs_table([run.folder for run in runs]), 160)
     assert [line.split()[0] for line in text.splitlines() if line.rstrip().endswith(("%", "–"))] == ["a", "b", "c"]
     assert all(word in text for word in ("finished", "interrupted", "2/2", "1/2", "64.00 %", "50.00 %"))
     assert "Runs in" in shown(runs_table([]))
@@ -105,7 +141,30 @@ def test_the_table_of_a_comparison_fits_a_terminal(tmp_path: Path) -> None:
     assert "Mine: no run has seed 1, which other strategies have." in text
 
 
+def test_the_table_says_how_many_seeds_finished_and_which_settings_are_meant(tmp_path: Path) -> None:
+    runs = [made(tmp_path / "a/0", experiment_key="a"), made(tmp_path / "a/1", seed=1, experiment_key="a")]
+    runs += [made(tmp_path / "b/0"), made(tmp_path / "b/1", seed=1, finished=False)]
+    text = shown(compare_table(compare(runs)), 300)
+    assert f"FedAvg [{tmp_path / 'a'}]  2 seeds, 2 aggregations" in text
+    assert f"FedAvg [{tmp_path / 'b'}]  1 of 2 seeds finished, 2 aggregations" in text
+    assert [line.split()[1] for line in text.splitlines() if "60 %" in line] == [f"[{tmp_path / x}]" for x in "ab"]
+    assert "  slow               1         64.00" in text
+
+
+def test_a_run_that_cannot_be_read_is_a_row(tmp_path: Path) -> None:
+    made(tmp_path / "a")
+    for name, content in (("b", b"something else, and long enough to be none"), ("c", b"")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.sqlite").write_bytes(content)
+    made(tmp_path / "d")
+    (tmp_path / "d/lock").write_bytes(b"no lock" * 100)
+    lines = shown(runs_table([tmp_path / name for name in "abcd"]), 200).splitlines()
+    assert [line.split() for line in lines if "unreadable" in line] == [["b", "unreadable"], ["c", "unreadable"]]
+    assert sum("finished" in line for line in lines) == 2
+    assert any(line.startswith("b: there is no run in") and "not a database" in line for line in lines)
+
+
 def test_the_table_of_a_run_that_has_nothing_to_say(tmp_path: Path) -> None:
     text = shown(compare_table(compare([bare(tmp_path)])))
-    assert "1 seed, 0 aggregations, 1 unfinished, Jain index –" in text
+    assert "0 of 1 seed finished, 0 aggregations, Jain index –" in text
     assert "Time to an accuracy" not in text

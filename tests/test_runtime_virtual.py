@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fairlag import zoo
-from fairlag.errors import StalledError
+from fairlag.errors import DivergedError, StalledError
 from fairlag.execute.nothing import Nothing
 from fairlag.fleet.availability import parse as available
 from fairlag.fleet.clients import Fleet, Group
@@ -20,7 +20,7 @@ from fairlag.rules import select, trigger, weigh
 from fairlag.runtime import virtual
 from fairlag.server import Server
 from fairlag.strategy import Strategy
-from fairlag.types import Aggregation, Dispatch, Ended, Outcome, Stop
+from fairlag.types import Aggregation, Dispatch, Ended, Outcome, Stop, Update
 from fairlag.vector import EMPTY
 from fairlag.view import View
 from tests.helpers import Computes, Watched, vec
@@ -169,7 +169,35 @@ def test_clients_that_always_vanish_are_noticed() -> None:
 
 def test_a_strategy_that_refuses_everything_is_noticed() -> None:
     strategy = replace(zoo.buffered_fedavg(buffer=1), admit=lambda update, task, view: "never")
-    assert "0 of the 1 updates" in stalls(strategy, Group("a", 2, parse("1")))
+    message = stalls(strategy, Group("a", 2, parse("1")))
+    assert "0 of the 1 updates" in message and message.endswith(" refused (most of them: never)")
+
+
+class Diverging(Nothing):
+    """Its updates are not finite from some version on."""
+
+    def __init__(self, version: int) -> None:
+        self._version = version
+
+    def result(self, task: Dispatch) -> Update:
+        return Update(np.full(2, np.nan if task.version >= self._version else 0.0, np.float32))
+
+
+def test_training_that_diverged_is_noticed_early() -> None:
+    server = Server(zoo.fedbuff(buffer=2), clients=4, parameters=np.zeros(2, np.float32), aggregations=1000)
+    with pytest.raises(DivergedError, match=r"^training diverged after version 8: the last \d+ updates, up to time "):
+        virtual.run(server, Fleet([Group("a", 4, parse("uniform(1, 2)"))], seed=0), Diverging(7))
+    assert server.refusals["not finite"] <= 3000
+
+
+def test_one_client_that_sends_what_is_not_finite_is_no_divergence() -> None:
+    class OneBroken(Diverging):
+        def result(self, task: Dispatch) -> Update:
+            return super().result(task._replace(version=task.client))
+
+    server = Server(zoo.fedbuff(buffer=2), clients=4, parameters=np.zeros(2, np.float32), aggregations=1000)
+    virtual.run(server, Fleet([Group("a", 4, parse("uniform(1, 2)"))], seed=0), OneBroken(3))
+    assert server.refusals["not finite"] > 200
 
 
 def test_only_the_newest_is_ever_late_enough_to_be_refused() -> None:

@@ -1,10 +1,10 @@
 """Comparing runs: strategies side by side, each over its seeds; computed from what the runs recorded, nothing else."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from math import floor, isfinite, nan
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fairlag.analyse import fairness
 from fairlag.errors import InputError
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FRACTION = 0.95
-"""Where no target is given: this part of what the worst strategy reached, so that there is a time for all of them."""
+"""Where no target is given: this part of what the worst strategy ended with, so that there is a time for all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,10 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """Final: the last version on the whole test set. Best: the highest point of the curve, on its sample."""
+    """Final: the last version on the whole test set, of finished runs. Best: the highest point of the curve.
+
+    The curve is on the sample of the test set that the experiment evaluates on, and of unfinished runs as well.
+    """
 
     final: Spread
     best: Spread
@@ -74,6 +77,7 @@ class Comparison:
 
     experiment: str
     label: str
+    """Of the strategy, with the folder of the runs where others of that name and label have other settings."""
     seeds: tuple[int, ...]
     finished: int
     """How many of its runs are."""
@@ -98,20 +102,58 @@ def compare(runs: Iterable[Run], targets: Sequence[float] = (), *, fraction: flo
     """One comparison a strategy, in the order of the runs.
 
     Targets are accuracies between 0 and 1; without any, one is chosen for each experiment: a `fraction` of what its
-    worst strategy reached, in whole per cent.
+    worst strategy ended with, in whole per cent; unless a model reaches that before it has learnt anything.
     """
     for target in targets:
         if not 0 < target <= 1:
             raise InputError(f"a target accuracy is {target}, it must be above 0 and at most 1")
-    together: dict[str, dict[str, list[_Facts]]] = {}
-    for run in runs:
-        together.setdefault(run.experiment, {}).setdefault(run.label, []).append(_Facts.of(run))
+    together: dict[str, list[_Strategy]] = {}
+    for each in repeated(runs):
+        together.setdefault(each.experiment, []).append(_Strategy(each, [_Facts.of(run) for run in each.runs]))
     return [
-        _compared(sorted(facts, key=lambda each: each.run.seed), goals, _remarks(facts, strategies))
+        _compared(strategy, goals, _remarks(strategy.facts, strategies))
         for strategies in together.values()
         for goals in [tuple(targets) or _default_targets(strategies, fraction)]
-        for facts in strategies.values()
+        for strategy in strategies
     ]
+
+
+class Repeated(NamedTuple):
+    """Runs that differ in nothing but their seed, which they are sorted by, and how they are called."""
+
+    experiment: str
+    label: str
+    runs: tuple[Run, ...]
+
+
+def repeated(runs: Iterable[Run]) -> list[Repeated]:
+    """The runs by experiment, strategy and settings, in their order; the label says the folder where settings differ.
+
+    Runs that were made before their settings were kept count as having the same, as far as their groups are.
+    """
+    together: dict[tuple[str, str], dict[tuple[str, ...], list[Run]]] = {}
+    for run in runs:
+        settings = (run.meta.get("experiment_key", ""), *run.groups)
+        together.setdefault((run.experiment, run.label), {}).setdefault(settings, []).append(run)
+    return [
+        Repeated(experiment, f"{label} [{place}]" if place else label, tuple(sorted(found, key=lambda run: run.seed)))
+        for (experiment, label), differing in together.items()
+        for found, place in zip(differing.values(), _places(list(differing.values())), strict=True)
+    ]
+
+
+def _places(differing: list[list[Run]]) -> list[str]:
+    """What tells these runs apart: nothing, the folder that holds them, or their own if one holds them all."""
+    choices: tuple[Callable[[Run], str], ...] = (
+        lambda _: "",
+        lambda run: str(run.folder.parent),
+        lambda run: str(run.folder),
+    )
+    for name in choices:
+        places = [", ".join(dict.fromkeys(map(name, found))) for found in differing]
+        if len(set(places)) == len(places):
+            break
+    return places
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,19 +171,28 @@ class _Facts:
     def of(cls, run: Run) -> "_Facts":
         return cls(run, run.status == "finished", run.version, run.virtual_time, run.evaluations, run.influence())
 
+    def final(self, scope: str, name: str | None) -> float:
+        """The accuracy that the run ended with; not a number while it has not."""
+        return final_of(self.evaluations, scope, name) if self.finished else nan
 
-def _compared(facts: list[_Facts], targets: tuple[float, ...], remarks: tuple[str, ...]) -> Comparison:
-    first = facts[0].run
+
+class _Strategy(NamedTuple):
+    called: Repeated
+    facts: list[_Facts]
+
+
+def _compared(strategy: _Strategy, targets: tuple[float, ...], remarks: tuple[str, ...]) -> Comparison:
+    called, facts = strategy
     shares = [_by_group(each) for each in facts]
     return Comparison(
-        experiment=first.experiment,
-        label=first.label,
+        experiment=called.experiment,
+        label=called.label,
         seeds=tuple(each.run.seed for each in facts),
         finished=sum(each.finished for each in facts),
         accuracy=_accuracy(facts, targets, "all", None),
         groups=tuple(
             _group([group[place] for group in shares], _accuracy(facts, targets, "group", name))
-            for place, name in enumerate(first.groups)
+            for place, name in enumerate(called.runs[0].groups)
         ),
         jain=Spread.of(_jain(each.clients["weight"].to_numpy()) for each in facts),
         staleness=Spread.of(_mean_staleness(each.clients) for each in facts),
@@ -155,7 +206,7 @@ def _compared(facts: list[_Facts], targets: tuple[float, ...], remarks: tuple[st
 def _accuracy(facts: list[_Facts], targets: tuple[float, ...], scope: str, name: str | None) -> Accuracy:
     curves = [curve_of(each.evaluations, scope, name) for each in facts]
     return Accuracy(
-        final=Spread.of(final_of(each.evaluations, scope, name) for each in facts),
+        final=Spread.of(each.final(scope, name) for each in facts),
         best=Spread.of(curve["accuracy"].max() for curve in curves),
         reached=tuple(
             Reached(
@@ -203,15 +254,17 @@ def _mean_staleness(clients: "pd.DataFrame") -> float:
     return float((clients["staleness"] * clients["updates"]).sum() / updates) if updates else nan
 
 
-def _default_targets(strategies: dict[str, list[_Facts]], fraction: float) -> tuple[float, ...]:
-    means = [Spread.of(final_of(each.evaluations) for each in facts).mean for facts in strategies.values()]
+def _default_targets(strategies: list[_Strategy], fraction: float) -> tuple[float, ...]:
+    means = [Spread.of(each.final("all", None) for each in facts).mean for _, facts in strategies]
     target = floor(100 * fraction * min((mean for mean in means if mean is not None), default=0.0)) / 100
-    return (target,) if target else ()
+    curves = (curve_of(each.evaluations) for _, facts in strategies for each in facts)
+    at_once = any(_first(curve, target, "version") == 0 for curve in curves)
+    return (target,) if target and not at_once else ()
 
 
-def _remarks(facts: list[_Facts], strategies: dict[str, list[_Facts]]) -> tuple[str, ...]:
+def _remarks(facts: list[_Facts], strategies: list[_Strategy]) -> tuple[str, ...]:
     seeds = [each.run.seed for each in facts]
-    everyone = [each.run for others in strategies.values() for each in others]
+    everyone = [run for others in strategies for run in others.called.runs]
     remarks = []
     for each in facts:
         if not each.finished:

@@ -2,6 +2,7 @@
 
 import signal
 import sys
+from errno import EBADF, EDQUOT, EIO, ENOSPC, EPIPE
 from io import TextIOWrapper
 from typing import Annotated
 
@@ -39,7 +40,7 @@ def main() -> None:
     except FairlagError as error:
         code = _fail(str(error), 1)
     except OSError as error:
-        code = _fail(f"cannot write the output: {error}", 1)
+        code = _fail(_mishap(error), 1)
     except Exception as error:
         # What the option parser raises: told by what it can do, because typer hides where it comes from.
         if not hasattr(error, "format_message"):
@@ -49,6 +50,13 @@ def main() -> None:
         # The option parser turns an interrupt that no command explained into this code.
         code = _leave("") if code == _INTERRUPTED else code
     sys.exit(code or 0)
+
+
+def _mishap(error: OSError) -> str:
+    """What the system refused: printing, which names no file, or something about a file."""
+    if error.filename is None and error.errno in (EPIPE, ENOSPC, EDQUOT, EIO, EBADF):
+        return f"cannot write the output: {error}"
+    return f"the system refused: {error}"
 
 
 def _fail(sentence: str, code: int = 2) -> int:

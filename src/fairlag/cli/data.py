@@ -12,7 +12,6 @@ from rich.progress import DownloadColumn
 from fairlag.cli.terminal import Source, bars, check_file, err, say, show
 from fairlag.data import load as datasets
 from fairlag.data.download import Progress
-from fairlag.data.shares import Shares
 from fairlag.lab.experiment import load
 from fairlag.lab.workshop import Workshop
 from fairlag.report.figures import check_format, holdings_figure
@@ -54,16 +53,15 @@ def show_(
         experiment = load(source)
         workshop = Workshop(experiment)
         data, groups = workshop.data, workshop.groups
-        placement = workshop.setting(experiment.seed).placement
-    assert placement is not None  # there is data, so somebody holds it
-    shares = Shares(placement.holdings, placement.bounds)
-    show(holdings_table(experiment.name, groups, shares, data.labels, data.classes))
+        train, shares = workshop.shares(experiment.seed)
+    labels = data.labels[train]
+    show(holdings_table(experiment.name, groups, shares, labels, data.classes))
     if figure is not None:
         if shares.clients <= _MOST_CLIENTS:
-            counts = shares.counts(data.labels, data.classes)
+            counts = shares.counts(labels, data.classes)
             names = [f"{group.name} {number}" for group in groups for number in range(group.count)]
         else:
-            counts, names = shares.group_counts(data.labels, data.classes, groups), [group.name for group in groups]
+            counts, names = shares.group_counts(labels, data.classes, groups), [group.name for group in groups]
         holdings_figure(counts, names, f"Who holds what in {experiment.name}", figure)
         say(f"The figure is {figure}")
 

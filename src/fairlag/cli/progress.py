@@ -45,7 +45,7 @@ class Row:
 
     def update(self, progress: Progress) -> None:
         """There is news of it."""
-        self.now = progress
+        self.now = progress if progress.accuracy else progress._replace(accuracy=self.now.accuracy)
         self.status = "finished" if progress.finished else "running"
         self._heard = [*self._heard[:1], (monotonic(), progress.updates)]
 
@@ -105,10 +105,14 @@ class Watch:
     def __call__(self, planned: Planned, progress: Progress) -> None:
         """There is news of a run."""
         self.heard = True
+        self._settle("failed")  # runs are made one after the other: another one that was running did not finish
         self.rows[planned.folder].update(progress)
 
     def close(self, status: str) -> None:
         """Nothing more will come; what is not finished has that status."""
+        self._settle(status)
+
+    def _settle(self, status: str) -> None:
         for row in self.rows.values():
             if row.status == "running":
                 row.status = status

@@ -1,7 +1,7 @@
 """What runs found: `fairlag runs`, `fairlag compare`, and the comparison that ends a run."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -10,8 +10,7 @@ import typer
 from fairlag.analyse import compare as comparing
 from fairlag.cli.terminal import Json, check_file, say, show
 from fairlag.errors import InputError
-from fairlag.lab.run import Run
-from fairlag.lab.run import runs as runs_in
+from fairlag.lab.run import Run, run_folders
 from fairlag.report.comparison import compare_table, runs_table
 from fairlag.report.figures import accuracy_figure, check_format
 
@@ -20,7 +19,7 @@ FIGURE = "accuracy.png"
 
 def runs(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to look.")] = Path("runs")) -> None:
     """The runs in a folder: what each is, how far it came, and how good its model is."""
-    show(runs_table(_found([folder])))
+    show(runs_table(_folders([folder])))
 
 
 def compare(
@@ -38,7 +37,7 @@ def compare(
     if figure is not None:
         check_file("--figure", figure)
         check_format(figure)
-    found = _found(folders)
+    found = [Run(folder) for folder in _folders(folders)]
     comparisons = comparing.compare(found, target or ())
     if figure is not None:
         accuracy_figure(found, figure)
@@ -61,9 +60,9 @@ def conclude(found: Sequence[Run], folder: Path, *, trained: bool) -> None:
         say(f"The runs are in {folder}; there was nothing to train, so there is no figure")
 
 
-def _found(folders: Iterable[Path]) -> list[Run]:
-    """The runs in these folders, each once."""
-    found = {run.folder.resolve(): run for folder in folders for run in runs_in(folder)}
+def _folders(given: Sequence[Path]) -> list[Path]:
+    """The folders of the runs in these, each once."""
+    found = {folder.resolve(): folder for each in given for folder in run_folders(each)}
     if not found:
-        raise InputError(f"there are no runs in {', '.join(repr(str(folder)) for folder in folders)}")
+        raise InputError(f"there are no runs in {', '.join(repr(str(folder)) for folder in given)}")
     return list(found.values())

@@ -14,7 +14,7 @@ from fairlag.cli.terminal import Aggregations, Source, Strategies, Workers, at_l
 from fairlag.errors import InputError, Interrupted
 from fairlag.lab.experiment import Experiment, load
 from fairlag.lab.override import changed
-from fairlag.lab.plan import Plan
+from fairlag.lab.plan import Plan, slug
 from fairlag.lab.simulate import execute
 
 
@@ -42,7 +42,7 @@ def run(
     with redirect_stdout(sys.stderr):
         experiment = changed(load(source).only(strategy or []), settings or [])
         experiment = _begun_at(experiment, seed, aggregations)
-    folder = Path("runs") / experiment.name if out is None else out
+    folder = Path("runs") / slug(experiment.name, "experiment") if out is None else out
     first = experiment.seed
     _make(Plan(experiment, tuple(range(first, first + seeds)), folder), workers, new=True)
 

@@ -21,11 +21,21 @@ def interrupts_held_back() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
+    handler = signal.getsignal(signal.SIGINT)
+    # A thread of a library may still take the signal, and then Python calls the handler here.
+    swapped = callable(handler) and threading.current_thread() is threading.main_thread()
+    noted: list[int] = []
+    if swapped:
+        signal.signal(signal.SIGINT, lambda number, frame: noted.append(number))
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if swapped:
+            signal.signal(signal.SIGINT, handler)
+    if noted:
+        signal.raise_signal(signal.SIGINT)
 
 
 def check_that_it_travels(thing: object) -> None:

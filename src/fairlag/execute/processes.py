@@ -73,7 +73,7 @@ class Processes:
         self._waiting: list[tuple[float, int, int]] = []
         self._sequence = count()
         self._done: dict[int, Update | str] = {}
-        self._deaths: Counter[str] = Counter()
+        self._deaths: Counter[tuple[str, int]] = Counter()
         self._versions: list[int | None] = [None] * len(self._slots)
         self._pins = [0] * len(self._slots)
         self._parts = count(-1, -1)
@@ -214,6 +214,8 @@ class Processes:
         if said is READY:
             worker.ready = True
             return
+        if isinstance(said, str):
+            raise InputError(f"a worker cannot build the model: {said}")
         number, answer = said
         job = worker.jobs.popleft()
         self._release(worker, job)
@@ -250,23 +252,24 @@ class Processes:
         worker.process.join(_PATIENCE)
         worker.process.kill()
         worker.process.join()
-        code, jobs = worker.process.exitcode, list(worker.jobs)
-        what = self._at(worker)
-        self._deaths[what] += 1
-        if self._deaths[what] > 1:
+        code, jobs, what = worker.process.exitcode, list(worker.jobs), self._at(worker)
+        # A job is to blame wherever it kills; a worker that has none, only for itself.
+        blamed = jobs[0].number if worker.ready and jobs else id(worker)
+        self._deaths[what, blamed] += 1
+        if self._deaths[what, blamed] > 1:
             raise WorkerError(
                 f"a worker process died twice at {what} (exit code {code}), perhaps for want of memory: try fewer "
                 "workers; a script must start its runs under if __name__ == '__main__'"
             )
-        fresh = self._hire(worker.rows)
-        worker.line.close()
-        worker.process.close()
+        old, fresh = (worker.process, worker.line), self._hire(worker.rows)
+        worker.process, worker.line, worker.ready = fresh.process, fresh.line, False
+        worker.jobs.clear()
         for job in jobs:
             self._release(worker, job)
             if job.number in self._orders:
                 heappush(self._waiting, (self._orders[job.number].due, next(self._sequence), job.number))
-        worker.process, worker.line, worker.ready = fresh.process, fresh.line, False
-        worker.jobs.clear()
+        for each in old:
+            each.close()
 
     def _at(self, worker: _Worker) -> str:
         """What a worker is doing."""

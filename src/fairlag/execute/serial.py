@@ -3,11 +3,13 @@
 from threading import Lock
 
 import numpy as np
+import torch
 
 from fairlag.data.dataset import Dataset
 from fairlag.errors import InputError
 from fairlag.execute import named, not_there
-from fairlag.learn.learner import Blueprint, Learner, Placement, Score, chunks, reason, settle, task_key, total
+from fairlag.learn.learner import Blueprint, Learner, Placement, Score, chunks, keep_memory, reason, task_key, total
+from fairlag.learn.models import one_thread
 from fairlag.types import Dispatch, Update
 from fairlag.vector import Vector
 
@@ -16,7 +18,8 @@ class Serial:
     """Trains and evaluates one after the other, with one thread."""
 
     def __init__(self, blueprint: Blueprint, data: Dataset, placement: Placement) -> None:
-        settle()
+        keep_memory()
+        self._random = torch.get_rng_state()
         self._blueprint = blueprint
         self._data = data
         self._lock = Lock()
@@ -47,7 +50,7 @@ class Serial:
         delta = np.empty_like(parameters)
         key = task_key(self._seed, task.client, task.ordinal)
         try:
-            with self._lock:
+            with self._lock, one_thread():
                 examples = self._learner.train(key, task.client, task.version, parameters, delta)
         except Exception as error:
             raise InputError(f"{named(task.task, task.client)} failed: {reason(error)}") from error
@@ -61,7 +64,7 @@ class Serial:
     def evaluate(self, version: int, parameters: Vector, due: float, stop: int) -> None:
         """Evaluates a version on the first test examples up to `stop`, now."""
         try:
-            with self._lock:
+            with self._lock, one_thread():
                 parts = [self._learner.evaluate(parameters, *part) for part in chunks(stop)]
         except Exception as error:
             raise InputError(f"evaluating version {version} failed: {reason(error)}") from error
@@ -73,4 +76,5 @@ class Serial:
         return scores
 
     def close(self) -> None:
-        """Nothing to stop."""
+        """Gives torch's own generator back as it was found: every task seeds it."""
+        torch.set_rng_state(self._random)

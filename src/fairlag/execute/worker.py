@@ -8,11 +8,12 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from fairlag.data.dataset import Dataset
 from fairlag.execute import children
-from fairlag.learn.learner import Blueprint, Learner, Placement, Score, reason, settle
+from fairlag.learn.learner import Blueprint, Learner, Placement, Score, keep_memory, reason
 from fairlag.vector import Matrix
 
 
@@ -47,7 +48,7 @@ Answer = int | Score | str
 
 
 READY = None
-"""What a worker says first, when it is ready for jobs."""
+"""What a worker says first, when it is ready for jobs; or else why it cannot be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +109,16 @@ class Shared:
 def work(line: Connection, blueprint: Blueprint, shared: Shared, seed: int) -> None:
     """The life of a worker: a job, an answer, until there is nobody to ask or to answer."""
     children.settle_in()
-    settle()
+    torch.set_num_threads(1)
+    keep_memory()
     inputs, labels, placement = shared.inputs.array, shared.labels.array, shared.holders
-    learner = Learner(blueprint, inputs, labels, placement, seed)
     slots, rows = shared.slots.array, shared.rows.array
     with suppress(EOFError, ConnectionError):  # the other side is gone
+        try:
+            learner = Learner(blueprint, inputs, labels, placement, seed)
+        except Exception as error:
+            line.send(reason(error))
+            return
         line.send(READY)
         while True:
             job: Beginning | Training | Evaluation = line.recv()

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from fairlag.learn import learner
 
 CHECKPOINT = 20.0
-"""How many seconds of work a crash may cost."""
+"""How many seconds of work a crash may cost, where checkpoints are cheap."""
+_COSTLY = 30
+"""A checkpoint is made only after so many times the seconds that the last one took."""
 _LOOK = 0.1
 """About how many seconds pass between two looks at the clock, at Ctrl-C, and at what was evaluated."""
 _MOST = 1000
@@ -35,7 +37,10 @@ class Progress(NamedTuple):
     time: float
     updates: int
     accuracy: dict[str, float]
-    """What was evaluated last: of all test examples, under the name "", and of each client group's labels."""
+    """What was evaluated last: of all test examples, under the name "", and of each client group's labels.
+
+    Empty until something was, also after a resume.
+    """
     finished: bool = False
 
 
@@ -74,9 +79,8 @@ class Conductor:
         self._simulation = Simulation(self._server, experiment.fleet(seed), self._executor)
         self._pending: list[_Pending] = []
         self._accuracy: dict[str, float] = {}
-        self._last = (-1, 0)
-        """The version that was evaluated last, and on how many examples."""
-        self._saved = monotonic()
+        self._saved, self._cost = monotonic(), 0.0
+        """When the last checkpoint was made, and how many seconds it took."""
         saved = store.checkpoint()
         if saved is not None:
             self._restore(unpack(*saved))
@@ -98,15 +102,20 @@ class Conductor:
             while self._pending:
                 self._look(interrupted, patience=_LOOK)
         self._finish(stop)
+        if interrupted.is_set():
+            raise self._interruption()
 
     def _look(self, interrupted: threading.Event, patience: float = 0.0) -> None:
         self._collect(patience)
         if interrupted.is_set():
             self._commit()
-            raise Interrupted(f"interrupted at version {self._server.view.version}")
-        if monotonic() - self._saved > CHECKPOINT:
+            raise self._interruption()
+        if monotonic() - self._saved > max(CHECKPOINT, _COSTLY * self._cost):
             self._commit()
         self._report(finished=False)
+
+    def _interruption(self) -> Interrupted:
+        return Interrupted(f"interrupted at version {self._server.view.version}")
 
     def _report(self, *, finished: bool) -> None:
         if self._watch is not None:
@@ -127,9 +136,11 @@ class Conductor:
             self._executor.evaluate(version, parameters, time, stop)
 
     def _is_scored(self, stop: int) -> bool:
-        """Is the newest version being evaluated on so many examples, or was it, as the last?"""
-        last = (self._server.view.version, stop)
-        return any((each.version, each.stop) == last for each in self._pending) or self._last == last
+        """Is the newest version being evaluated on so many examples, or was it for the curve?"""
+        version = self._server.view.version
+        if self._scoring is not None and stop == self._scoring.sample and version % self._every == 0:
+            return True
+        return any((each.version, each.stop) == (version, stop) for each in self._pending)
 
     def _collect(self, patience: float) -> None:
         if self._executor is None or self._scoring is None:
@@ -139,29 +150,23 @@ class Conductor:
             rows = list(_scores(score, self._scoring, whole=stop == self._scoring.whole))
             self._store.evaluated(version, time, rows)
             self._accuracy = {row.name: row.correct / row.examples for row in rows if row.scope != "class"}
-            self._last = (version, stop)
 
     # The store
 
     def _commit(self) -> None:
+        began = monotonic()
+        # Named by numbers: what a user named may hold a slash, which no name in a state may.
         pending: State = {
             str(place): {"version": each.version, "time": each.time, "stop": each.stop, "parameters": each.parameters}
             for place, each in enumerate(self._pending)
         }
-        state: State = {
-            "simulation": self._simulation.state(),
-            "pending": pending,
-            "accuracy": dict(self._accuracy),
-            "last": list(self._last),
-        }
+        state: State = {"simulation": self._simulation.state(), "pending": pending}
         self._store.commit(*pack(state), self._server.view.version, refusals=self._server.refusals)
         self._saved = monotonic()
+        self._cost = self._saved - began
 
     def _restore(self, state: State) -> None:
         self._simulation.restore(take(state, "simulation", dict))
-        self._accuracy = dict(take(state, "accuracy", dict))
-        version, stop = take(state, "last", list)
-        self._last = (version, stop)
         for each in take(state, "pending", dict).values():
             pending = _Pending(each["version"], each["time"], each["stop"], each["parameters"])
             self._pending.append(pending)
@@ -191,9 +196,13 @@ def _scores(sums: "learner.Score", scoring: Scoring, *, whole: bool) -> Iterator
 
 @contextmanager
 def _interrupts_noted() -> Iterator[threading.Event]:
-    """The first Ctrl-C is noted, so that no event is cut in two; the second one interrupts as usual."""
+    """The first Ctrl-C is noted, so that no event is cut in two; the second one interrupts as usual.
+
+    What ignores it, as after `nohup`, or was not set by Python and so could not be set again, stays as it is.
+    """
     noted = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or before in (signal.SIG_IGN, None):
         yield noted
         return
 
@@ -201,7 +210,7 @@ def _interrupts_noted() -> Iterator[threading.Event]:
         noted.set()
         signal.signal(signal.SIGINT, before)
 
-    before = signal.signal(signal.SIGINT, note)
+    signal.signal(signal.SIGINT, note)
     try:
         yield noted
     finally:

@@ -22,6 +22,7 @@ FORMAT = 1
 DATABASE = "run.sqlite"
 MODEL = "model.safetensors"
 EXPERIMENT = "experiment.json"
+PLAN = "plan.json"
 LOCK = "lock"
 PARTIAL = ".partial"
 """Ends the name of a file that is not whole yet."""
@@ -55,6 +56,23 @@ _PATIENCE = 30.0
 def is_run(folder: Path) -> bool:
     """Does the folder hold a run?"""
     return (folder / DATABASE).is_file()
+
+
+def in_use(folder: Path) -> str | None:
+    """The name of something in the folder that no new run may be mixed with.
+
+    What a process left that was killed while it began a run, or a plan of runs, is no use.
+    """
+    if not folder.is_dir():
+        return folder.name if folder.exists() else None
+    unfinished = () if is_run(folder) else (LOCK, EXPERIMENT)
+    names = (file.name for file in folder.iterdir())
+    return min((name for name in names if name not in unfinished and PARTIAL not in name), default=None)
+
+
+def is_begun(folder: Path) -> bool:
+    """Does the folder hold a run, or a plan of runs, that can be resumed?"""
+    return is_run(folder) or (folder / PLAN).is_file()
 
 
 def check_is_run(folder: Path) -> None:
@@ -107,7 +125,7 @@ def locked(folder: Path) -> sqlite3.Connection:
     except sqlite3.OperationalError as error:
         lock.close()
         if "locked" in str(error):
-            raise InputError(f"the run in {str(folder)!r} is being written by another process") from None
+            raise _taken(folder) from None
         raise
     return lock
 
@@ -122,6 +140,16 @@ def is_locked(folder: Path) -> bool:
         except sqlite3.OperationalError as error:
             return "locked" in str(error)
     return False
+
+
+def check_free(folder: Path) -> None:
+    """Refuses a run that somebody is writing now."""
+    if is_locked(folder):
+        raise _taken(folder)
+
+
+def _taken(folder: Path) -> InputError:
+    return InputError(f"the run in {str(folder)!r} is being written by another process")
 
 
 @contextmanager

@@ -1,19 +1,22 @@
 """What is to be run: an experiment and its seeds, kept as text beside the runs so that `resume` needs nothing else."""
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import isinf
 from pathlib import Path
 from typing import Any
 
-from fairlag.errors import ExperimentError, InputError
-from fairlag.lab.build import name_of
-from fairlag.lab.experiment import Experiment, Use, parse
-from fairlag.lab.folder import EXPERIMENT, explained, is_run, put
+from pydantic import BaseModel
 
-_PLAN = "plan.json"
+from fairlag.errors import ExperimentError, InputError
+from fairlag.lab.experiment import Experiment, Use, parse
+from fairlag.lab.folder import EXPERIMENT, PLAN, explained, in_use, is_begun, is_run, put
+from fairlag.rules.rule import label_of
+from fairlag.strategy import Strategy
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +28,11 @@ class Planned:
     folder: Path
     text: str
     """The experiment of this run alone, as it is written into its directory."""
+    sha256: str
+    """Of that text without the folder, so that it stays the same where an experiment is moved."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     """The runs of an experiment: every strategy with every seed, or the single run of a folder."""
 
@@ -37,12 +42,13 @@ class Plan:
     single: bool = False
     """Is the folder itself the directory of the only run?"""
 
+    @cached_property
+    def runs(self) -> tuple[Planned, ...]:
+        """Every run of it."""
+        return tuple(self._planned(use, seed) for seed in self.seeds for use in self.experiment.strategies)
+
     def __iter__(self) -> Iterator[Planned]:
-        for seed in self.seeds:
-            for use in self.experiment.strategies:
-                text = written(self.experiment.checked(strategies=(use,), seed=seed))
-                place = self.folder if self.single else self.folder / f"{_slug(use.label)}-seed{seed}"
-                yield Planned(use, seed, place, text)
+        return iter(self.runs)
 
     def __len__(self) -> int:
         return len(self.seeds) * len(self.experiment.strategies)
@@ -50,14 +56,16 @@ class Plan:
     @property
     def saved(self) -> bool:
         """Is there something in its folder that can be resumed?"""
-        return is_run(self.folder) or (self.folder / _PLAN).is_file()
+        return is_begun(self.folder)
 
     def check_new(self) -> None:
         """Refuses a folder in use, and labels that would share one."""
         folder = self.folder
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            advice = f"`fairlag resume {folder}` goes on with it, or take" if self.saved else "take"
-            raise InputError(f"the run directory {str(folder)!r} exists: {advice} another with --out")
+        if in_use(folder) is not None:
+            how = "resume=True" if self.single else f"`fairlag resume {folder}`"
+            advice = f"{how} goes on with it, or take" if self.saved else "take"
+            other = "`out`" if self.single else "with --out"
+            raise InputError(f"the run directory {str(folder)!r} exists: {advice} another {other}")
         names = [each.folder.name for each in self]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise InputError(f"two strategies would be kept in {twice!r}: give them labels that differ more")
@@ -72,18 +80,23 @@ class Plan:
         if not self.single:
             text = json.dumps({"seeds": self.seeds, **json.loads(written(self.experiment))})
             with explained(self.folder, "the plan of the runs", "run it again"):
-                put(self.folder / _PLAN, text.encode())
+                put(self.folder / PLAN, text.encode())
 
     @classmethod
     def open(cls, folder: Path) -> "Plan":
         """The plan of a folder in which runs were begun."""
-        if (folder / _PLAN).is_file():
-            tables = _read(folder / _PLAN)
-            return cls(_experiment(tables, folder / _PLAN), tuple(tables["seeds"]), folder)
+        if (folder / PLAN).is_file():
+            tables = _read(folder / PLAN)
+            return cls(_experiment(tables, folder / PLAN), tuple(tables["seeds"]), folder)
         if is_run(folder):
             experiment = _experiment(_read(folder / EXPERIMENT), folder / EXPERIMENT)
             return cls(experiment, (experiment.seed,), folder, single=True)
         raise InputError(f"there is nothing to resume in {str(folder)!r}: it holds neither a run nor a plan of runs")
+
+    def _planned(self, use: Use, seed: int) -> Planned:
+        alone = self.experiment.checked(strategies=(use,), seed=seed)
+        place = self.folder if self.single else self.folder / f"{slug(use.label)}-seed{seed}"
+        return Planned(use, seed, place, written(alone), _digest(_text(_plain(alone), None)))
 
 
 def written(experiment: Experiment) -> str:
@@ -93,9 +106,27 @@ def written(experiment: Experiment) -> str:
     >>> json.loads(written(load("demo")))["experiment"]["name"]
     'demo'
     """
-    tables = _plain(experiment.model_dump())
-    folder = None if experiment.folder is None else str(experiment.folder.resolve())
-    return json.dumps({"experiment": tables, "folder": folder}, indent=2, default=lambda each: f"<{name_of(each)}>")
+    return _text(_plain(experiment), experiment.folder)
+
+
+def key_of(experiment: Experiment) -> str:
+    """The same for experiments that differ in nothing but their seeds, strategies and folder.
+
+    >>> from fairlag.lab.experiment import load
+    >>> key_of(load("demo")) == key_of(load("demo").checked(seed=7)) != key_of(load("demo").checked(aggregations=7))
+    True
+    """
+    tables = _plain(experiment)
+    return _digest(_text({name: tables[name] for name in tables if name not in ("seed", "strategies")}, None))
+
+
+def slug(words: str, otherwise: str = "strategy") -> str:
+    """Words as the name of a folder, or another where nothing is left of them.
+
+    >>> slug("FedBuff (buffer=3)"), slug("../x"), slug("..", "experiment")
+    ('fedbuff-buffer-3', 'x', 'experiment')
+    """
+    return re.sub(r"[^a-z0-9.]+", "-", words.lower()).strip("-.") or otherwise
 
 
 def difference(one: str, other: str) -> str:
@@ -104,15 +135,32 @@ def difference(one: str, other: str) -> str:
     >>> difference('{"experiment": {"seed": 1}}', '{"experiment": {"seed": 2}}')
     'seed is 1 there and 2 here'
     """
-    mine, theirs = _leaves(json.loads(one)), _leaves(json.loads(other))
+    mine, theirs = (_leaves(json.loads(text)["experiment"]) for text in (one, other))
     for name in mine | theirs:
         if mine.get(name) != theirs.get(name):
-            return f"{name.removeprefix('experiment.')} is {mine.get(name)} there and {theirs.get(name)} here"
+            return f"{name} is {mine.get(name)} there and {theirs.get(name)} here"
     return "they are written differently"
+
+
+def _text(tables: Mapping[str, Any], folder: Path | None) -> str:
+    place = None if folder is None else str(folder.resolve())
+    return json.dumps({"experiment": tables, "folder": place}, indent=2, default=_word)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _word(given: object) -> str:
+    """How a Python object is written: with its parameters, but not with where in memory it happens to be."""
+    words = repr(given) if isinstance(given, Strategy) else label_of(given)
+    return f"<{re.sub(r' at 0x[0-9a-fA-F]+', '', words)}>"
 
 
 def _plain(table: Any) -> Any:
     """Without what is not there: JSON knows no infinity, and None is the default wherever it may be."""
+    if isinstance(table, BaseModel):
+        return _plain(dict(table))
     if isinstance(table, Mapping):
         kept = {key: _plain(value) for key, value in table.items()}
         return {key: value for key, value in kept.items() if value is not None and not _endless(value)}
@@ -144,16 +192,14 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _experiment(tables: dict[str, Any], file: Path) -> Experiment:
-    folder = tables.get("folder")
+    folder = None if tables.get("folder") is None else Path(tables["folder"])
+    if folder is not None and not folder.is_dir():
+        folder = file.parent  # it was moved: modules and data may have been moved with it
     given = [use for table in ("strategies",) for use in tables["experiment"].get(table, ())]
     given += [tables["experiment"][table] for table in ("data", "model") if table in tables["experiment"]]
     if own := next((each["use"] for each in given if str(each.get("use")).startswith("<")), None):
         raise InputError(f"{own} was given as a Python object: go on with fairlag.simulate(…, resume=True) from Python")
     try:
-        return parse(tables["experiment"], None if folder is None else Path(folder))
+        return parse(tables["experiment"], folder)
     except InputError as error:
         raise ExperimentError(f"{file}: {error}") from None
-
-
-def _slug(label: str) -> str:
-    return re.sub(r"[^a-z0-9.]+", "-", label.lower()).strip("-") or "strategy"

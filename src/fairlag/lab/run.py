@@ -71,9 +71,10 @@ class Run:
 
     @property
     def status(self) -> str:
-        """Is it "finished", "running", or "interrupted" such that it can be resumed?"""
-        if self.meta["status"] == "finished":
-            return "finished"
+        """Is it "finished", "failed", "running", or "interrupted" such that it can be resumed?"""
+        status = str(self.meta["status"])
+        if status != "running":
+            return status
         return "running" if is_locked(self.folder) else "interrupted"
 
     @property
@@ -124,7 +125,7 @@ class Run:
         )
 
     def curve(self, scope: str = "all", name: str | None = None) -> "pd.DataFrame":
-        """The evaluations over the run, one row a version, all on the same examples as far as there are such."""
+        """The evaluations over the run, one row a version, all on the same examples: a sample, if one was taken."""
         return curve_of(self.evaluations, scope, name)
 
     def accuracy(self, scope: str = "all", name: str | None = None) -> float:
@@ -140,9 +141,8 @@ class Run:
 
     def model(self) -> "nn.Module":
         """The model that the run ended with, ready to predict."""
-        import torch
-
         from fairlag.learn import models
+        from fairlag.learn.flat import Flat
 
         tensors, meta = self.tensors(), self.meta
         written = json.loads((self.folder / EXPERIMENT).read_text("utf-8"))
@@ -160,8 +160,11 @@ class Run:
             seed=self.seed,
             folder=Path(written["folder"]) if written["folder"] else None,
         )
-        # What is not in the file, such as a count of batches, keeps the value it began with.
-        model.load_state_dict({name: torch.from_numpy(array) for name, array in tensors.items()}, strict=False)
+        try:
+            flat = Flat(model)
+            flat.load(flat.layout.flatten(tensors))
+        except InputError as error:
+            raise InputError(f"the model of the run in {str(self.folder)!r} is another by now: {error}") from None
         return model.eval()
 
     def _newest(self) -> tuple[int, float]:
@@ -200,8 +203,9 @@ class Run:
 
 def curve_of(evaluations: "pd.DataFrame", scope: str = "all", name: str | None = None) -> "pd.DataFrame":
     """`Run.curve` from evaluations that were read already."""
-    # False comes before True: the sample that the curve is on, before the whole test set of the last version.
-    return _chosen(evaluations, scope, name).drop_duplicates("version", keep="first", ignore_index=True)
+    rows = _chosen(evaluations, scope, name)
+    sampled = rows[~rows["whole"]]
+    return (sampled if len(sampled) else rows).reset_index(drop=True)
 
 
 def final_of(evaluations: "pd.DataFrame", scope: str = "all", name: str | None = None) -> float:
@@ -223,8 +227,12 @@ def _chosen(evaluations: "pd.DataFrame", scope: str, name: str | None) -> "pd.Da
 
 def runs(folder: str | Path) -> list[Run]:
     """The runs in a folder and its folders, sorted by name."""
+    return [Run(each) for each in run_folders(folder)]
+
+
+def run_folders(folder: str | Path) -> list[Path]:
+    """Where `runs` are, whether they can be read or not."""
     root = Path(folder)
     if not root.is_dir():
         raise InputError(f"there is no folder {str(root)!r}")
-    found = {file.parent for depth in range(_DEPTH + 1) for file in root.glob("*/" * depth + DATABASE)}
-    return [Run(each) for each in sorted(found)]
+    return sorted({file.parent for depth in range(_DEPTH + 1) for file in root.glob("*/" * depth + DATABASE)})

@@ -1,20 +1,21 @@
 """Running an experiment: every run of a plan in turn, new or resumed; and `fairlag.simulate`, its Python side."""
 
-import hashlib
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fairlag.errors import InputError, Interrupted
+from fairlag.errors import FairlagError, InputError, Interrupted, StoreError, WorkerError
 from fairlag.lab.conduct import Conductor, Progress
 from fairlag.lab.experiment import Experiment, Use, load, parse
-from fairlag.lab.folder import EXPERIMENT, is_run
-from fairlag.lab.plan import Plan, Planned, difference
+from fairlag.lab.folder import EXPERIMENT, check_free, is_run
+from fairlag.lab.plan import Plan, Planned, difference, key_of
 from fairlag.lab.run import Run
 from fairlag.lab.store import Store
 from fairlag.lab.workshop import Workshop
@@ -30,19 +31,21 @@ def cores() -> int:
 def execute(plan: Plan, *, new: bool = False, workers: int | None = None, watch: Watch | None = None) -> list[Run]:
     """Makes every run of a plan that is not finished, from its last checkpoint where it has one.
 
-    A new plan is saved once its data and model were had, so that a mistake in them leaves nothing behind.
+    A new plan is saved once its data and model were had, so that a mistake in them leaves nothing behind. A run of
+    several that fails does not keep the others from being made: what failed, and why, is said at the end.
     """
     if new:
         plan.check_new()
     for planned in plan:
         _check_same(planned)
-    left = [planned for planned in plan if not _is_finished(planned.folder)]
+    left = sorted((each for each in plan if _status(each) != "finished"), key=lambda each: _status(each) == "failed")
     if left:
         with closing(Workshop(plan.experiment, workers=workers or cores())) as workshop:
             if new:
+                workshop.setting(left[0].seed)
                 plan.save()
-            for planned in left:
-                _conduct(workshop, planned, watch)
+            _remark_on_versions(workshop, left)
+            _make(workshop, plan, left, watch)
     return [Run(planned.folder) for planned in plan]
 
 
@@ -95,19 +98,38 @@ def _chosen(experiment: Experiment, strategy: Any) -> Experiment:
     return experiment
 
 
-def _is_finished(folder: Path) -> bool:
-    return is_run(folder) and Run(folder).status == "finished"
+def _status(planned: Planned) -> str | None:
+    """What the run itself says: one that nobody writes may still say that it is running."""
+    return str(Run(planned.folder).meta["status"]) if is_run(planned.folder) else None
 
 
 def _check_same(planned: Planned) -> None:
-    """Refuses to go on with a run that another experiment began."""
-    if not is_run(planned.folder):
-        return
-    made = Run(planned.folder).meta["experiment_sha256"]
-    if made != hashlib.sha256(planned.text.encode()).hexdigest():
+    """Refuses to go on with a run that another experiment began, or that another process is making."""
+    check_free(planned.folder)
+    if is_run(planned.folder) and Run(planned.folder).meta["experiment_sha256"] != planned.sha256:
         there = (planned.folder / EXPERIMENT).read_text("utf-8")
         raise InputError(
             f"the run in {str(planned.folder)!r} was made by a different experiment: {difference(there, planned.text)}"
+        )
+
+
+def _make(workshop: Workshop, plan: Plan, left: list[Planned], watch: Watch | None) -> None:
+    failures: dict[str, FairlagError] = {}
+    for planned in left:
+        try:
+            _conduct(workshop, planned, watch)
+        except (Interrupted, StoreError, WorkerError):
+            raise
+        except FairlagError as error:
+            if len(plan) == 1:
+                raise
+            failures[_name(planned)] = error
+            workshop.close()  # whatever is still being computed was for this run
+    if failures:
+        reasons = "; ".join(f"{name}: {error}" for name, error in failures.items())
+        is_input = all(isinstance(error, InputError) for error in failures.values())
+        raise (InputError if is_input else FairlagError)(
+            f"{len(failures)} of {len(plan)} runs failed, `fairlag resume {plan.folder}` tries them again: {reasons}"
         )
 
 
@@ -117,7 +139,16 @@ def _conduct(workshop: Workshop, planned: Planned, watch: Watch | None) -> None:
         try:
             Conductor(workshop, planned.use, planned.seed, store, seen).to_the_end()
         except Interrupted as interruption:
-            raise Interrupted(f"{interruption} of {planned.use.label}, seed {planned.seed}") from None
+            raise Interrupted(f"{interruption} of {_name(planned)}") from None
+        except (StoreError, WorkerError):
+            raise
+        except FairlagError as error:
+            store.fail(str(error))
+            raise
+
+
+def _name(planned: Planned) -> str:
+    return f"{planned.use.label}, seed {planned.seed}"
 
 
 def _store(workshop: Workshop, planned: Planned) -> Store:
@@ -138,6 +169,9 @@ def _store(workshop: Workshop, planned: Planned) -> Store:
             "seed": planned.seed,
             "aggregations": experiment.aggregations,
             "until_time": experiment.until_time,
+            "experiment_sha256": planned.sha256,
+            "experiment_key": key_of(experiment),
+            **_versions(workshop),
             **facts,
         },
         experiment=planned.text,
@@ -149,7 +183,19 @@ def _store(workshop: Workshop, planned: Planned) -> Store:
 
 def _learnt(workshop: Workshop) -> dict[str, object]:
     """What must be known to build the model again, and to see that the data is the same."""
-    import torch
-
     data = workshop.data
-    return {"torch": str(torch.__version__), "data": data.fingerprint, "shape": data.shape, "classes": data.classes}
+    return {"data": data.fingerprint, "shape": data.shape, "classes": data.classes}
+
+
+def _versions(workshop: Workshop) -> dict[str, str]:
+    """Of the libraries that every number goes through."""
+    names = ("numpy", "torch") if workshop.experiment.data is not None else ("numpy",)
+    return {name: metadata.version(name) for name in names}
+
+
+def _remark_on_versions(workshop: Workshop, left: list[Planned]) -> None:
+    begun = [Run(planned.folder).meta for planned in left if is_run(planned.folder)]
+    for name, version in _versions(workshop).items():
+        if other := next((meta[name] for meta in begun if meta.get(name, version) != version), None):
+            sentence = f"begun with {name} {other}, resumed with {version}: the bytes may differ"
+            print(sentence, file=sys.stderr, flush=True)

@@ -1,6 +1,5 @@
 """Writing a run directory: rows and checkpoints, always one consistent moment on disk. Reading is in run.py."""
 
-import hashlib
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,14 +18,14 @@ from fairlag.lab.folder import (
     DATABASE,
     EXPERIMENT,
     FORMAT,
-    LOCK,
     MODEL,
     PARTIAL,
     SCHEMA,
     check_is_run,
     connected,
     explained,
-    is_run,
+    in_use,
+    is_begun,
     locked,
     meta_of,
     packed,
@@ -75,9 +74,11 @@ class Store:
             self._database = self._held.enter_context(closing(connected(folder, "rw")))
             self.meta = meta_of(self._database, folder)
             """What is known about the run as a whole."""
-            if self.meta["status"] == "running":
+            if self.meta["status"] != "finished":
                 self._database.execute("PRAGMA journal_mode = WAL")
             self._database.execute("PRAGMA synchronous = FULL")
+            if self.meta["status"] == "failed":  # it is tried again
+                self._note({"status": "running", "reason": None})
             row = self._database.execute("SELECT number, file FROM checkpoint").fetchone()
             self._number: int = row[0] if row else 0
             self._file = folder / row[1] if row else None
@@ -106,7 +107,6 @@ class Store:
             "fairlag": metadata.version("fairlag"),
             "groups": list(groups),
             "clients": len(group_of),
-            "experiment_sha256": hashlib.sha256(experiment.encode()).hexdigest(),
             **meta,
         }
         names = np.asarray(groups, dtype=object)[group_of].tolist()
@@ -197,6 +197,16 @@ class Store:
             self._database.execute("PRAGMA busy_timeout = 0")
             self._database.execute("PRAGMA journal_mode = DELETE")
 
+    def fail(self, reason: str) -> None:
+        """The run cannot go on; it may be tried again from its last checkpoint."""
+        with explained(self.folder, "why the run failed", _resume(self.folder)):
+            self._note({"status": "failed", "reason": reason})
+
+    def _note(self, meta: Mapping[str, object]) -> None:
+        """Writes what is known about the run as a whole, and none of its rows."""
+        with self._transaction() as database:
+            database.executemany(_META, _meta_rows(meta))
+
     def _tidy(self) -> None:
         """Removes what a killed process left half done, and checkpoints that nothing refers to any more."""
         left = {*self.folder.glob(f"*{PARTIAL}*"), *self.folder.glob("checkpoint-*.safetensors")} - {self._file}
@@ -233,12 +243,11 @@ class Store:
 
 
 def _check_empty(folder: Path) -> None:
-    """Refuses a folder in use; what a process left that was killed while it made a run is no use."""
-    if is_run(folder):
+    """Refuses a folder in use."""
+    if is_begun(folder):
         raise InputError(f"{str(folder)!r} already holds a run: {_resume(folder)}, or choose another folder")
-    other = [file.name for file in folder.iterdir() if file.name not in (LOCK, EXPERIMENT) and PARTIAL not in file.name]
-    if other:
-        raise InputError(f"{str(folder)!r} already holds {min(other)!r}, a run needs an empty folder")
+    if other := in_use(folder):
+        raise InputError(f"{str(folder)!r} already holds {other!r}, a run needs an empty folder")
 
 
 def _make_database(file: Path, meta: Mapping[str, object], clients: Iterable[tuple[object, ...]]) -> None:

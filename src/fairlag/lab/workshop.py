@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from fairlag.data.load import load
-from fairlag.data.shares import Holding
+from fairlag.data.shares import Holding, Shares
 from fairlag.data.split import split, stratified
 from fairlag.errors import InputError
 from fairlag.execute import Executor
@@ -62,13 +62,11 @@ class Workshop:
     """The place where the runs of an experiment are made, one after the other."""
 
     def __init__(self, experiment: Experiment, *, workers: int = 1) -> None:
-        """Loads the data and builds the model once, so that what cannot be had is said before anything starts."""
+        """Nothing is loaded or built before it is asked for."""
         self.experiment = experiment
         self._workers = workers
         self._executor: Learning | None = None
         self._settings: dict[int, Setting] = {}
-        if experiment.data is not None:
-            self.setting(experiment.seed)
 
     @cached_property
     def data(self) -> "Dataset":
@@ -102,6 +100,13 @@ class Workshop:
             folder=self.experiment.folder,
         )
 
+    def shares(self, seed: int) -> tuple[Integers, Shares]:
+        """The training examples, as places in the data, and who holds which of them; by the seed."""
+        data, groups = self.data, self.groups
+        assert self.experiment.data is not None  # else there would be no data
+        train, _ = self._split(seed)
+        return train, share_out(self.experiment.data, groups).share(data.labels[train], groups, seed)
+
     def setting(self, seed: int) -> Setting:
         """Who holds what and how the model begins, by the seed."""
         if seed not in self._settings:
@@ -134,16 +139,18 @@ class Workshop:
     def _idle(self, seed: int) -> Setting:
         return Setting(seed, EMPTY, Layout((), ()), np.zeros(self.experiment.population, np.int64))
 
+    def _split(self, seed: int) -> tuple[Integers, Integers]:
+        assert self.experiment.data is not None
+        return split(self.data, self.experiment.data.holdout, seed)
+
     def _setting(self, seed: int) -> Setting:
         from fairlag.learn.flat import Flat
         from fairlag.learn.learner import Placement
 
-        experiment, data = self.experiment, self.data
-        assert experiment.data is not None
-        groups = self.groups
-        train, test = split(data, experiment.data.holdout, seed)
-        shares = share_out(experiment.data, groups).share(data.labels[train], groups, seed)
-        wanted = experiment.evaluate.sample
+        data, groups = self.data, self.groups
+        train, shares = self.shares(seed)
+        _, test = self._split(seed)
+        wanted = self.experiment.evaluate.sample
         sample = stratified(data.labels, test, len(test) if wanted == "all" else wanted, seed)
         tests = np.concatenate([sample, np.setdiff1d(test, sample, assume_unique=True)])
         counts = shares.group_counts(data.labels[train], data.classes, groups)

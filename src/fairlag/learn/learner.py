@@ -126,6 +126,7 @@ class Learner:
         """The sums over the test examples from start to stop."""
         self._flat.load(parameters)
         self._flat.model.eval()
+        torch.default_generator.manual_seed(start)  # a model may draw even now
         inputs, labels = self._batch(self._placement.tests[start:stop])
         with torch.no_grad():  # not inference_mode: what a model keeps from it could not be used in training
             output = self._flat.model(inputs)
@@ -163,9 +164,8 @@ def task_key(seed: int, client: int, ordinal: int) -> int:
     return seeds.subkey(seeds.subkey(seeds.key(seed, "task"), client), ordinal)
 
 
-def settle() -> None:
-    """One thread, so that bits depend on nothing else, and an allocator that keeps the memory of big tensors."""
-    torch.set_num_threads(1)
+def keep_memory() -> None:
+    """Makes the allocator of this process keep the memory of big tensors, instead of giving it back and asking anew."""
     if sys.platform == "linux":
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc has it, musl has not
         if mallopt is not None:

@@ -1,7 +1,8 @@
 """The models that come with fairlag, built for the shape of the data; a user's own is a function that returns one."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from math import prod
 from pathlib import Path
 
@@ -38,7 +39,7 @@ def build(
     make, name = _maker(use, folder), _name(use)
     accepted = inspect.signature(make).parameters
     known = {key: value for key, value in (("shape", shape), ("classes", classes)) if key in accepted}
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), one_thread():
         torch.manual_seed(seeds.key(seed, "model"))
         model = imported.called(make, name, {**known, **parameters}, "model")
         if not isinstance(model, nn.Module):
@@ -46,6 +47,17 @@ def build(
         # Still within the seed: some layers draw their first weights when they first see an example.
         _check_output(model, name, shape, classes)
     return model
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Torch computes with a single thread meanwhile: the bits of its results depend on how many there are."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def logistic(shape: Shape, classes: int) -> nn.Module:

@@ -1,19 +1,20 @@
 """Tables of runs for a terminal: which there are, and how strategies compare over their seeds."""
 
+import sqlite3
 from collections.abc import Sequence
 from itertools import groupby
 from math import isnan
 from os.path import commonpath
 from pathlib import Path
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from fairlag.analyse.compare import Accuracy, Comparison, GroupComparison, Spread
+from fairlag.errors import InputError
 from fairlag.lab.run import Run
-from fairlag.report.tables import block
+from fairlag.report.tables import block, titled
 
 _COLUMNS = {"group": 13, "clients": 9, "final %": 14, "best %": 14, "influence": 11, "fair": 7, "staleness": 10}
 """What a comparison shows, and how wide: 78 in all, so that a terminal of 80 holds it."""
@@ -22,27 +23,36 @@ _STATUS = {"finished": "green", "running": "cyan", "interrupted": "yellow"}
 _NONE = "–"
 
 
-def runs_table(runs: Sequence[Run]) -> RenderableType:
-    """The runs, one a row: what each is, how far it came, and how good its model is."""
-    above = Path(commonpath([run.folder.parent for run in runs])) if runs else Path()
-    table = _table(f"Runs in {above}")
+def runs_table(folders: Sequence[Path]) -> RenderableType:
+    """The runs in these folders, one a row: what each is, how far it came, and how good its model is."""
+    above = Path(commonpath([folder.parent for folder in folders])) if folders else Path()
+    table = titled(f"Runs in {above}", dense=True)
     for name in ("run", "strategy", "seed", "status", "versions", "time", "accuracy"):
         wide = name in ("run", "strategy")
         table.add_column(
             name, justify="left" if wide or name == "status" else "right", no_wrap=not wide, overflow="fold"
         )
-    for run in runs:
-        status, accuracy = run.status, run.accuracy()
-        table.add_row(
-            str(run.folder.relative_to(above)),
-            run.label,
-            str(run.seed),
-            Text(status, style=_STATUS[status]),
-            f"{run.version:,}" + (f"/{run.planned:,}" if run.planned else ""),
-            f"{run.virtual_time:,.0f}",
-            _NONE if isnan(accuracy) else f"{100 * accuracy:.2f} %",
-        )
-    return table
+    reasons = []
+    for folder in folders:
+        where = Text(str(folder.relative_to(above)))
+        try:
+            table.add_row(where, *_run_row(Run(folder)))
+        except (InputError, OSError, sqlite3.Error) as error:
+            table.add_row(where, "", "", Text("unreadable", style="red"))
+            reasons.append(Text.assemble(where, f": {error}.", style="yellow"))
+    return Group(table, *reasons)
+
+
+def _run_row(run: Run) -> list[Text]:
+    status, accuracy = run.status, run.accuracy()
+    return [
+        Text(run.label),
+        Text(str(run.seed)),
+        Text(status, style=_STATUS[status]),
+        Text(f"{run.version:,}" + (f"/{run.planned:,}" if run.planned else "")),
+        Text(f"{run.virtual_time:,.0f}"),
+        Text(_NONE if isnan(accuracy) else f"{100 * accuracy:.2f} %"),
+    ]
 
 
 def compare_table(comparisons: Sequence[Comparison]) -> RenderableType:
@@ -63,26 +73,20 @@ def compare_table(comparisons: Sequence[Comparison]) -> RenderableType:
 
 
 _READING = (
-    "final: the last version on all test examples; best: the highest point of the",
-    "  curve; both mean ± standard deviation over seeds, for a group on the examples",
-    "  with the labels that it holds",
+    "final: the last version on all test examples, over the seeds that finished",
+    "best: the highest point of the curve, on the sample of them that it is drawn on",
+    "  both mean ± standard deviation, for a group on the labels that it holds",
     "influence, fair: the group's part of all weight and of all clients",
     "staleness: how many versions late its updates are on average",
 )
 
 
-def _table(title: str) -> Table:
-    return Table(
-        title=title, title_style="bold", title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
-    )
-
-
 def _about(comparison: Comparison) -> str:
-    seeds = len(comparison.seeds)
-    words = [f"{seeds} seed{'s' if seeds > 1 else ''}", f"{_number(comparison.aggregations, '{:,.0f}')} aggregations"]
-    if comparison.finished < seeds:
-        words.append(f"{seeds - comparison.finished} unfinished")
-    return ", ".join([*words, f"Jain index {_number(comparison.jain, '{:.3f}')}"])
+    finished, seeds = comparison.finished, len(comparison.seeds)
+    words = f"{finished} of {seeds}" if finished < seeds else f"{seeds}"
+    words += f" seed{'s' if seeds > 1 else ''}{' finished' if finished < seeds else ''}"
+    made = _number(comparison.aggregations, "{:,.0f}")
+    return f"{words}, {made} aggregations, Jain index {_number(comparison.jain, '{:.3f}')}"
 
 
 def _all_row(comparison: Comparison) -> list[Text]:
@@ -118,14 +122,14 @@ def _number(spread: Spread, form: str) -> str:
 
 def _targets_table(comparisons: Sequence[Comparison]) -> Table:
     """When each strategy first reached each accuracy."""
-    table = _table("Time to an accuracy")
+    table = titled("Time to an accuracy", dense=True)
     table.add_column("strategy")
     for name in ("accuracy", "virtual time", "aggregations", "seeds"):
         table.add_column(name, justify="right")
     for each in comparisons:
         for goal in each.accuracy.reached:
             table.add_row(
-                each.label,
+                Text(each.label),  # as it is: brackets in a plain string would be a style
                 f"{100 * goal.target:g} %",
                 _number(goal.virtual_time, "{:,.0f}"),
                 _number(goal.aggregations, "{:,.0f}"),

@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fairlag.analyse.compare import repeated
 from fairlag.errors import InputError
 from fairlag.lab.run import Run, curve_of
 from fairlag.types import Floats
@@ -85,13 +86,14 @@ def accuracy_figure(runs: Sequence[Run], file: Path) -> None:
     """Accuracy against virtual time and aggregations, a line a strategy; below, on the labels of each client group."""
     if not runs:
         raise InputError("there are no runs to draw")
-    strategies: dict[str, list[pd.DataFrame]] = {}
-    several = len({run.experiment for run in runs}) > 1
-    for run in runs:
-        label = f"{run.label}, {run.experiment}" if several else run.label
-        strategies.setdefault(label, []).append(run.evaluations)
+    found = repeated(runs)
+    several = len({each.experiment for each in found}) > 1
+    strategies = [
+        _Strategy(f"{each.label}, {each.experiment}" if several else each.label, [run.evaluations for run in each.runs])
+        for each in found
+    ]
     names = dict.fromkeys(name for run in runs for name in run.groups)
-    groups = [name for name in names if any(_has(frames, name) for frames in strategies.values())]
+    groups = [name for name in names if any(each.curves("group", name) for each in strategies)]
     across = next(columns for most, columns in ((1, 1), (4, 2), (9, 3), (len(groups), 4)) if len(groups) <= most)
     down = -(-len(groups) // across)
     with _figure(file, height=0.75 + 2.35 * (1 + 0.85 * down)) as figure:
@@ -114,21 +116,29 @@ def accuracy_figure(runs: Sequence[Run], file: Path) -> None:
         _legend(figure, upper[0], strategies)
 
 
-def _has(frames: Sequence["pd.DataFrame"], group: str) -> bool:
-    return any(len(curve_of(frame, "group", group)) for frame in frames)
+class _Strategy(NamedTuple):
+    """What a line is called, and the evaluations of its seeds."""
+
+    label: str
+    seeds: list["pd.DataFrame"]
+
+    def curves(self, scope: str = "all", name: str | None = None) -> list["pd.DataFrame"]:
+        """The curves of the seeds that have one."""
+        curves = (curve_of(frame, scope, name).dropna(subset="accuracy") for frame in self.seeds)
+        return [curve for curve in curves if len(curve)]
 
 
-def _draw(axes: "Axes", strategies: dict[str, list["pd.DataFrame"]], along: str, scope: str, name: str | None) -> None:
+def _draw(axes: "Axes", strategies: Sequence[_Strategy], along: str, scope: str, name: str | None) -> None:
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-    for place, (label, frames) in enumerate(strategies.items()):
-        curves = [curve for curve in (curve_of(frame, scope, name) for frame in frames) if len(curve)]
-        if not curves:
+    for place, strategy in enumerate(strategies):
+        if not (curves := strategy.curves(scope, name)):
             continue
         colour, line = _COLOURS[place % len(_COLOURS)], _LINES[place // len(_COLOURS) % len(_LINES)]
         where, mean, spread = _band(curves, along)
+        marker = "o" if len(where) == 1 else ""
         axes.fill_between(where, mean - spread, mean + spread, color=colour, alpha=0.25, linewidth=0)
-        axes.plot(where, mean, line, color=colour, label=label, marker="o" if len(where) == 1 else "", markersize=3)
+        axes.plot(where, mean, line, color=colour, label=strategy.label, marker=marker, markersize=3)
     axes.set_xlabel(_AXES[along])
     axes.set_ylabel("accuracy")
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
@@ -139,31 +149,39 @@ def _draw(axes: "Axes", strategies: dict[str, list["pd.DataFrame"]], along: str,
 
 
 def _band(curves: Sequence["pd.DataFrame"], along: str) -> tuple[Floats, Floats, Floats]:
-    """The mean of the curves where all of them are, read off where the first has its points, and the width of its band.
+    """The places where any curve has a point, the mean there of the curves that go so far, and the width of its band.
 
-    With several seeds that is their sample standard deviation; with one, the standard error of the evaluation.
+    With several seeds that is their sample standard deviation, not a number where less than two are; with one, the
+    standard error of the evaluation.
     """
     places = [curve[along].to_numpy(np.float64) for curve in curves]
-    begin, end = max(place[0] for place in places), min(place[-1] for place in places)
-    where = places[0][(places[0] >= begin) & (places[0] <= end)]
-    if len(curves) == 1 or not where.size:
-        only = curves[0]
-        return places[0], only["accuracy"].to_numpy(), only["standard_error"].to_numpy()
-    values = [np.interp(where, place, curve["accuracy"]) for place, curve in zip(places, curves, strict=True)]
-    return where, np.mean(values, axis=0), np.std(values, axis=0, ddof=1)
+    if len(curves) == 1:
+        return places[0], curves[0]["accuracy"].to_numpy(), curves[0]["standard_error"].to_numpy()
+    where = np.unique(np.concatenate(places))
+    values = np.array(
+        [
+            np.interp(where, place, curve["accuracy"], left=np.nan, right=np.nan)
+            for place, curve in zip(places, curves, strict=True)
+        ]
+    )
+    several = np.isfinite(values).sum(axis=0) > 1
+    spread = np.full(len(where), np.nan)
+    spread[several] = np.nanstd(values[:, several], axis=0, ddof=1)
+    return where, np.nanmean(values, axis=0), spread
 
 
-def _legend(figure: "Figure", axes: "Axes", strategies: dict[str, list["pd.DataFrame"]]) -> None:
+def _legend(figure: "Figure", axes: "Axes", strategies: Sequence[_Strategy]) -> None:
     handles, labels = axes.get_legend_handles_labels()
     longest = max(map(len, labels), default=1)
     fitting = max(1, int(_WIDTH * 15 / (longest + 6)))
     rows = -(-len(labels) // fitting)
     figure.legend(handles, labels, loc="outside upper left", ncols=-(-len(labels) // rows) if rows else 1)
-    seeds = sorted({len(frames) for frames in strategies.values()})
-    several = f"mean and standard deviation over {' or '.join(map(str, [n for n in seeds if n > 1]))} seeds"
-    single = "one seed, with the standard error of the test sample"
-    words = [several] * (seeds[-1] > 1) + [single] * (seeds[0] == 1)
-    figure.supxlabel(f"Lines and bands: {'; '.join(words)}.", fontsize=7, color="#666666", x=0.01, ha="left")
+    seeds = sorted({len(each.curves()) for each in strategies} - {0})
+    many = " or ".join(str(count) for count in seeds if count > 1)
+    words = [f"mean and standard deviation over {many} seeds, as far as each goes"] * bool(many)
+    words += ["one seed, with the standard error of the test sample"] * (1 in seeds)
+    if words:
+        figure.supxlabel(f"Lines and bands: {'; '.join(words)}.", fontsize=7, color="#666666", x=0.01, ha="left")
 
 
 def holdings_figure(counts: NDArray[Any], row_names: Sequence[str], title: str, file: Path) -> None:

@@ -3,19 +3,18 @@
 from collections.abc import Sequence
 
 import numpy as np
-from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from fairlag.data.load import Known
 from fairlag.data.shares import Holding, Shares
+from fairlag.report.tables import titled
 from fairlag.types import Integers
 
 
 def data_table(rows: Sequence[Known]) -> RenderableType:
     """Every data set that has a name: where it is, or how to get it."""
-    table = _table("Data sets")
+    table = titled("Data sets")
     table.add_column("name", no_wrap=True, style="bold")
     table.add_column("what it is")
     table.add_column("examples", justify="right", no_wrap=True)
@@ -32,7 +31,7 @@ def holdings_table(
     name: str, groups: Sequence[Holding], shares: Shares, labels: Integers, classes: int
 ) -> RenderableType:
     """Who holds what: per group of clients, how many examples a client has, and how many of each label all have."""
-    table = _table(f"Who holds what in {name}: {len(shares.order):,} training examples")
+    table = titled(f"Who holds what in {name}: {len(shares.order):,} training examples")
     table.add_column("group", style="bold")
     table.add_column("clients", justify="right", no_wrap=True)
     table.add_column("each has", justify="right", no_wrap=True)
@@ -45,7 +44,3 @@ def holdings_table(
         held = ", ".join(f"{label}: {counts[label]:,}" for label in np.flatnonzero(counts))
         table.add_row(group.name, f"{group.count:,}", "–".join(each), held)
     return table
-
-
-def _table(title: str) -> Table:
-    return Table(title=title, title_style="bold", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)

@@ -53,6 +53,14 @@ def block(columns: Mapping[str, int], rows: Iterable[Sequence[Text]]) -> Table:
     return table
 
 
+def titled(title: str, *, dense: bool = False) -> Table:
+    """An empty table under a title; a dense one has less room between its columns."""
+    table = Table(title=title, title_style="bold", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    if dense:
+        table.padding = (0, 1, 0, 0)
+    return table
+
+
 def _group_row(group: GroupAudit) -> list[Text]:
     deviation = abs(group.influence - group.fair) / group.fair
     style = "green" if deviation < 0.05 else "yellow" if deviation < 0.3 else "red"
@@ -119,13 +127,7 @@ def theory_table(experiment: Experiment, buffer: int, audits: Sequence[StrategyA
     rates = 1 / fleet.mean_durations
     shares, late = theory.expected_share(rates), theory.expected_staleness(rates, buffer)
     weights = theory.fair_weight(late, buffer, fleet.clients)
-    table = Table(
-        title=f"Theory at a buffer of {buffer}",
-        title_style="bold",
-        title_justify="left",
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-    )
+    table = titled(f"Theory at a buffer of {buffer}")
     for name in ("group", "rate r", "share p", "staleness E[τ]", "fair weight α", "tempting rate r*", "throttle"):
         table.add_column(name, justify="left" if name == "group" else "right")
     for place, group in enumerate(fleet.groups):
@@ -155,7 +157,7 @@ def theory_table(experiment: Experiment, buffer: int, audits: Sequence[StrategyA
 
 def strategies_table() -> RenderableType:
     """Every registered algorithm with its parameters and their defaults."""
-    table = Table(title="Strategies", title_style="bold", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table = titled("Strategies")
     table.add_column("use", no_wrap=True, style="bold")
     table.add_column("what it is")
     table.add_column("parameters and defaults")
@@ -167,7 +169,7 @@ def strategies_table() -> RenderableType:
 
 def presets_table(presets: dict[str, str]) -> RenderableType:
     """The shipped experiment files, each with the comment that it begins with."""
-    table = Table(title="Presets", title_style="bold", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table = titled("Presets")
     table.add_column("name", no_wrap=True, style="bold")
     table.add_column("what it is")
     for name, text in presets.items():

@@ -13,6 +13,9 @@ from fairlag.view import View
 _MOST_EXAMPLES = 2**53
 """What a float still counts exactly."""
 
+NOT_FINITE = "not finite"
+"""The reason that, given again and again, says that training diverged."""
+
 Admit = Callable[[Update, Dispatch, View], str | None]
 
 
@@ -40,7 +43,7 @@ def well_formed(update: Update, size: int) -> str | None:
     if type(examples) is not int or not 1 <= examples <= _MOST_EXAMPLES:
         return f"the number of examples is not an int between 1 and {_MOST_EXAMPLES}"
     if size and not finite(delta):
-        return "not finite"
+        return NOT_FINITE
     return None
 
 

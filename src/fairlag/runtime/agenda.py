@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from fairlag.errors import StalledError
+from fairlag.errors import DivergedError, StalledError
 from fairlag.fleet.clients import Fleet
+from fairlag.rules.admit import NOT_FINITE
 from fairlag.server import Server
 from fairlag.state import State, rows, table, take
 from fairlag.types import Dispatch, Event, Joined, Left, Stop, Woke
@@ -204,18 +205,35 @@ class Watchdog:
 
     def __init__(self, server: Server, fleet: Fleet) -> None:
         self.limit = 10_000 + 20 * (fleet.clients + server.strategy.trigger.needs)
+        self.patience = max(100, 4 * max(fleet.clients, server.strategy.trigger.needs))
+        """So many updates that are not finite, and none that was admitted in between, mean that training diverged."""
         self._server = server
         self._reached = (0, 0)
         self._quiet = 0
+        self._admitted = (0, 0)
+        self._before = 0
+        """How many updates were not finite up to the last that was admitted."""
 
     def count(self, events: int) -> None:
-        """So many events have passed; raises StalledError where that was one too many."""
+        """So many events have passed; raises StalledError where that was one too many, or DivergedError."""
         view, needs = self._server.view, self._server.strategy.trigger.needs
+        self._check_finite()
         reached = (view.version, min(view.buffered, needs))
         self._quiet = 0 if reached > self._reached else self._quiet + events
         self._reached = reached
         if self._quiet > self.limit:
             raise StalledError(self._why())
+
+    def _check_finite(self) -> None:
+        view, found = self._server.view, self._server.refusals[NOT_FINITE]
+        admitted = (view.version, view.buffered)
+        if admitted != self._admitted:
+            self._admitted, self._before = admitted, found
+        elif found - self._before >= self.patience:
+            raise DivergedError(
+                f"training diverged after version {view.version}: the last {found - self._before} updates, up to time "
+                f"{view.time:.6g}, were refused because they are not finite; smaller steps (local.lr) may help"
+            )
 
     def state(self) -> State:
         """How long it has been quiet, and what was reached before."""
@@ -229,9 +247,11 @@ class Watchdog:
 
     def _why(self) -> str:
         view, strategy, counts = self._server.view, self._server.strategy, self._server.counts
+        common = self._server.refusals.most_common(1) if counts["refused"] else []
+        refused = f"{counts['refused']} refused" + "".join(f" (most of them: {reason})" for reason, _ in common)
         lost = f"{counts['lost']} were lost" + (f" (the last because {self._server.last_loss})" * bool(counts["lost"]))
         return (
             f"nothing but waiting in {self._quiet} events, up to time {view.time:.6g}: {strategy} has {view.buffered} "
             f"of the {strategy.trigger.needs} updates it waits for, {view.running} tasks are running, and of all tasks "
-            f"so far {lost} and {counts['refused']} refused"
+            f"so far {lost} and {refused}"
         )

@@ -1,0 +1,209 @@
+"""Making the runs of a plan: failures that leave the others alone, Ctrl-C at any time, versions, and names."""
+
+import json
+import signal
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fairlag.errors import DivergedError, FairlagError, InputError, Interrupted
+from fairlag.lab import conduct
+from fairlag.lab.conduct import Conductor, Progress
+from fairlag.lab.experiment import parse
+from fairlag.lab.plan import Plan, Planned, key_of
+from fairlag.lab.run import Run
+from fairlag.lab.simulate import execute
+from fairlag.lab.store import Store
+from fairlag.lab.workshop import Workshop
+from tests.test_lab_plan import idle
+
+_error: FairlagError | None = None
+"""What the weighting raises; None once it is mended."""
+
+
+def moody(buffer: Any, view: Any) -> Any:
+    if _error is not None and view.version == 2:
+        raise _error
+    return np.full(len(buffer), 1 / len(buffer))
+
+
+@pytest.fixture
+def moods() -> Iterator[Callable[[FairlagError | None], None]]:
+    def become(error: FairlagError | None) -> None:
+        global _error
+        _error = error
+
+    yield become
+    become(None)
+
+
+def meta(folder: Path) -> dict[str, Any]:
+    with closing(sqlite3.connect(folder / "run.sqlite")) as database:
+        return {key: json.loads(value) for key, value in database.execute("SELECT key, value FROM meta")}
+
+
+Moods = Callable[[FairlagError | None], None]
+
+
+# Runs that fail
+
+
+@pytest.mark.parametrize(("error", "kind"), [(InputError("bad"), InputError), (DivergedError("bad"), FairlagError)])
+def test_a_run_that_fails_leaves_the_others_alone(
+    tmp_path: Path, moods: Moods, error: FairlagError, kind: type[FairlagError]
+) -> None:
+    moods(error)
+    plan = Plan(idle(moody, "fedbuff"), (0, 1), tmp_path)
+    with pytest.raises(FairlagError) as caught:
+        execute(plan, new=True)
+    assert type(caught.value) is kind
+    sentence = f"2 of 4 runs failed, `fairlag resume {tmp_path}` tries them again: moody, seed 0: bad; moody, seed 1: "
+    assert str(caught.value).startswith(sentence)
+    found = [meta(planned.folder) for planned in plan]
+    assert [each["status"] for each in found] == ["failed", "finished"] * 2
+    assert found[0]["reason"] == "bad"
+    moods(None)
+    assert [run.status for run in execute(plan)] == ["finished"] * 4
+    assert meta(next(iter(plan)).folder)["reason"] == "5 aggregations were made"
+
+
+def test_what_failed_is_tried_again_after_the_others(tmp_path: Path, moods: Moods) -> None:
+    moods(InputError("bad"))
+    plan = Plan(idle(moody, "fedbuff"), (0,), tmp_path)
+    heard: list[str] = []
+
+    def interrupt(planned: Planned, _: Progress) -> None:
+        if planned.use.label == "FedBuff" and not heard:
+            heard.append("stop")
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        execute(plan, new=True, watch=interrupt)
+    moods(None)
+    heard.clear()
+    execute(plan, watch=lambda planned, _: heard.append(planned.use.label))
+    assert list(dict.fromkeys(heard)) == ["FedBuff", "moody"]
+
+
+def test_the_only_run_fails_with_its_own_error(tmp_path: Path, moods: Moods) -> None:
+    moods(DivergedError("bad"))
+    with pytest.raises(DivergedError, match=r"^bad$"):
+        execute(Plan(idle(moody), (0,), tmp_path, single=True), new=True)
+    assert meta(tmp_path)["status"] == "failed"
+
+
+def test_a_plan_that_somebody_else_makes_is_refused(tmp_path: Path) -> None:
+    plan = Plan(idle("fedbuff", "buffered_fedavg"), (0,), tmp_path)
+    execute(plan, new=True)
+    with Store.open(next(iter(plan)).folder), pytest.raises(InputError, match="is being written by another process"):
+        execute(plan)
+
+
+# Ctrl-C
+
+
+def last_moment(buffer: Any, view: Any) -> Any:
+    if view.version == 4:
+        signal.raise_signal(signal.SIGINT)
+    return np.full(len(buffer), 1 / len(buffer))
+
+
+def test_ctrl_c_in_the_last_moment_of_a_run_keeps_the_next_from_being_made(tmp_path: Path) -> None:
+    plan = Plan(idle(last_moment, "fedbuff"), (0,), tmp_path)
+    with pytest.raises(Interrupted, match="interrupted at version 5 of last_moment, seed 0"):
+        execute(plan, new=True)
+    first, second = plan
+    assert Run(first.folder).status == "finished" and not second.folder.exists()
+    assert [run.status for run in execute(plan)] == ["finished"] * 2
+
+
+def test_where_ctrl_c_is_ignored_it_stays_ignored(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        (run,) = execute(Plan(idle(last_moment), (0,), tmp_path), new=True)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert run.status == "finished"
+
+
+# What is kept
+
+
+def learning(**tables: Any) -> dict[str, Any]:
+    return {
+        "name": "small",
+        "aggregations": 9,
+        "clients": [
+            {"group": "slow/old", "count": 3, "delay": "uniform(4, 6)"},
+            {"group": "a=b.c", "count": 3, "delay": "uniform(1, 2)"},
+        ],
+        "strategies": [{"use": "fedbuff", "buffer": 2}],
+        "data": {"use": "digits"},
+        "model": {"use": "logistic"},
+        "evaluate": {"every": 3, "sample": 50},
+        **tables,
+    }
+
+
+def test_groups_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conduct, "CHECKPOINT", 0.0)
+    monkeypatch.setattr(conduct, "_COSTLY", 0)
+    (run,) = execute(Plan(parse(learning()), (0,), tmp_path), new=True, workers=1)
+    assert run.groups == ["slow/old", "a=b.c"] and run.status == "finished"
+    assert run.evaluations.query("scope == 'all'")["version"].tolist() == [0, 3, 6, 9, 9]
+
+
+def test_a_costly_checkpoint_is_made_more_rarely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conduct, "CHECKPOINT", 0.0)
+    monkeypatch.setattr(conduct, "_COSTLY", 1e6)
+    commits: list[int] = []
+    commit = Conductor._commit
+
+    def counted(conductor: Conductor) -> None:
+        commits.append(1)
+        commit(conductor)
+
+    monkeypatch.setattr(Conductor, "_commit", counted)
+    execute(Plan(idle(aggregations=400), (0,), tmp_path), new=True)
+    assert len(commits) == 1
+
+
+def test_what_a_run_was_made_of_is_kept(tmp_path: Path) -> None:
+    experiment = idle()
+    (run,) = execute(Plan(experiment, (0,), tmp_path), new=True)
+    assert run.meta["experiment_key"] == key_of(experiment)
+    assert run.meta["numpy"] == np.__version__
+
+
+def test_another_version_of_a_library_is_remarked_on_once(
+    tmp_path: Path, moods: Moods, capsys: pytest.CaptureFixture[str]
+) -> None:
+    moods(InputError("bad"))
+    plan = Plan(idle(moody), (0, 1), tmp_path)
+    with pytest.raises(InputError):
+        execute(plan, new=True)
+    for planned in plan:
+        with closing(sqlite3.connect(planned.folder / "run.sqlite", isolation_level=None)) as database:
+            database.execute("UPDATE meta SET value = '\"1.0\"' WHERE key = 'numpy'")
+    moods(None)
+    assert capsys.readouterr().err == ""
+    execute(plan)
+    assert capsys.readouterr().err == (f"begun with numpy 1.0, resumed with {np.__version__}: the bytes may differ\n")
+
+
+def no_model(**_: object) -> None:
+    raise AssertionError
+
+
+def test_who_holds_what_is_known_without_a_model() -> None:
+    train, shares = Workshop(parse(learning(model={"use": no_model}))).shares(4)
+    placement = Workshop(parse(learning())).setting(4).placement
+    assert placement is not None
+    assert np.array_equal(train[shares.order], placement.holdings)
+    assert np.array_equal(shares.bounds, placement.bounds)
