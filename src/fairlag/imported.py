@@ -43,6 +43,34 @@ def function(use: str, noun: str, folder: Path | None = None, error: type[InputE
     return maker
 
 
+def name_of(use: object) -> str:
+    """A word for what is used: its name, or that of the function itself.
+
+    >>> name_of("fedbuff"), name_of(called)
+    ('fedbuff', 'called')
+    """
+    return use if isinstance(use, str) else getattr(use, "__name__", type(use).__name__)
+
+
+def found(use: str | Maker, makers: Mapping[str, Maker], noun: str, folder: Path | None = None) -> Maker:
+    """What makes it: the maker of that name, "module:function", or the function itself.
+
+    >>> found("grater", {"greater": max}, "rule")
+    Traceback (most recent call last):
+    ...
+    fairlag.errors.InputError: unknown rule 'grater': did you mean 'greater'?
+    """
+    if not isinstance(use, str):
+        return use
+    if ":" in use:
+        return function(use, noun, folder)
+    if use not in makers:
+        meant = closest(use, makers)
+        hint = f"did you mean {meant!r}?" if meant else f"known are: {', '.join(makers)}, and 'module:function'"
+        raise InputError(f"unknown {noun} {use!r}: {hint}")
+    return makers[use]
+
+
 def called(make: Maker, name: str, parameters: Mapping[str, object], noun: str) -> Any:
     """What a function returns for these parameters; a failure becomes a sentence that says what and where.
 

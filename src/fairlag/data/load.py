@@ -4,6 +4,7 @@ Where files are looked for stands in sources.py, how they are read in formats.py
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
@@ -18,7 +19,7 @@ from fairlag.data.download import get
 from fairlag.data.places import contents, find
 from fairlag.data.sources import SOURCES
 from fairlag.data.whole import whole
-from fairlag.errors import InputError, closest
+from fairlag.errors import InputError
 from fairlag.text import number
 
 __all__ = ["Dataset", "Known", "get", "known", "load"]
@@ -43,12 +44,13 @@ def load(
     >>> load("synthetic", {"examples": 100, "classes": 3}).classes
     3
     """
-    name = use if isinstance(use, str) else getattr(use, "__name__", type(use).__name__)
-    if isinstance(use, str) and ":" not in use:
-        make = _named(use)
-    else:
-        make = imported.function(use, "data set", folder) if isinstance(use, str) else use
-    made = imported.called(make, name, parameters, "data set")
+    name = imported.name_of(use)
+    makers: dict[str, imported.Maker] = {
+        "digits": _digits,
+        "synthetic": _synthetic,
+        **{each: partial(_published, each) for each in SOURCES},
+    }
+    made = imported.called(imported.found(use, makers, "data set", folder), name, parameters, "data set")
     return made if isinstance(made, Dataset) else _own(name, made)
 
 
@@ -78,18 +80,6 @@ def known() -> list[Known]:
         place = str(found.folder) if found else None
         rows.append(Known(source.name, source.what, source.examples, source.shape, place, source.ways))
     return rows
-
-
-def _named(name: str) -> Callable[..., Dataset]:
-    if name in SOURCES:
-        return lambda: _published(name)
-    made = {"digits": _digits, "synthetic": _synthetic}
-    if name not in made:
-        names = [*made, *SOURCES]
-        meant = closest(name, names)
-        hint = f"did you mean {meant!r}?" if meant else f"known are: {', '.join(names)}, and 'module:function'"
-        raise InputError(f"unknown data set {name!r}: {hint}")
-    return made[name]
 
 
 def _published(name: str) -> Dataset:

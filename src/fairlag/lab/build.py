@@ -10,7 +10,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from fairlag import imported
 from fairlag.errors import FairlagError, StrategyError
-from fairlag.imported import Maker
+from fairlag.imported import Maker, name_of
 from fairlag.lab.words import nearest
 from fairlag.rules.rule import failure, traits
 from fairlag.strategy import Strategy
@@ -24,15 +24,6 @@ def checked_use(use: object) -> Used:
     if not (isinstance(use, str | Strategy) or callable(use)):
         raise ValueError(f"it is {use!r}, but must be a name, a function or a Strategy")
     return use
-
-
-def name_of(use: Used) -> str:
-    """A word for it.
-
-    >>> name_of("fedbuff"), name_of(build)
-    ('fedbuff', 'build')
-    """
-    return use if isinstance(use, str) else getattr(use, "__name__", type(use).__name__)
 
 
 def build(use: Used, parameters: Mapping[str, object], folder: Path | None = None) -> Strategy:

@@ -13,7 +13,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, 
 from fairlag.errors import ExperimentError, InputError
 from fairlag.fleet import availability, delay
 from fairlag.fleet.clients import Fleet, Group
-from fairlag.lab.build import build, checked_use, label, name_of
+from fairlag.imported import name_of
+from fairlag.lab.build import build, checked_use, label
 from fairlag.lab.learning import Data, Evaluate, LocalTraining, Model, Table
 from fairlag.lab.words import first_mistake, nearest
 from fairlag.strategy import Strategy

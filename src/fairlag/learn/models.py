@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from fairlag import imported, seeds
-from fairlag.errors import InputError, closest
+from fairlag.errors import InputError
 
 Shape = tuple[int, ...]
 Make = Callable[..., nn.Module]
@@ -36,7 +36,7 @@ def build(
       (1): Linear(in_features=64, out_features=10, bias=True)
     )
     """
-    make, name = _maker(use, folder), _name(use)
+    make, name = imported.found(use, MODELS, "model", folder), imported.name_of(use)
     accepted = inspect.signature(make).parameters
     known = {key: value for key, value in (("shape", shape), ("classes", classes)) if key in accepted}
     with torch.random.fork_rng(devices=[]), one_thread():
@@ -104,22 +104,6 @@ def _cnn(shape: Shape, classes: int, blocks: dict[int, int]) -> nn.Module:
         channels, height, width = wide, height // 2, width // 2
     parts += [nn.Flatten(), nn.Linear(channels * height * width, 128), nn.ReLU(), nn.GroupNorm(32, 128)]
     return nn.Sequential(*parts, nn.Dropout(0.5), nn.Linear(128, classes))
-
-
-def _maker(use: str | Make, folder: Path | None) -> Make:
-    if not isinstance(use, str):
-        return use
-    if ":" in use:
-        return imported.function(use, "model", folder)
-    if use not in MODELS:
-        meant = closest(use, MODELS)
-        hint = f"did you mean {meant!r}?" if meant else f"known are: {', '.join(MODELS)}, and 'module:function'"
-        raise InputError(f"unknown model {use!r}: {hint}")
-    return MODELS[use]
-
-
-def _name(use: str | Make) -> str:
-    return use if isinstance(use, str) else getattr(use, "__name__", type(use).__name__)
 
 
 def _check_output(model: nn.Module, name: str, shape: Shape, classes: int) -> None:
