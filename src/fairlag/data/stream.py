@@ -1,0 +1,164 @@
+"""How a client's data set grows with time: the kinds of stream, how they are written, and the order of what comes.
+
+How much has come by a time is a function of that time and of the client's random address alone: whoever asks, in
+whichever process and order, is told the same.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+
+from fairlag import seeds
+from fairlag.data.shares import Shares
+from fairlag.errors import InputError
+from fairlag.text import Call, Written, build, read
+from fairlag.types import Floats, Integers
+
+__all__ = ["Linear", "Poisson", "Stream", "in_order_of_arrival", "parse"]
+
+_EXAMPLE = "linear(start=0.1, per_second=0.001)"
+_NEARLY = 5e-10
+"""What lacks no more than this of a whole number is that number: as if rounded to 9 digits, since 100 × 0.29 < 29."""
+
+
+@runtime_checkable
+class Stream(Protocol):
+    """How a client's examples come in; ``str`` gives the text that :func:`parse` reads back."""
+
+    def visible(self, total: int, time: float, key: int) -> int:
+        """How many of a client's ``total`` examples are there at a time: from 1 to all, and never fewer than before.
+
+        ``key`` is the client's random address: ``seeds.subkey(seeds.key(seed, "stream"), client)``.
+        """
+
+    def at_start(self, sizes: Integers) -> Integers:
+        """How many examples each client has at time 0, given how many it has in the end."""
+
+    @property
+    def words(self) -> str:
+        """What a client has at the start and how fast it gets the rest, as a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Growing(Written, ABC):
+    """Base of what begins with a share of a client's examples and gets a share of them each second."""
+
+    start: float
+    per_second: float
+    _manner: ClassVar[str]
+    """How the examples come, in words that follow the pace."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is not a share, and a growth that is negative or infinite."""
+        self._settle("start", most=1)
+        self._settle("per_second")
+
+    @abstractmethod
+    def visible(self, total: int, time: float, key: int) -> int:
+        """How many of a client's examples are there at a time."""
+
+    def at_start(self, sizes: Integers) -> Integers:
+        """⌊sizes × start⌋, at least 1."""
+        parts: Integers = np.clip(np.floor(sizes * self.start + _NEARLY).astype(np.int64), 1, sizes)
+        return parts
+
+    @property
+    def words(self) -> str:
+        """Shares as percentages."""
+        grows = self.start < 1 and self.per_second
+        pace = f"{_percent(self.per_second)} of them each second{self._manner}" if grows else "no more"
+        begins = f"each client has {_percent(self.start)} of its examples at the start (at least one)"
+        return f"The data stream: {begins}, and gets {pace}."
+
+
+@dataclass(frozen=True, slots=True)
+class Linear(_Growing):
+    """``linear(start, per_second)``: ⌊n (start + per_second × time)⌋ of a client's n examples are there.
+
+    >>> [Linear(start=0.1, per_second=0.01).visible(50, time, key=0) for time in (0, 1.9, 2, 90, 1000)]
+    [5, 5, 6, 50, 50]
+    """
+
+    _manner: ClassVar[str] = ""
+
+    def visible(self, total: int, time: float, key: int) -> int:
+        """The same for every key."""
+        return _part(total, self.start + self.per_second * time)
+
+
+@dataclass(frozen=True, slots=True)
+class Poisson(_Growing):
+    """``poisson(start, per_second)``: ⌊n start⌋ of a client's n examples are there at first, the others come singly.
+
+    The gaps between them are independent and exponential with mean 1 / (n per_second) seconds.
+
+    >>> [Poisson(start=0.1, per_second=0.01).visible(50, time, seeds.key(0)) for time in (0, 1.9, 10, 20, 1000)]
+    [5, 6, 9, 12, 50]
+    """
+
+    _manner: ClassVar[str] = " on average, one by one at random times"
+
+    def visible(self, total: int, time: float, key: int) -> int:
+        """Those of the start, and those whose time of arrival has come."""
+        first = _part(total, self.start)
+        # From left to right: per_second × total alone may be infinite, and infinity × 0 is no number.
+        gaps = self.per_second * time * total
+        return first + int(_arrivals(key, total - first).searchsorted(gaps, side="right"))
+
+
+_MAKERS: Mapping[str, Callable[..., Stream]] = {"linear": Linear, "poisson": Poisson}
+
+
+def parse(text: str | Stream) -> Stream:
+    """The stream that a text describes; a stream is itself.
+
+    >>> parse("linear(start=0.1, per_second=0.001)"), str(parse("poisson(0, per_second=2)"))
+    (Linear(start=0.1, per_second=0.001), 'poisson(0, 2)')
+    >>> parse("linear(0.1)")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    fairlag.errors.InputError: linear(0.1) does not fit (missing ... 'per_second'); write linear(start, per_second)
+    """
+    if isinstance(text, Stream):
+        return text
+    call = read(text, "stream", _EXAMPLE)
+    if not isinstance(call, Call):
+        raise InputError(f"the stream {text!r} cannot be read; write for example {_EXAMPLE}")
+    return build(call, _MAKERS, "stream", nested=lambda inner: inner.text)
+
+
+def in_order_of_arrival(shares: Shares, seed: int) -> Shares:
+    """The same shares, each client's examples in the order in which they come: any order is equally likely.
+
+    >>> shares = Shares.from_owners(np.array([0, 1, 1, 1, 1, 0]), 2)
+    >>> in_order_of_arrival(shares, seed=1).of(1).tolist(), shares.of(1).tolist()
+    ([3, 4, 2, 1], [1, 2, 3, 4])
+    """
+    owners = np.repeat(np.arange(shares.clients), shares.sizes)
+    # An example's number is a function of the seed and the example: who holds the others does not matter.
+    numbers = seeds.uniforms(seeds.key(seed, "order of arrival"), 0, len(shares.order))[shares.order]
+    order = shares.order[np.lexsort((numbers, owners))]
+    order.flags.writeable = False
+    return Shares(order, shares.bounds)
+
+
+def _part(total: int, share: float) -> int:
+    """⌊total × share⌋, at least 1 and at most the total."""
+    return int(min(max(math.floor(total * min(share, 1.0) + _NEARLY), 1), total))
+
+
+@lru_cache(maxsize=1024)
+def _arrivals(key: int, count: int) -> Floats:
+    """When that many examples come, in mean gaps from the start."""
+    times: Floats = np.cumsum(-np.log(seeds.uniforms(key, 0, count)))
+    times.flags.writeable = False
+    return times
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:g}%"
