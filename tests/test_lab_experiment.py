@@ -79,6 +79,18 @@ def test_false_stays_false_where_it_is_a_value() -> None:
     assert not experiment.strategy(experiment.strategies[0]).select.fresh
 
 
+def learning(**data: Any) -> dict[str, Any]:
+    return {"data": {"use": "digits", **data}, "model": {"use": "logistic"}}
+
+
+def test_the_data_may_stream() -> None:
+    streams = parse(tables(**learning(stream="poisson(start=0.10, per_second=1e-3)"))).data
+    assert streams is not None and streams.stream == "poisson(0.1, 0.001)"
+    assert streams.parameters == {}  # it is none of the data set's own
+    whole = parse(tables(**learning())).data
+    assert whole is not None and whole.stream is None
+
+
 MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"agregations": 5}, "unknown key 'agregations': did you mean 'aggregations'?"),
     ({"clients": [{**GROUP, "dealy": 1}]}, "unknown key 'clients[1].dealy': did you mean 'delay'?"),
@@ -104,6 +116,10 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"aggregations": None}, "nothing says when to stop"),
     ({"until_time": -1.0}, "until_time is -1.0"),
     ({"seed": "x"}, "seed is 'x': input should be a valid integer"),
+    (learning(stream="linear(2, 0.1)"), "data.stream: start of linear is 2, but must be a number from 0 to 1"),
+    (learning(stream="poison(0, 1)"), "data.stream: there is no stream 'poison' (did you mean poisson?)"),
+    (learning(stream=0.1), "data.stream is 0.1: input should be a valid string"),
+    (learning(partition="iid(3)"), "data.partition: iid(3) does not fit"),
 ]
 
 

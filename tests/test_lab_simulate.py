@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fairlag.data import partition
+from fairlag.data.split import split
 from fairlag.errors import DivergedError, FairlagError, InputError, Interrupted
 from fairlag.lab import conduct
 from fairlag.lab.conduct import Conductor, Progress
@@ -207,3 +209,40 @@ def test_who_holds_what_is_known_without_a_model() -> None:
     assert placement is not None
     assert np.array_equal(train[shares.order], placement.holdings)
     assert np.array_equal(shares.bounds, placement.bounds)
+
+
+def test_where_the_data_stream_examples_are_in_the_order_in_which_they_come() -> None:
+    whole = Workshop(parse(learning())).setting(4)
+    stream = Workshop(parse(learning(data={"use": "digits", "stream": "poisson(0.1, 0.01)"}))).setting(4)
+    assert whole.placement is not None and stream.placement is not None
+    assert np.array_equal(whole.placement.bounds, stream.placement.bounds)
+    assert np.array_equal(whole.placement.tests, stream.placement.tests)
+    for client in range(6):
+        before, after = whole.placement.of(client), stream.placement.of(client)
+        assert np.array_equal(before, np.sort(after)) and not np.array_equal(before, after)
+    # 1,438 training examples of six clients; ⌊239.67 / 10⌋ of each are there at first.
+    assert whole.examples.tolist() == stream.examples.tolist() == whole.visible.tolist()
+    assert sorted(whole.visible.tolist()) == [239, 239, 240, 240, 240, 240]
+    assert sorted(stream.visible.tolist()) == [23, 23, 24, 24, 24, 24]
+
+
+def test_the_order_in_which_examples_come_is_a_matter_of_the_seed() -> None:
+    workshop = Workshop(parse(learning(data={"use": "digits", "stream": "linear(0.1, 0.01)", "partition": "sorted"})))
+    orders = [shares.order.tobytes() for shares in (workshop.shares(seed)[1] for seed in (4, 4, 5))]
+    assert orders[0] == orders[1] != orders[2]
+
+
+def test_where_nothing_is_trained_nobody_sees_anything() -> None:
+    setting = Workshop(idle()).setting(0)
+    assert setting.visible.tolist() == setting.examples.tolist() == [0] * 8
+
+
+def test_without_a_stream_the_placement_is_what_the_partition_says() -> None:
+    workshop = Workshop(parse(learning()))
+    train, test = split(workshop.data, 0.2, seed=4)
+    shares = partition.parse("iid").share(workshop.data.labels[train], workshop.groups, seed=4)
+    placement = workshop.setting(4).placement
+    assert placement is not None
+    assert np.array_equal(placement.holdings, train[shares.order])
+    assert np.array_equal(placement.bounds, shares.bounds)
+    assert np.array_equal(np.sort(placement.tests), test)

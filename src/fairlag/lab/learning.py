@@ -1,12 +1,12 @@
 """The tables of an experiment file that say what is learnt: `[data]`, `[model]`, `[local]` and `[evaluate]`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from fairlag.data import partition
+from fairlag.data import partition, stream
 from fairlag.data.shares import Holding
 from fairlag.errors import InputError
 from fairlag.learn.local import Local, schedule
@@ -38,11 +38,20 @@ class Made(BaseModel):
         return dict(self.model_extra or {})
 
 
-def _checked_partition(text: str) -> str:
-    try:
-        return str(partition.parse(text))
-    except InputError as error:
-        raise ValueError(str(error)) from None
+def _as_written(parse: Callable[[str], object]) -> AfterValidator:
+    """Takes a text that can be read, and keeps it as it is written again."""
+
+    def checked(text: str) -> str:
+        try:
+            return str(parse(text))
+        except InputError as error:
+            raise ValueError(str(error)) from None
+
+    return AfterValidator(checked)
+
+
+Partition = Annotated[str, _as_written(partition.parse)]
+Stream = Annotated[str, _as_written(stream.parse)]
 
 
 def _checked_holdout(value: object) -> object:
@@ -66,11 +75,13 @@ def _checked_lr(value: object) -> object:
 
 
 class Data(Made):
-    """A `[data]` table: which data set, what of it is held out for testing, and how clients share the rest."""
+    """A `[data]` table: which data set, what is held out for testing, how clients share the rest, and when it comes."""
 
     holdout: Annotated[Any, AfterValidator(_checked_holdout)] = 0.2
-    partition: Annotated[str, AfterValidator(_checked_partition)] | None = None
+    partition: Partition | None = None
     """None: by the groups' labels where they name any, otherwise `iid`."""
+    stream: Stream | None = None
+    """None: clients have all of their examples from the start."""
 
 
 class Model(Made):

@@ -9,6 +9,7 @@ import numpy as np
 from fairlag.data.load import load
 from fairlag.data.shares import Holding, Shares
 from fairlag.data.split import split, stratified
+from fairlag.data.stream import Stream, in_order_of_arrival, parse
 from fairlag.errors import InputError
 from fairlag.execute import Executor
 from fairlag.lab.experiment import Experiment
@@ -54,6 +55,8 @@ class Setting:
     layout: Layout
     examples: Integers
     """Per client: how many training examples it holds."""
+    visible: Integers
+    """Per client: how many of them it has at time 0."""
     placement: "Placement | None" = None
     scoring: Scoring | None = None
 
@@ -82,6 +85,12 @@ class Workshop:
         return [Holding(table.group, table.count, table.labels) for table in self.experiment.clients]
 
     @cached_property
+    def stream(self) -> Stream | None:
+        """How the clients' examples come in; None where they have all of them from the start."""
+        table = self.experiment.data
+        return None if table is None or table.stream is None else parse(table.stream)
+
+    @cached_property
     def blueprint(self) -> "Blueprint":
         """How to build the model and train it."""
         from fairlag.learn.learner import Blueprint
@@ -101,11 +110,15 @@ class Workshop:
         )
 
     def shares(self, seed: int) -> tuple[Integers, Shares]:
-        """The training examples, as places in the data, and who holds which of them; by the seed."""
+        """The training examples, as places in the data, and who holds which of them; by the seed.
+
+        Where the data stream, a client's examples are in the order in which they come.
+        """
         data, groups = self.data, self.groups
         assert self.experiment.data is not None  # else there would be no data
         train, _ = self._split(seed)
-        return train, share_out(self.experiment.data, groups).share(data.labels[train], groups, seed)
+        shares = share_out(self.experiment.data, groups).share(data.labels[train], groups, seed)
+        return train, shares if self.stream is None else in_order_of_arrival(shares, seed)
 
     def setting(self, seed: int) -> Setting:
         """Who holds what and how the model begins, by the seed."""
@@ -137,7 +150,8 @@ class Workshop:
         return Processes(self.blueprint, self.data, placement, workers=self._workers)
 
     def _idle(self, seed: int) -> Setting:
-        return Setting(seed, EMPTY, Layout((), ()), np.zeros(self.experiment.population, np.int64))
+        nothing = np.zeros(self.experiment.population, np.int64)
+        return Setting(seed, EMPTY, Layout((), ()), examples=nothing, visible=nothing)
 
     def _split(self, seed: int) -> tuple[Integers, Integers]:
         assert self.experiment.data is not None
@@ -161,6 +175,7 @@ class Workshop:
             parameters=flat.parameters,
             layout=flat.layout,
             examples=shares.sizes,
+            visible=shares.sizes if self.stream is None else self.stream.at_start(shares.sizes),
             placement=Placement(train[shares.order], shares.bounds, tests),
             scoring=Scoring(len(sample), len(tests), held),
         )
