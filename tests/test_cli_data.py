@@ -66,6 +66,22 @@ print("torch" in sys.modules)
     assert done.stdout.endswith("False\n")
 
 
+@pytest.mark.parametrize("kind", ["linear", "poisson"])
+def test_that_the_data_stream_is_said_in_a_sentence(call: Call, tmp_path: Path, kind: str) -> None:
+    plain = call("data", "show", "demo").out
+    key = f'[data]\nstream = "{kind}(start=0.15, per_second=0.002)"'
+    (tmp_path / "mine.toml").write_text(call("presets", "demo").out.replace("[data]", key))
+    done = call("data", "show", str(tmp_path / "mine.toml"))
+    # Who holds what is the same: that is what clients have in the end.
+    assert done.code == 0 and done.out.startswith(plain)
+    sentence = (
+        "The data stream: each client has 15% of its examples at the start (at least one), "
+        "and gets 0.2% of them each second"
+    )
+    manner = {"linear": "", "poisson": " on average, one by one at random times"}[kind]
+    assert words(done.out.removeprefix(plain)) == f"{sentence}{manner}."
+
+
 def test_many_clients_are_drawn_by_group(call: Call, tmp_path: Path) -> None:
     text = call("presets", "demo").out.replace("count = 10", "count = 100")
     (tmp_path / "mine.toml").write_text(text)

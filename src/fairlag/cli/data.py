@@ -56,6 +56,8 @@ def show_(
         train, shares = workshop.shares(experiment.seed)
     labels = data.labels[train]
     show(holdings_table(experiment.name, groups, shares, labels, data.classes))
+    if workshop.stream is not None:
+        show(workshop.stream.words)
     if figure is not None:
         if shares.clients <= _MOST_CLIENTS:
             counts = shares.counts(labels, data.classes)
