@@ -1,6 +1,8 @@
-"""Fleets: numbering, addressed draws that nothing else changes, throttling, transfers, presence and vanishing."""
+"""Fleets: numbering, addressed draws that nothing else changes, throttling, transfers, steps, presence, vanishing."""
 
+from dataclasses import replace
 from itertools import islice
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -114,6 +116,91 @@ def test_a_line_is_drawn_once_per_client() -> None:
     assert durations[2][0] == pytest.approx(1 + 8 / parse("lognormal(2, 1)").quantile(seeds.uniform(stream, 0)))
 
 
+def test_a_delay_per_step_is_multiplied_by_the_steps_of_the_task() -> None:
+    groups = [
+        Group("whole", 1, parse(10), steps=7),
+        Group("usual", 2, parse(2.5), per="step"),
+        Group("own", 1, parse(3), per="step", steps=5),
+    ]
+    fleet = Fleet(groups, seed=0, steps=4)
+    assert fleet.per_step and fleet.steps.tolist() == [7, 4, 4, 5]
+    assert fleet.mean_durations.tolist() == [10, 10, 10, 15]
+    for ordinal in (0, 8, 300):  # the first tasks, and where other fleets draw ahead
+        assert [fleet.duration(client, ordinal) for client in range(4)] == [10, 10, 10, 15]
+        assert [fleet.duration(client, ordinal, 2) for client in range(4)] == [10, 5, 5, 6]
+        assert [fleet.duration(client, ordinal, steps=40) for client in range(4)] == [10, 100, 100, 120]
+
+
+def test_steps_are_one_unless_said_and_matter_only_for_delays_per_step() -> None:
+    fleet = Fleet([FAST, replace(SLOW, steps=9)], seed=0)
+    assert not fleet.per_step and fleet.steps.tolist() == [1, 1, 1, 9, 9]
+    for ordinal in (0, 8, 300):
+        assert fleet.duration(4, ordinal, 3) == fleet.duration(4, ordinal) == Fleet([SLOW], seed=0).duration(1, ordinal)
+    assert fleet.mean_durations.tolist() == Fleet([FAST, SLOW], seed=0).mean_durations.tolist()
+
+
+def test_transfers_are_not_multiplied_by_the_steps_but_throttling_multiplies_all() -> None:
+    group = Group("lines", 2, parse(10), download=parse(8), upload=parse(2), per="step", steps=3)
+    fleet = Fleet([group], seed=0, model_bytes=1_000_000)  # 8 megabits: 1 s down, 4 s up
+    assert fleet.duration(0, 0) == 35 and fleet.duration(0, 0, 2) == 25 and fleet.mean_durations.tolist() == [35, 35]
+    throttled = fleet.throttled(1, 2.0)
+    assert [throttled.duration(client, 0) for client in range(2)] == [35, 70]
+    assert [throttled.duration(client, 0, 2) for client in range(2)] == [25, 50]
+    assert throttled.mean_durations.tolist() == [35, 70]
+
+
+def test_a_throttled_fleet_keeps_its_steps() -> None:
+    fleet = Fleet([replace(FAST, per="step"), replace(SLOW, per="step", steps=2)], seed=0, steps=6)
+    throttled = fleet.throttled(1, 8.0).throttled(4, 0.5)
+    assert throttled.per_step and throttled.steps.tolist() == [6, 6, 6, 2, 2]
+    for client, factor in enumerate([1, 8, 1, 1, 0.5]):
+        assert throttled.duration(client, 70) == fleet.duration(client, 70) * factor
+        assert throttled.duration(client, 70, 5) == fleet.duration(client, 70, 5) * factor
+    assert (throttled.mean_durations / fleet.mean_durations).tolist() == [1, 8, 1, 1, 0.5]
+
+
+DELAYS = [
+    "constant(2)",
+    "uniform(1, 3)",
+    "normal(10, 2)",
+    "exponential(4)",
+    "lognormal(3, 1)",
+    "gamma(2, 2)",
+    "pareto(1, 1.5)",
+    "mixture(0.9, uniform(1, 2), 0.1, 30)",
+]
+PER: tuple[Literal["task", "step"], ...] = ("task", "step")
+
+
+@given(st.integers(0, 2**63), st.sampled_from(DELAYS), st.integers(0, 2000), st.integers(1, 1000), st.integers(1, 20))
+def test_durations_per_step_are_those_per_task_times_the_steps_to_the_bit(
+    seed: int, delay: str, ordinal: int, usual: int, asked: int
+) -> None:
+    group = Group("a", 2, parse(delay))
+    whole = Fleet([group], seed=seed).duration(1, ordinal)
+    one, many = (Fleet([replace(group, per="step")], seed=seed, steps=steps) for steps in (1, usual))
+    assert one.duration(1, ordinal) == many.duration(1, ordinal, 1) == whole
+    assert many.duration(1, ordinal) == one.duration(1, ordinal, usual) == whole * usual
+    assert many.duration(1, ordinal, asked) == whole * asked
+
+
+@given(st.integers(0, 2**63), st.sampled_from(DELAYS), st.integers(0, 2000), st.floats(0.1, 10))
+def test_one_step_is_a_task_with_transfers_and_throttling_too(
+    seed: int, delay: str, ordinal: int, factor: float
+) -> None:
+    group = Group("a", 2, parse(delay), upload=parse("lognormal(2, 1)"))
+    other = Group("b", 2, parse(delay), download=parse("uniform(1, 9)"))
+    # The path is that of the whole fleet: whose delay is per task must not notice that somebody else's is per step.
+    fleets = [
+        Fleet([replace(group, per=per), other], seed=seed, model_bytes=10**6).throttled(1, factor).throttled(3, factor)
+        for per in PER
+    ]
+    assert [fleet.per_step for fleet in fleets] == [False, True]
+    task, step = ([fleet.duration(client, ordinal) for client in range(4)] for fleet in fleets)
+    assert task == step
+    assert fleets[0].mean_durations.tolist() == fleets[1].mean_durations.tolist()
+
+
 def test_presence_is_cut_to_the_time_from_joining_to_leaving() -> None:
     fleet = Fleet([Group("late", 1, parse("1"), join=5.0), Group("early", 1, parse("1"), leave=7.0)], seed=0)
     assert list(fleet.periods(0)) == [(5.0, float("inf"))] and list(fleet.periods(1)) == [(0.0, 7.0)]
@@ -169,6 +256,21 @@ def test_a_fleet_of_nobody_and_groups_of_one_name_are_refused() -> None:
         Fleet([FAST, FAST], seed=0)
 
 
+@pytest.mark.parametrize("steps", [0, -3, 2.5, True, 10**10])
+def test_steps_that_are_no_number_of_steps_are_refused(steps: int) -> None:
+    with pytest.raises(InputError, match=f"a task of the fleet has {steps} local steps, it must be a whole number"):
+        Fleet([FAST], seed=0, steps=steps)
+    with pytest.raises(InputError, match=f"group 'fast' has {steps} local steps, it must be a whole number from 1 to"):
+        replace(FAST, steps=steps)
+
+
+def test_steps_that_take_for_ever_are_refused() -> None:
+    endless = Group("x", 1, parse(1e308), per="step")
+    assert Fleet([endless], seed=0).mean_durations.tolist() == [1e308]
+    with pytest.raises(InputError, match="the delay of group 'x' for 2 steps has mean inf"):
+        Fleet([endless], seed=0, steps=2)
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -180,8 +282,9 @@ def test_a_fleet_of_nobody_and_groups_of_one_name_are_refused() -> None:
         ({"join": 5.0, "leave": 5.0}, "joins at 5.0 and leaves at 5.0"),
         ({"join": float("inf")}, "joins at inf"),
         ({"leave": float("nan")}, "leaves at nan"),
+        ({"per": "epoch"}, "'x' has a delay per 'epoch', it must be per 'task' or 'step'"),
     ],
 )
-def test_a_group_out_of_range_is_refused_with_its_value(options: dict[str, float], words: str) -> None:
+def test_a_group_out_of_range_is_refused_with_its_value(options: dict[str, object], words: str) -> None:
     with pytest.raises(InputError, match=words):
         Group(**{"name": "x", "count": 1, "delay": parse("1"), **options})  # type: ignore[arg-type]

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from itertools import islice
 from math import inf
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from hypothesis import given, settings
@@ -31,6 +31,7 @@ DELAYS = [
     "mixture(0.9, uniform(1, 2), 0.1, 30)",
     "scaled(0.1, uniform(1, 2))",
 ]
+PER: list[Literal["task", "step"]] = ["task", "task", "step"]
 PRESENCE = [
     "always",
     "alternating(exponential(30), exponential(10))",
@@ -52,6 +53,8 @@ def group(draw: st.DrawFn, name: str, most: int) -> Group:
         leave=draw(st.sampled_from([inf, inf, join + 40.0])),
         vanish=draw(st.sampled_from([0.0, 0.0, 0.3])),
         away=draw(st.sampled_from([None, parse("exponential(5)")])),
+        steps=draw(st.sampled_from([None, None, 3])),
+        per=draw(st.sampled_from(PER)),
     )
 
 

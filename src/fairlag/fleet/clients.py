@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import inf, isfinite
-from typing import cast
+from typing import Literal, cast
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from fairlag import seeds
 from fairlag.errors import InputError
 from fairlag.fleet.availability import Always, Availability, between
 from fairlag.fleet.delay import Delay
+from fairlag.text import check_mean
 from fairlag.types import Floats, Integers
 
 _SINGLE = 8
@@ -19,6 +20,8 @@ _AHEAD = 256
 _ROOM = 1 << 22
 """The first durations of a client are drawn one by one, since many a client of a large fleet is asked for no more; the
 others so many at a time, or fewer where those of the whole fleet would not fit into this room."""
+
+_MOST_STEPS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,10 @@ class Group:
     download: Delay | None = None
     upload: Delay | None = None
     """The speed of a client's line in megabits per second, drawn once per client; None: transfers take no time."""
+    steps: int | None = None
+    """How many local steps a task of its clients has; None: as many as the fleet says."""
+    per: Literal["task", "step"] = "task"
+    """Is `delay` the duration of a whole task, or of each of its local steps?"""
 
     def __post_init__(self) -> None:
         if self.count < 1:
@@ -48,6 +55,10 @@ class Group:
             raise InputError(
                 f"group {self.name!r} joins at {self.join} and leaves at {self.leave}: 0 ≤ join < leave must hold"
             )
+        if self.steps is not None:
+            _check_steps(f"group {self.name!r}", self.steps)
+        if self.per not in ("task", "step"):
+            raise InputError(f"group {self.name!r} has a delay per {self.per!r}, it must be per 'task' or 'step'")
 
     @property
     def steady(self) -> bool:
@@ -67,14 +78,22 @@ class Fleet:
     (15, [1.5, 10.0])
     >>> 8 < fleet.duration(14, 0) < 12
     True
+
+    `steps` is the number of local steps of clients whose group says none. It matters for delays that are per step:
+
+    >>> groups = [Group("a", 1, parse(2), per="step"), Group("b", 1, parse(2), per="step", steps=3)]
+    >>> fleet = Fleet(groups, seed=0, steps=5)
+    >>> fleet.steps.tolist(), fleet.duration(0, 0), fleet.duration(1, 0), fleet.duration(1, 1, steps=2)
+    ([5, 3], 10.0, 6.0, 4.0)
     """
 
-    def __init__(self, groups: Sequence[Group], *, seed: int, model_bytes: int = 0) -> None:
+    def __init__(self, groups: Sequence[Group], *, seed: int, model_bytes: int = 0, steps: int = 1) -> None:
         if not groups:
             raise InputError("the fleet has no clients, give at least one group")
         names = [group.name for group in groups]
         if len(set(names)) < len(names):
             raise InputError(f"two groups have the same name: {names}")
+        _check_steps("a task of the fleet", steps)
         counts = [group.count for group in groups]
         self.groups = tuple(groups)
         self.clients = sum(counts)
@@ -83,6 +102,13 @@ class Fleet:
         self.model_bytes = model_bytes
         self.steady = all(group.steady for group in groups)
         self.vanishing = any(group.vanish for group in groups)
+        self.per_step = any(group.per == "step" for group in groups)
+        """Does the duration of anybody's tasks depend on the number of local steps?"""
+        self._steps = steps
+        self._own_steps = [group.steps or steps for group in groups]
+        self.steps: Integers = np.repeat(np.array(self._own_steps, np.int64), counts)
+        """Per client: how many local steps a task has unless the server asks for another number."""
+        self._means = [_mean(group, own) for group, own in zip(groups, self._own_steps, strict=True)]
         self._start = [0, *accumulate(counts)]
         self._transfer = np.concatenate([_transfer(group, seed, model_bytes) for group in groups])
         self._transfer_of: memoryview[float] = cast("memoryview[float]", self._transfer.data)
@@ -92,7 +118,8 @@ class Fleet:
         self._group = self.group_of.data
         room = _ROOM // self.clients
         self._ahead = min(_AHEAD, room)
-        self._single = _SINGLE if room >= 2 * _SINGLE else inf
+        # How many steps a task will have is not known ahead.
+        self._single = _SINGLE if room >= 2 * _SINGLE and not self.per_step else inf
         self._first: Integers = np.full(self.clients if isfinite(self._single) else 0, -1)
         self._drawn: Floats = np.empty(len(self._first) * self._ahead)
         self._first_of, self._drawn_at = self._first.data, self._drawn.data
@@ -103,7 +130,7 @@ class Fleet:
             raise InputError(f"client {client} cannot throttle itself, the clients are 0 to {self.clients - 1}")
         if not (factor > 0 and isfinite(factor)):
             raise InputError(f"the factor of throttling is {factor}, it must be a positive number")
-        fleet = Fleet(self.groups, seed=self.seed, model_bytes=self.model_bytes)
+        fleet = Fleet(self.groups, seed=self.seed, model_bytes=self.model_bytes, steps=self._steps)
         fleet._factor = {**self._factor, client: self._factor.get(client, 1.0) * factor}
         return fleet
 
@@ -113,28 +140,30 @@ class Fleet:
 
     @property
     def mean_durations(self) -> Floats:
-        """Per client: the expected duration of its tasks."""
-        means = np.repeat([group.delay.mean for group in self.groups], [group.count for group in self.groups])
+        """Per client: the expected duration of its tasks, each of as many steps as are its own."""
+        means = np.repeat(self._means, [group.count for group in self.groups])
         means += self._transfer
         for client, factor in self._factor.items():
             means[client] *= factor
         return means
 
-    def duration(self, client: int, ordinal: int) -> float:
-        """How long the client's task of that ordinal takes, transfers included."""
+    def duration(self, client: int, ordinal: int, steps: int = 0) -> float:
+        """How long the client's task of that ordinal and of so many steps (0: its own) takes, transfers included."""
         if ordinal < self._single:
-            return self._duration(client, ordinal)
+            return self._duration(client, ordinal, steps)
         ahead = self._ahead
         first = ordinal - ordinal % ahead
         if self._first_of[client] != first:
             self._draw_ahead(client, first)
         return self._drawn_at[client * ahead + ordinal - first]
 
-    def _duration(self, client: int, ordinal: int) -> float:
+    def _duration(self, client: int, ordinal: int, steps: int) -> float:
         group = self._group[client]
         drawn = seeds.uniform(self._stream[client], ordinal)
-        whole = self.groups[group].delay.quantile(drawn) + self._transfer_of[client]
-        return whole * self._factor.get(client, 1.0)
+        work = self.groups[group].delay.quantile(drawn)
+        if self.per_step and self.groups[group].per == "step":
+            work *= steps or self._own_steps[group]
+        return (work + self._transfer_of[client]) * self._factor.get(client, 1.0)
 
     def _draw_ahead(self, client: int, first: int) -> None:
         group = self._group[client]
@@ -163,6 +192,21 @@ class Fleet:
     def _stream_for(self, purpose: str, client: int) -> int:
         number = self._group[client]
         return seeds.subkey(seeds.key(self.seed, purpose, self.groups[number].name), client - self._start[number])
+
+
+def _check_steps(whose: str, steps: int) -> None:
+    # A bool is an int to Python, but nobody means True steps.
+    if not isinstance(steps, int) or isinstance(steps, bool) or not 1 <= steps <= _MOST_STEPS:
+        raise InputError(f"{whose} has {steps!r} local steps, it must be a whole number from 1 to {_MOST_STEPS:,}")
+
+
+def _mean(group: Group, steps: int) -> float:
+    """The mean duration of a task of so many steps in that group, without transfers."""
+    if group.per == "task":
+        return group.delay.mean
+    mean = group.delay.mean * steps
+    check_mean(mean, f"the delay of group {group.name!r} for {steps} steps")
+    return mean
 
 
 def _transfer(group: Group, seed: int, model_bytes: int) -> Floats:
