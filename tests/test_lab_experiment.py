@@ -67,6 +67,24 @@ def test_everything_a_group_can_say() -> None:
     assert (fleet.mean_durations < 1.5 + 0.08 + 8).all()
 
 
+def test_a_group_may_have_steps_of_its_own_and_a_delay_for_each() -> None:
+    clients = [
+        {"group": "usual", "count": 1, "delay": 2, "delay_per": "step"},
+        {"group": "own", "count": 2, "delay": 2, "delay_per": "step", "steps": 5},
+        {"group": "whole", "count": 1, "delay": 2, "delay_per": "task", "steps": 7},
+    ]
+    fleet = parse(tables(clients=clients)).fleet()
+    assert fleet.steps.tolist() == [1, 5, 5, 7] and fleet.mean_durations.tolist() == [2, 10, 10, 2]
+    fleet = parse(tables(clients=clients, local={"steps": 4})).fleet(seed=3)
+    assert fleet.steps.tolist() == [4, 5, 5, 7] and fleet.mean_durations.tolist() == [8, 10, 10, 2]
+
+
+def test_a_delay_per_task_is_the_default_and_changes_no_epochs() -> None:
+    plain = parse(tables(local={"epochs": 2}))
+    assert parse(tables(local={"epochs": 2}, clients=[{**GROUP, "delay_per": "task"}])) == plain
+    assert not plain.fleet().per_step and plain.fleet().steps.tolist() == [1, 1, 1]
+
+
 @pytest.mark.parametrize("cap", ["none", False, float("inf")])
 def test_no_cap_can_be_said_in_toml(cap: object) -> None:
     experiment = parse(tables(strategies=[{"use": "fairshare", "buffer": 2, "cap": cap}]))
@@ -112,6 +130,18 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"clients": [{**GROUP, "join": 9, "leave": 3}]}, "joins at 9.0 and leaves at 3.0"),
     ({"clients": [{**GROUP, "upload": 5}]}, "no model_bytes"),
     ({"clients": [{**GROUP, "availability": "nightly"}]}, "nightly"),
+    ({"clients": [{**GROUP, "steps": 0}]}, "clients[1].steps is 0: input should be greater than or equal to 1"),
+    ({"clients": [{**GROUP, "steps": 2.5}]}, "clients[1].steps is 2.5: input should be a valid integer"),
+    ({"clients": [{**GROUP, "steps": 10**10}]}, "group 'all' has 10000000000 local steps"),
+    ({"clients": [{**GROUP, "delay_per": "epoch"}]}, "clients[1].delay_per is 'epoch': input should be 'task' or 'ste"),
+    (
+        {"clients": [{**GROUP, "group": "a"}, {**GROUP, "steps": 5}], "local": {"epochs": 1}},
+        "group 'all' has steps = 5, but `steps` needs [local] in steps, not epochs",
+    ),
+    (
+        {"clients": [{**GROUP, "delay_per": "step"}], "local": {"epochs": 1}},
+        "group 'all' has a delay per step, which needs [local] in steps, not epochs: otherwise a duration would depend",
+    ),
     ({"aggregations": 0}, "aggregations is 0"),
     ({"aggregations": None}, "nothing says when to stop"),
     ({"until_time": -1.0}, "until_time is -1.0"),

@@ -1,5 +1,6 @@
 """Plans: how experiments are written, which folders they refuse, and that they survive being moved."""
 
+import json
 import shutil
 from dataclasses import replace
 from functools import partial
@@ -17,7 +18,11 @@ from fairlag.lab.simulate import execute
 from fairlag.rules import weigh
 from fairlag.rules.rule import factory
 
-FLEET = {"name": "idle", "aggregations": 5, "clients": [{"group": "all", "count": 8, "delay": "uniform(1, 2)"}]}
+FLEET: dict[str, Any] = {
+    "name": "idle",
+    "aggregations": 5,
+    "clients": [{"group": "all", "count": 8, "delay": "uniform(1, 2)"}],
+}
 
 
 def idle(*strategies: Any, folder: Path | None = None, **tables: Any) -> Experiment:
@@ -51,6 +56,15 @@ def test_the_key_is_of_what_a_comparison_must_share(tmp_path: Path) -> None:
     same = [idle(), idle("buffered_fedavg"), idle(seed=9), idle(folder=tmp_path)]
     other = [idle(aggregations=6), idle(name="another")]
     assert [key_of(each) == key_of(idle()) for each in (*same, *other)] == [True] * 4 + [False] * 2
+
+
+def test_a_delay_per_task_is_not_written_so_that_older_runs_stay_the_same() -> None:
+    tables = FLEET["clients"][0]
+    assert written(idle(clients=[{**tables, "delay_per": "task"}])) == written(idle())
+    assert "delay_per" not in written(idle()) and '"steps"' not in written(idle())
+    other = idle(clients=[{**tables, "delay_per": "step", "steps": 4}])
+    assert difference(written(idle()), written(other)) == "clients[1].steps is None there and 4 here"
+    assert parse(json.loads(written(other))["experiment"]) == other
 
 
 def test_where_two_experiments_differ_is_said_without_their_folders(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from importlib import resources
 from math import inf
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 
@@ -31,6 +31,14 @@ _MOST_CLIENTS = 100_000_000
 Probability = Annotated[float, Field(ge=0, lt=1)]
 
 
+def _unless_task(per: Literal["task", "step"] | None) -> Literal["task", "step"] | None:
+    return None if per == "task" else per
+
+
+DelayPer = Annotated[Literal["task", "step"] | None, AfterValidator(_unless_task)]
+"""None says "task". It is not written into run directories, so those begun before there was "step" can be resumed."""
+
+
 class Clients(Table):
     """A `[[clients]]` table: a group of clients of one kind."""
 
@@ -45,6 +53,8 @@ class Clients(Table):
     away: Distribution = None
     download: Distribution = None
     upload: Distribution = None
+    steps: int | None = Field(default=None, ge=1)
+    delay_per: DelayPer = None
 
     def build(self, folder: Path | None) -> Group:
         """The group of the fleet that this table describes."""
@@ -69,6 +79,8 @@ class Clients(Table):
             away=read("away"),
             download=read("download"),
             upload=read("upload"),
+            steps=self.steps,
+            per=self.delay_per or "task",
         )
 
     @contextmanager
@@ -143,6 +155,8 @@ class Experiment(Table):
             raise ValueError(f"there is a [{given}] but no [{missing}]: training needs both")
         _check_labels(self.clients)
         _check_groups(self.clients, self.model_bytes)
+        if self.local.epochs is not None:
+            _check_no_steps(self.clients)
         return self
 
     @property
@@ -159,7 +173,12 @@ class Experiment(Table):
         """The fleet, its draws determined by the seed (default: the experiment's)."""
         if not self._groups:
             self._groups = tuple(table.build(self._folder) for table in self.clients)
-        return Fleet(self._groups, seed=self.seed if seed is None else seed, model_bytes=self.model_bytes)
+        return Fleet(
+            self._groups,
+            seed=self.seed if seed is None else seed,
+            model_bytes=self.model_bytes,
+            steps=self.local.steps or 1,
+        )
 
     def strategy(self, use: Use) -> Strategy:
         """The strategy of a table, checked against the fleet."""
@@ -255,3 +274,17 @@ def _check_groups(clients: tuple[Clients, ...], model_bytes: int) -> None:
             raise ValueError(f"group {table.group!r} has a time away, but the probability to vanish is 0: give vanish")
         if not model_bytes and (table.upload is not None or table.download is not None):
             raise ValueError(f"group {table.group!r} has a line speed but there is no model_bytes to send over it")
+
+
+def _check_no_steps(clients: tuple[Clients, ...]) -> None:
+    """Where [local] counts epochs, nobody's number of steps is known before the data is."""
+    for table in clients:
+        if table.steps is not None:
+            raise ValueError(
+                f"group {table.group!r} has steps = {table.steps}, but `steps` needs [local] in steps, not epochs"
+            )
+        if table.delay_per is not None:
+            raise ValueError(
+                f"group {table.group!r} has a delay per step, which needs [local] in steps, not epochs: "
+                "otherwise a duration would depend on how many examples a client holds"
+            )
