@@ -1,5 +1,8 @@
 """The audit: what it finds on fleets whose answer is known, and that workers change nothing."""
 
+from dataclasses import asdict
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -76,6 +79,30 @@ def test_every_client_has_its_numbers() -> None:
     assert result.staleness[10:] == pytest.approx(np.full(5, 14.13), abs=1.0)
     assert result.weights == (0.2, 0.2)
     assert result.jain == pytest.approx(0.762, abs=0.002)
+
+
+def test_a_delay_per_step_is_audited_as_the_same_delay_times_the_steps() -> None:
+    def audited(racer: dict[str, object], slow: dict[str, object], updates: int = 12_000, **tables: object) -> Any:
+        clients = [
+            {"group": "racer", "count": 1, **racer},
+            {"group": "fast", "count": 6, "delay": "uniform(1, 2)"},
+            {"group": "slow", "count": 3, "upload": "uniform(1, 9)", **slow},
+        ]
+        uses = [{"use": "fedstaleweight", "fresh": False}, {"use": "fedbuff", "concurrency": 6}]
+        fleet = {"name": "steps", "aggregations": 100, "model_bytes": 1_000_000, "clients": clients}
+        experiment = parse({**fleet, "strategies": uses, **tables})
+        return [asdict(each) for each in audit(experiment, seeds=2, incentive_updates=updates)]
+
+    racer, slow = "uniform(0.1, 0.2)", "lognormal(3, 0.5)"
+    steps = {"delay": slow, "delay_per": "step", "steps": 3}
+    per_step = audited({"delay": racer, "delay_per": "step"}, steps, local={"steps": 4})
+    per_task = audited({"delay": f"scaled(4, {racer})"}, {"delay": f"scaled(3, {slow})"})
+    assert all(each["incentive_aggregations"] > 0 for each in per_step)
+    np.testing.assert_equal(per_step, per_task)
+    # Neither what is simulated nor what is predicted would be the same without the steps.
+    one_step = audited({"delay": racer}, {"delay": slow}, updates=0)
+    for key in ("share", "staleness_predicted", "share_predicted", "throttle_predicted"):
+        assert per_step[0]["groups"][0][key] != one_step[0]["groups"][0][key]
 
 
 def test_synchronous_rounds_have_no_staleness() -> None:
