@@ -26,7 +26,7 @@ from fairlag.types import (
     Wake,
     Woke,
 )
-from fairlag.vector import EMPTY, Vector
+from fairlag.vector import EMPTY, Layout, Vector
 
 
 def vec(*values: float) -> Vector:
@@ -58,6 +58,7 @@ class Scene:
         clients: int,
         *,
         parameters: Vector = EMPTY,
+        layout: Layout | None = None,
         join: bool = True,
         aggregations: int | None = None,
         until_time: float | None = None,
@@ -68,6 +69,7 @@ class Scene:
             strategy,
             clients=clients,
             parameters=parameters,
+            layout=layout,
             aggregations=aggregations,
             until_time=until_time,
             seed=seed,

@@ -5,12 +5,14 @@ import signal
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from fairlag import zoo
 from fairlag.data import partition
 from fairlag.data.split import split
 from fairlag.errors import DivergedError, FairlagError, InputError, Interrupted
@@ -22,6 +24,8 @@ from fairlag.lab.run import Run
 from fairlag.lab.simulate import execute
 from fairlag.lab.store import Store
 from fairlag.lab.workshop import Workshop
+from fairlag.rules.apply import Apply
+from fairlag.vector import Layout, Vector
 from tests.test_lab_plan import idle
 
 _error: FairlagError | None = None
@@ -159,6 +163,19 @@ def test_groups_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (run,) = execute(Plan(parse(learning()), (0,), tmp_path), new=True, workers=1)
     assert run.groups == ["slow/old", "a=b.c"] and run.status == "finished"
     assert run.evaluations.query("scope == 'all'")["version"].tolist() == [0, 3, 6, 9, 9]
+
+
+def test_the_server_rule_of_a_run_is_told_the_parts_of_its_model(tmp_path: Path) -> None:
+    seen: list[Layout] = []
+
+    def init(first: Vector, layout: Layout) -> tuple[object, ...]:
+        seen.append(layout)
+        return ()
+
+    rule = Apply("notes", init, lambda step, state, parameters: (step, state))
+    uses = [{"use": replace(zoo.fedbuff(buffer=2), apply=rule), "label": "notes"}]
+    execute(Plan(parse(learning(aggregations=1, strategies=uses)), (0,), tmp_path), new=True, workers=1)
+    assert seen and seen[0].shapes == ((10, 64), (10,))
 
 
 def test_a_costly_checkpoint_is_made_more_rarely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from fairlag.server import Server
 from fairlag.state import State, pack, unpack
 from fairlag.strategy import Strategy
 from fairlag.types import Command, Dispatch, Event
-from fairlag.vector import EMPTY, Vector
+from fairlag.vector import EMPTY, Layout, Vector
 from tests.helpers import Computes, vec
 from tests.test_invariants import worlds
 
@@ -40,7 +40,10 @@ def momentum(beta: float) -> apply.Apply:
         now = Momentum(speed, max(state.peak, np.float32(np.abs(speed).max())), state.versions + 1)
         return speed / (now.peak + np.float32(now.versions)), now
 
-    return apply.Apply(f"momentum({beta})", lambda first: Momentum(np.zeros_like(first), np.float32(0), 0), update)
+    def init(first: Vector, layout: Layout) -> Momentum:
+        return Momentum(np.zeros_like(first), np.float32(0), 0)
+
+    return apply.Apply(f"momentum({beta})", init, update)
 
 
 def plain(value: Any) -> Any:
@@ -228,6 +231,6 @@ def test_the_state_of_another_experiment_is_refused(strategy: str, parameters: V
 
 
 def test_a_server_rule_whose_state_could_not_be_restored_is_noticed_when_it_is_saved() -> None:
-    grows = apply.Apply("grows()", lambda first: (), lambda step, state, parameters: (step, (*state, 1)))
+    grows = apply.Apply("grows()", lambda first, layout: (), lambda step, state, parameters: (step, (*state, 1)))
     with pytest.raises(StrategyError, match=r"grows\(\) is not one that its init makes"):
         saved(replace(zoo.fedstaleweight(), apply=grows), vec(0))

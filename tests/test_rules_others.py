@@ -1,4 +1,4 @@
-"""The other slots: admission, edits, reductions, server rules and the traits of rules, with exact numbers."""
+"""The other slots: admission, edits, reductions and the traits of rules, with exact numbers."""
 
 import math
 import os
@@ -12,7 +12,7 @@ import pytest
 from fairlag import zoo
 from fairlag.errors import StrategyError
 from fairlag.ledger import Ledger
-from fairlag.rules import admit, apply, edit, reads_updates, reduce, weigh
+from fairlag.rules import admit, edit, reads_updates, reduce, weigh
 from fairlag.rules.rule import Traits, traits
 from fairlag.types import NOTHING, Dispatch, Update
 from fairlag.view import View
@@ -108,31 +108,6 @@ def test_a_trimmed_mean_cuts_each_coordinate_by_itself() -> None:
     assert reduce.trimmed_mean(0.25)(np.full(4, 0.25), updates).tolist() == [1.5, 3.5]
     assert reduce.trimmed_mean(0.25)(np.full(4, 0.5), updates).tolist() == [3.0, 7.0]
     assert reduce.trimmed_mean(0.0)(np.full(4, 0.25), updates).tolist() == [-223.5, 227.25]
-
-
-def test_rules_of_a_chain_keep_their_own_state() -> None:
-    def counting(factor: float) -> apply.Apply:
-        def update(step: np.ndarray, state: tuple[object, ...], parameters: object) -> object:
-            (count,) = state
-            assert isinstance(count, int)
-            return step * np.float32(factor) + np.float32(count), (count + 1,)
-
-        return apply.Apply(f"counting({factor})", lambda parameters: (0,), update)  # type: ignore[arg-type]
-
-    rule = apply.chain(counting(2), counting(10), apply.scale(0.5))
-    state = rule.init(vec(0))
-    steps = []
-    for _ in range(3):
-        step, state = rule.update(vec(1), state, vec(0))
-        steps.append(step.item())
-    assert steps == [10.0, 15.5, 21.0]  # ((1·2 + t)·10 + t)·0.5
-    assert rule.label == "chain(counting(2), counting(10), scale(0.5))"
-
-
-@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
-def test_the_server_learning_rate_is_positive(value: float) -> None:
-    with pytest.raises(StrategyError, match=f"learning rate is {value}, it must be a positive number"):
-        apply.scale(value)
 
 
 def test_other_options_out_of_range_are_refused() -> None:

@@ -1,13 +1,15 @@
 """The server by hand: freshness, partial aggregation, refusals that harm nobody, stops, and broken contracts."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from fairlag import zoo
-from fairlag.errors import ProtocolError
+from fairlag.errors import InputError, ProtocolError
 from fairlag.rules import select, trigger, weigh
+from fairlag.rules.apply import Apply
 from fairlag.server import Server
 from fairlag.strategy import Strategy
 from fairlag.types import (
@@ -25,6 +27,7 @@ from fairlag.types import (
     Wake,
     Woke,
 )
+from fairlag.vector import EMPTY, Layout, Vector
 from tests.helpers import Scene, cancelled, handed, vec
 
 TWO = zoo.buffered_fedavg(buffer=2)
@@ -252,6 +255,34 @@ def test_the_first_parameters_are_a_copy_and_every_version_is_read_only() -> Non
     for version in (0, 1):
         with pytest.raises(ValueError, match="read-only"):
             scene.server.versions[version][0] = 9
+
+
+def seen_by_the_rule(parameters: Vector, layout: Layout | None) -> Layout:
+    seen: list[Layout] = []
+
+    def init(first: Vector, parts: Layout) -> tuple[object, ...]:
+        assert first.tolist() == parameters.tolist()
+        seen.append(parts)
+        return ()
+
+    rule = Apply("notes", init, lambda step, state, parameters: (step, state))
+    Server(replace(TWO, apply=rule), clients=2, parameters=parameters, layout=layout)
+    (only,) = seen
+    return only
+
+
+def test_a_server_rule_is_told_the_parts_of_the_parameters() -> None:
+    layout = Layout(("weight", "bias"), ((2, 1), (1,)))
+    assert seen_by_the_rule(vec(1, 2, 3), layout) == layout
+    assert seen_by_the_rule(vec(1, 2, 3), None) == Layout(("parameters",), ((3,),))
+    assert seen_by_the_rule(EMPTY, Layout((), ())) == Layout((), ())
+    assert seen_by_the_rule(EMPTY, None) == Layout(("parameters",), ((0,),))
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_layout_of_another_model_is_refused(size: int) -> None:
+    with pytest.raises(InputError, match=f"the layout is one of {size} numbers, there are 2 parameters"):
+        Server(TWO, clients=2, parameters=vec(1, 2), layout=Layout(("weight",), ((size,),)))
 
 
 def test_the_run_stops_after_its_last_aggregation() -> None:

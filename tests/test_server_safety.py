@@ -38,7 +38,7 @@ def test_a_model_that_overflows_when_it_is_rounded_is_named_too() -> None:
     def doubled(step: Any, state: State, parameters: Vector) -> tuple[Any, State]:
         return 2 * step.astype(np.float64), state
 
-    strategy = replace(zoo.buffered_fedavg(buffer=1), apply=Apply("doubled", lambda start: (), doubled))
+    strategy = replace(zoo.buffered_fedavg(buffer=1), apply=Apply("doubled", lambda start, layout: (), doubled))
     server = Server(strategy, clients=1, parameters=vec(0, 0))
     server.handle(Joined(0.0, [0]))
     with pytest.raises(DivergedError, match="version 1 is not finite"):
@@ -56,7 +56,7 @@ def test_a_step_that_a_rule_may_not_give_away_is_copied() -> None:
     strategy = replace(
         zoo.buffered_fedavg(buffer=1),
         reduce=lambda weights, updates: always,
-        apply=Apply("in_place", lambda start: (), in_place),
+        apply=Apply("in_place", lambda start, layout: (), in_place),
     )
     server = Server(strategy, clients=1, parameters=vec(0, 0))
     server.handle(Joined(0.0, [0]))
@@ -85,7 +85,9 @@ def test_what_rules_and_recorders_get_cannot_be_written() -> None:
         kept.append(step)
         return step, state
 
-    strategy = replace(zoo.buffered(meddling, buffer=1), reduce=greedy, apply=Apply("keep", lambda start: (), keep))
+    strategy = replace(
+        zoo.buffered(meddling, buffer=1), reduce=greedy, apply=Apply("keep", lambda start, layout: (), keep)
+    )
     server = Server(strategy, clients=1, parameters=vec(0, 0), record=rows.append)
     server.handle(Joined(0.0, [0]))
     server.handle(Arrived(1.0, 0, Update(vec(5, 5))))

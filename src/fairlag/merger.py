@@ -10,7 +10,7 @@ from fairlag.rules.rule import failure, label_of
 from fairlag.state import Leaf, State, copy_into, leaves, refill, take
 from fairlag.strategy import Strategy
 from fairlag.types import Dispatch, Floats
-from fairlag.vector import Matrix, Vector, finite
+from fairlag.vector import Layout, Matrix, Vector, finite
 from fairlag.versions import Versions
 from fairlag.view import View
 
@@ -18,11 +18,17 @@ from fairlag.view import View
 class Merger:
     """Keeps the updates that wait, one row each, and what the server rule remembers from one version to the next."""
 
-    def __init__(self, strategy: Strategy, versions: Versions, view: View) -> None:
+    def __init__(self, strategy: Strategy, versions: Versions, view: View, layout: Layout) -> None:
+        if layout.size != versions.newest.size:
+            raise InputError(
+                f"the layout is one of {layout.size} numbers, there are {versions.newest.size} parameters: "
+                "both must be of the same model"
+            )
         self._strategy = strategy
         self._versions = versions
         self._view = view
-        self._state = strategy.apply.init(versions.newest)
+        self._layout = layout
+        self._state = strategy.apply.init(versions.newest, layout)
         self._size = versions.newest.size
         self._shows_updates = "weigh" in strategy.readers
         self._rows: Matrix = np.empty((strategy.trigger.needs, self._size), np.float32)
@@ -96,7 +102,7 @@ class Merger:
         """The updates that wait, and what the server rule remembers."""
         remembered = leaves(self._state)
         # A state that could not be restored is better noticed now than after a crash.
-        self._refilled(self._strategy.apply.init(self._versions.newest), remembered)
+        self._refilled(self._strategy.apply.init(self._versions.newest, self._layout), remembered)
         return {
             "rows": self._rows[: self._view.buffered].copy(),
             "remembered": {str(place): leaf for place, leaf in enumerate(remembered)},

@@ -29,7 +29,7 @@ from fairlag.types import (
     Wake,
     Woke,
 )
-from fairlag.vector import EMPTY, Vector
+from fairlag.vector import EMPTY, Layout, Vector
 from fairlag.versions import Versions
 from fairlag.view import View
 
@@ -55,12 +55,16 @@ class Server:
         *,
         clients: int,
         parameters: Vector = EMPTY,
+        layout: Layout | None = None,
         seed: int = 0,
         aggregations: int | None = None,
         until_time: float | None = None,
         record: Record | None = None,
     ) -> None:
-        """A server for a fleet of so many clients, that stops after so many aggregations or at that time."""
+        """A server for a fleet of so many clients, that stops after so many aggregations or at that time.
+
+        The layout names the parts of the parameters for server rules that ask; without one, they are one array.
+        """
         strategy.check(clients)
         if aggregations is not None and aggregations < 1:
             raise InputError(f"aggregations is {aggregations}, it must be at least 1, or None for no limit")
@@ -73,7 +77,8 @@ class Server:
         self.versions = Versions(parameters)
         """The parameters of the newest version and of those that a task still needs."""
         self.view = View(self._ledger, self.versions)
-        self._merger = Merger(strategy, self.versions, self.view)
+        self._size = self.versions.newest.size
+        self._merger = Merger(strategy, self.versions, self.view, layout or Layout(("parameters",), ((self._size,),)))
         self.stopped: Stop | None = None
         self.partial = 0
         self.last_loss = ""
@@ -93,7 +98,6 @@ class Server:
         self._until_time = until_time
         self._next_task = 0
         self._wake = -math.inf
-        self._size = self.versions.newest.size
         self._blank = object() if self._size else NOTHING
         self._handlers: dict[type, Callable[..., list[Command]]] = {
             Joined: self._joined,

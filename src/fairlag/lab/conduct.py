@@ -71,6 +71,7 @@ class Conductor:
             experiment.strategy(use),
             clients=experiment.population,
             parameters=setting.parameters,
+            layout=setting.layout,
             seed=seed,
             aggregations=experiment.aggregations,
             until_time=experiment.until_time,

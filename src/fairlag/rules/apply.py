@@ -3,13 +3,14 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from fairlag.errors import StrategyError
-from fairlag.vector import Vector
+from fairlag.vector import Layout, Vector
 
-State = tuple[object, ...]
+State = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +18,10 @@ class Apply:
     """A server rule: `init` makes its state from the first parameters, `update` maps (step, state, parameters)."""
 
     label: str
-    init: Callable[[Vector], State]
+    init: Callable[[Vector, Layout], State]
+    """Is given the layout too, which names the parts of the parameters."""
     update: Callable[[Vector, State, Vector], tuple[Vector, State]]
+    """Returns the step for the next rule, which may write into it, and the new state: the two share no memory."""
 
 
 def scale(lr: float) -> Apply:
@@ -31,7 +34,7 @@ def scale(lr: float) -> Apply:
     if not (lr > 0 and math.isfinite(lr)):
         raise StrategyError(f"the server learning rate is {lr}, it must be a positive number")
     factor = np.float32(lr)
-    return Apply(f"scale({lr})", lambda parameters: (), lambda step, state, parameters: (step * factor, state))
+    return Apply(f"scale({lr})", lambda parameters, layout: (), lambda step, state, parameters: (step * factor, state))
 
 
 def chain(*rules: Apply) -> Apply:
@@ -40,19 +43,19 @@ def chain(*rules: Apply) -> Apply:
     >>> rule = chain(scale(0.5), scale(4.0))
     >>> rule.label
     'chain(scale(0.5), scale(4.0))'
-    >>> rule.update(np.array([1], np.float32), rule.init(np.zeros(1, np.float32)), np.zeros(1, np.float32))[0].tolist()
+    >>> rule.update(np.array([1], np.float32), ((), ()), np.zeros(1, np.float32))[0].tolist()
     [2.0]
     """
 
     def update(step: Vector, state: State, parameters: Vector) -> tuple[Vector, State]:
-        after: list[object] = []
+        after: list[State] = []
         for rule, own in zip(rules, state, strict=True):
-            step, new = rule.update(step, own, parameters)  # type: ignore[arg-type]
+            step, new = rule.update(step, own, parameters)
             after.append(new)
         return step, tuple(after)
 
     return Apply(
         f"chain({', '.join(rule.label for rule in rules)})",
-        lambda parameters: tuple(rule.init(parameters) for rule in rules),
+        lambda parameters, layout: tuple(rule.init(parameters, layout) for rule in rules),
         update,
     )
