@@ -85,9 +85,9 @@ def strategies(draw: st.DrawFn, clients: int) -> Strategy:
             return Strategy(select.all_idle(fresh=fresh), trigger.quorum(buffer, deadline=6.0), weigh.mean_gap)
         case "places":
             return Strategy(select.concurrency(few, fresh=fresh), trigger.count(buffer), weigh.by_examples)
-        case "fedavg":
+        case "fedavg" | "fedavgm" | "fedadagrad" | "fedadam" | "fedyogi":
             over, deadline = draw(st.sampled_from([0.0, 0.5, 2.0])), draw(st.sampled_from([None, 3.0]))
-            return zoo.fedavg(cohort=few, over=over, deadline=deadline)
+            return zoo.ALGORITHMS[name].make(cohort=few, over=over, deadline=deadline)
         case "fedbuff":
             limit = draw(st.sampled_from([None, 0, 3]))
             return zoo.fedbuff(buffer=buffer, concurrency=few, max_staleness=limit)

@@ -112,6 +112,47 @@ def test_fedavg_weighs_by_examples() -> None:
     assert scene.weights == [[0.75, 0.25]] and scene.parameters == [2.0, 6.0]
 
 
+# The steps of three rounds are 7, −5 and 35.
+@pytest.mark.parametrize(
+    ("strategy", "ends"),
+    [
+        (zoo.fedavgm(cohort=2, lr=0.5, beta=0.5), [3.5, 3.5 - 0.75, 3.5 - 0.75 + 17.125]),
+        (
+            zoo.fedadagrad(cohort=2, lr=2.0, beta1=0.5, eps=1.0),
+            [7 / (50**0.5 + 1), 7 / (50**0.5 + 1) - 1.5 / (75**0.5 + 1)],
+        ),
+        (zoo.fedadam(cohort=2, lr=3.0, beta1=0.5, beta2=0.5, eps=1.0), [1.75, 1.375, 1.375 + 51.375 / 26]),
+        (zoo.fedyogi(cohort=2, lr=3.0, beta1=0.5, beta2=0.5, eps=1.0), [10.5 / (25.5**0.5 + 1)]),
+    ],
+    ids=["fedavgm", "fedadagrad", "fedadam", "fedyogi"],
+)
+def test_a_server_rule_takes_the_step_of_fedavg(strategy: Strategy, ends: list[float]) -> None:
+    scene, found = Scene(strategy, 2, parameters=vec(0)), []
+    for step in (7, -5, 35)[: len(ends)]:
+        scene.arrive(0, 2 * step, examples=10)
+        scene.arrive(1, 2 * step / 3, examples=30)
+        found += scene.parameters
+    assert found == pytest.approx(ends, rel=1e-6)
+    assert scene.weights == [[0.25, 0.75]] * len(ends)
+
+
+def test_fedavgm_without_momentum_is_fedavg_bit_for_bit() -> None:
+    ends = []
+    for strategy in (zoo.fedavg(cohort=2, lr=0.3), zoo.fedavgm(cohort=2, lr=0.3, beta=0.0)):
+        scene = Scene(strategy, 2, parameters=vec(1, -0.0))
+        for client, x in ((0, 0.1), (1, 0.7), (1, -3.3), (0, 1e-8), (0, 5), (1, 5)):
+            scene.arrive(client, x, -0.0, examples=1 + client)
+        ends.append(scene.server.versions.newest.tobytes())
+    assert ends[0] == ends[1]
+
+
+@pytest.mark.parametrize("name", ["fedavgm", "fedadagrad", "fedadam", "fedyogi"])
+def test_rounds_are_those_of_fedavg(name: str) -> None:
+    options = {"cohort": 4, "over": 0.5, "deadline": 7.0}
+    strategy, rounds = zoo.ALGORITHMS[name].make(**options), zoo.ALGORITHMS["fedavg"].make(**options)
+    assert repr(strategy).partition(", apply=")[0] == repr(rounds).partition(", apply=")[0]
+
+
 @pytest.mark.parametrize("window", [None, 2])
 def test_fedstaleweight_with_a_buffer_of_one_is_buffered_fedavg_bit_for_bit(window: int | None) -> None:
     plain, weighted = (
@@ -151,6 +192,10 @@ def test_equally_fresh_updates_make_an_equal_step_that_is_not_zero(name: str) ->
 def test_every_algorithm_is_registered_under_its_own_name() -> None:
     assert set(zoo.ALGORITHMS) >= {
         "fedavg",
+        "fedavgm",
+        "fedadagrad",
+        "fedadam",
+        "fedyogi",
         "buffered_fedavg",
         "fedstaleweight",
         "fairshare",
@@ -195,6 +240,14 @@ def test_a_learning_rate_that_is_not_positive_is_refused(name: str, lr: float) -
         ("fedavg", "cohort", 0),
         ("fedavg", "over", -0.1),
         ("fedavg", "deadline", 0.0),
+        ("fedavgm", "cohort", 0),
+        ("fedavgm", "beta", 1.0),
+        ("fedadagrad", "over", -0.1),
+        ("fedadagrad", "beta1", 1.0),
+        ("fedadam", "deadline", 0.0),
+        ("fedadam", "beta2", 1.0),
+        ("fedyogi", "beta1", -0.5),
+        ("fedyogi", "eps", 0.0),
     ],
 )
 def test_an_option_out_of_range_is_refused_in_one_sentence_with_its_value(

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 from fairlag.errors import StrategyError
@@ -74,6 +74,83 @@ def fedavg(*, cohort: int = 10, over: float = 0.0, deadline: float | None = None
         weigh.by_examples,
         apply=apply.scale(lr),
     )
+
+
+@algorithm("FedAvgM")
+def fedavgm(
+    *, cohort: int = 10, over: float = 0.0, deadline: float | None = None, lr: float = 1.0, beta: float = 0.9
+) -> Strategy:
+    """FedAvg with momentum at the server (Hsu et al., 2019).
+
+    m ← βm + step, w ← w + η_g m
+
+    >>> fedavgm(beta=0.5).apply.label
+    'chain(momentum(0.5), scale(1.0))'
+    """
+    rounds = fedavg(cohort=cohort, over=over, deadline=deadline)
+    return replace(rounds, apply=apply.chain(apply.momentum(beta), apply.scale(lr)))
+
+
+@algorithm("FedAdagrad")
+def fedadagrad(
+    *,
+    cohort: int = 10,
+    over: float = 0.0,
+    deadline: float | None = None,
+    lr: float = 0.01,
+    beta1: float = 0.0,
+    eps: float = 1e-3,
+) -> Strategy:
+    """FedAvg with Adagrad at the server (Reddi et al., 2021).
+
+    m ← β1 m + (1 − β1) step, s ← s + step², w ← w + η_g m / (√s + ε)
+
+    >>> fedadagrad(lr=0.1).apply.label
+    'adagrad(0.1, beta1=0.0, eps=0.001)'
+    """
+    return replace(fedavg(cohort=cohort, over=over, deadline=deadline), apply=apply.adagrad(lr, beta1, eps))
+
+
+@algorithm("FedAdam")
+def fedadam(
+    *,
+    cohort: int = 10,
+    over: float = 0.0,
+    deadline: float | None = None,
+    lr: float = 0.01,
+    beta1: float = 0.9,
+    beta2: float = 0.99,
+    eps: float = 1e-3,
+) -> Strategy:
+    """FedAvg with Adam at the server (Reddi et al., 2021).
+
+    m ← β1 m + (1 − β1) step, s ← β2 s + (1 − β2) step², w ← w + η_g m / (√s + ε)
+
+    >>> fedadam(lr=0.1).apply.label
+    'adam(0.1, beta1=0.9, beta2=0.99, eps=0.001)'
+    """
+    return replace(fedavg(cohort=cohort, over=over, deadline=deadline), apply=apply.adam(lr, beta1, beta2, eps))
+
+
+@algorithm("FedYogi")
+def fedyogi(
+    *,
+    cohort: int = 10,
+    over: float = 0.0,
+    deadline: float | None = None,
+    lr: float = 0.01,
+    beta1: float = 0.9,
+    beta2: float = 0.99,
+    eps: float = 1e-3,
+) -> Strategy:
+    """FedAvg with Yogi at the server (Reddi et al., 2021).
+
+    m ← β1 m + (1 − β1) step, s ← s − (1 − β2) step² sign(s − step²), w ← w + η_g m / (√s + ε)
+
+    >>> fedyogi(lr=0.1).apply.label
+    'yogi(0.1, beta1=0.9, beta2=0.99, eps=0.001)'
+    """
+    return replace(fedavg(cohort=cohort, over=over, deadline=deadline), apply=apply.yogi(lr, beta1, beta2, eps))
 
 
 @algorithm("Buffered FedAvg")

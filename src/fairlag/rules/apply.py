@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -27,14 +27,11 @@ class Apply:
 def scale(lr: float) -> Apply:
     """The step times a server learning rate: w ← w + η_g · step.
 
-    >>> rule = scale(0.5)
-    >>> rule.update(np.array([2, 4], np.float32), (), np.zeros(2, np.float32))[0].tolist()
+    >>> example(scale(0.5), 2.0, 4.0)
     [1.0, 2.0]
     """
-    if not (lr > 0 and math.isfinite(lr)):
-        raise StrategyError(f"the server learning rate is {lr}, it must be a positive number")
-    factor = np.float32(lr)
-    return Apply(f"scale({lr})", lambda parameters, layout: (), lambda step, state, parameters: (step * factor, state))
+    rate = _rate(lr)
+    return Apply(f"scale({lr})", lambda parameters, layout: (), lambda step, state, parameters: (step * rate, state))
 
 
 def chain(*rules: Apply) -> Apply:
@@ -43,7 +40,7 @@ def chain(*rules: Apply) -> Apply:
     >>> rule = chain(scale(0.5), scale(4.0))
     >>> rule.label
     'chain(scale(0.5), scale(4.0))'
-    >>> rule.update(np.array([1], np.float32), ((), ()), np.zeros(1, np.float32))[0].tolist()
+    >>> example(rule, 1.0)
     [2.0]
     """
 
@@ -59,3 +56,136 @@ def chain(*rules: Apply) -> Apply:
         lambda parameters, layout: tuple(rule.init(parameters, layout) for rule in rules),
         update,
     )
+
+
+def momentum(beta: float) -> Apply:
+    """Steps that go on: m ← βm + step, and m is the next step (Hsu et al., 2019).
+
+    >>> example(momentum(0.5), 1.0, 1.0, 1.0)
+    [1.0, 1.5, 1.75]
+    """
+    kept = _decay("beta", beta)
+
+    def update(step: Vector, state: State, parameters: Vector) -> tuple[Vector, State]:
+        (speed,) = state
+        speed = kept * speed + step if kept else step.copy()  # 0 · m + step would make a 0 of a −0
+        return speed.copy(), (speed,)
+
+    return Apply(f"momentum({beta})", lambda parameters, layout: (np.zeros_like(parameters),), update)
+
+
+def adagrad(lr: float, beta1: float = 0.0, eps: float = 1e-3) -> Apply:
+    """Smaller steps where steps were large: s ← s + step², w ← w + η_g m / (√s + ε) (Reddi et al., 2021).
+
+    m ← β1 m + (1 − β1) step begins at 0, s at ε².
+
+    >>> example(adagrad(8.0, eps=3.0), 4.0, 12.0)  # 8 · 4 / (√(9 + 16) + 3), 8 · 12 / (√(25 + 144) + 3)
+    [4.0, 6.0]
+    """
+    return _adaptive(f"adagrad({lr}, beta1={beta1}, eps={eps})", lr, beta1, eps, lambda size, square: size + square)
+
+
+def adam(lr: float, beta1: float = 0.9, beta2: float = 0.99, eps: float = 1e-3) -> Apply:
+    """Steps in units of their recent size: s ← β2 s + (1 − β2) step², else as `adagrad`; without bias correction.
+
+    >>> example(adam(6.0, beta1=0.5, beta2=0.5, eps=1.0), 7.0, 5.0)  # m = 3.5, 4.25 and √s = 5, 5
+    [3.5, 4.25]
+    """
+    kept = _decay("beta2", beta2)
+    label = f"adam({lr}, beta1={beta1}, beta2={beta2}, eps={eps})"
+    return _adaptive(label, lr, beta1, eps, lambda size, square: kept * size + (1 - kept) * square)
+
+
+def yogi(lr: float, beta1: float = 0.9, beta2: float = 0.99, eps: float = 1e-3) -> Apply:
+    """As `adam`, but large steps are forgotten slowly: s ← s − (1 − β2) step² sign(s − step²).
+
+    >>> example(yogi(4.0, beta1=0.5, beta2=0.5, eps=1.0), 4.0, 3.0)  # m = 2, 2.5 and √s = 3, 3
+    [2.0, 2.5]
+    """
+    kept = _decay("beta2", beta2)
+    label = f"yogi({lr}, beta1={beta1}, beta2={beta2}, eps={eps})"
+    return _adaptive(label, lr, beta1, eps, lambda size, square: size - (1 - kept) * square * np.sign(size - square))
+
+
+def attention(kind: Literal["normalised", "paper"]) -> Apply:
+    """Rescales the first array after the step, so to be chained last: large weights count more (Chen et al., 2020).
+
+    For each of its rows w_ij ← w_ij · softmax_j(|w_ij|) · (row length); "paper" leaves out the row length, as the
+    paper does, and the array shrinks with every version.
+
+    >>> parameters, layout = np.array([0, 0, 7], np.float32), Layout(("weight", "bias"), ((1, 2), (1,)))
+    >>> rule = attention("paper")
+    >>> change, _ = rule.update(np.array([2, 2, 1], np.float32), rule.init(parameters, layout), parameters)
+    >>> (parameters + change).tolist()
+    [1.0, 1.0, 8.0]
+    """
+    if kind not in ("normalised", "paper"):
+        raise StrategyError(f"the attention is {kind!r}, it must be one of normalised, paper")
+
+    def init(parameters: Vector, layout: Layout) -> State:
+        shape = layout.shapes[0] if layout.shapes else (0,)
+        rows, *rest = shape if len(shape) > 1 else (1, *shape)
+        return rows, math.prod(rest)
+
+    def update(step: Vector, state: State, parameters: Vector) -> tuple[Vector, State]:
+        rows, length = state
+        first = slice(rows * length)
+        weights = (parameters[first] + step[first]).reshape(rows, length)
+        sizes = np.abs(weights)
+        shares = np.exp(sizes - sizes.max(axis=1, keepdims=True, initial=0))  # less the largest: nothing overflows
+        shares /= shares.sum(axis=1, keepdims=True)
+        if kind == "normalised":
+            shares *= length
+        change = step.copy()
+        change[first] = (weights * shares).reshape(-1) - parameters[first]
+        return change, state
+
+    return Apply(f"attention({kind!r})", init, update)
+
+
+def example(rule: Apply, *steps: float) -> list[float]:
+    """What a rule makes of these steps of a model with one parameter: for doctests and experiments.
+
+    >>> example(chain(scale(0.5), momentum(0.5)), 2.0, 2.0)
+    [1.0, 1.5]
+    """
+    parameters = np.zeros(1, np.float32)
+    state, changes = rule.init(parameters, Layout(("weight",), ((1,),))), list[float]()
+    for step in steps:
+        change, state = rule.update(np.array([step], np.float32), state, parameters)
+        parameters = parameters + change
+        changes.append(round(change.item(), 6))
+    return changes
+
+
+def _adaptive(label: str, lr: float, beta1: float, eps: float, grown: Callable[[Vector, Vector], Vector]) -> Apply:
+    """The step in units of its size; `grown` makes the next second moment of the one before and step²."""
+    rate, kept, least = _rate(lr), _decay("beta1", beta1), float(eps)
+    if not 1e-15 <= least <= 1e15:  # beyond, ε² is none of float32's numbers
+        raise StrategyError(f"eps is {eps}, it must be a number from 1e-15 to 1e15")
+
+    def init(parameters: Vector, layout: Layout) -> State:
+        return np.zeros_like(parameters), np.full_like(parameters, least**2)
+
+    def update(step: Vector, state: State, parameters: Vector) -> tuple[Vector, State]:
+        mean, size = state
+        mean = kept * mean + (1 - kept) * step
+        size = grown(size, step * step)
+        return rate * mean / (np.sqrt(size) + least), (mean, size)
+
+    return Apply(label, init, update)
+
+
+# What is checked is returned as Python's own float: a float64 of numpy's would make float64 of the arrays.
+
+
+def _rate(lr: float) -> float:
+    if not (lr > 0 and math.isfinite(lr)):
+        raise StrategyError(f"the server learning rate is {lr}, it must be a positive number")
+    return float(lr)
+
+
+def _decay(name: str, beta: float) -> float:
+    if not 0 <= beta < 1:
+        raise StrategyError(f"{name} is {beta}, it must be at least 0 and below 1")
+    return float(beta)
