@@ -1,7 +1,7 @@
 """Comparing runs: strategies side by side, each over its seeds; computed from what the runs recorded, nothing else."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import floor, isfinite, nan
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -229,7 +229,10 @@ def _by_group(facts: _Facts) -> list[fairness.GroupFairness]:
     late = (clients["staleness"] * clients["updates"]).fillna(0.0)
     place = clients["group"].map({name: place for place, name in enumerate(names)})
     columns = (clients["updates"], clients["weight"], late)
-    return fairness.by_group(place.to_numpy(), names, *(column.to_numpy() for column in columns))
+    found = fairness.by_group(place.to_numpy(), names, *(column.to_numpy() for column in columns))
+    if clients["updates"].any():
+        return found
+    return [replace(each, update_share=nan, influence=nan) for each in found]  # of nothing there is no part
 
 
 def _group(found: list[fairness.GroupFairness], accuracy: Accuracy) -> GroupComparison:
@@ -240,7 +243,7 @@ def _group(found: list[fairness.GroupFairness], accuracy: Accuracy) -> GroupComp
         update_share=Spread.of(each.update_share for each in found),
         influence=Spread.of(each.influence for each in found),
         fair=found[0].fair,
-        staleness=Spread.of(each.mean_staleness if each.update_share else nan for each in found),
+        staleness=Spread.of(each.mean_staleness if each.update_share > 0 else nan for each in found),
     )
 
 
