@@ -12,7 +12,7 @@ from rich.console import Console
 from fairlag.cli.progress import Board, Lines
 from fairlag.lab.conduct import Progress
 from fairlag.lab.experiment import load
-from fairlag.lab.plan import Plan
+from fairlag.lab.plan import Plan, slug
 from tests.command import Call
 from tests.test_lab_run import made
 
@@ -53,21 +53,100 @@ def test_strategies_are_compared(call: Call, kept: Path) -> None:
     assert done.code == 0
     assert max(len(line) for line in done.out.splitlines()) <= 80
     assert "69.00 ±7.07" in done.out
-    assert [line.split()[-5:] for line in done.out.splitlines() if " 60 % " in line or " 90 % " in line][2:] == [
-        ["9", "2", "1", "of", "1"],
-        ["9", "2", "1", "of", "1"],
+    assert [line.split()[-7:] for line in done.out.splitlines() if " % " in line and " of " in line] == [
+        ["60", "%", "9", "2", "1", "of", "1"],
+        ["90", "%", "9", "2", "1", "of", "1"],
+        ["60", "%", "9", "2", "2", "of", "2"],
+        ["90", "%", "–", "–", "0", "of", "2"],
     ]
 
 
 def test_json_is_exactly_what_is_promised(call: Call, kept: Path) -> None:
-    done = call("compare", str(kept / "demo/mine-seed0"), str(kept), "--json", "--target", "0.8")
+    done = call("compare", str(kept), "--json", "--target", "0.8")
     assert (done.code, done.err) == (0, "")
     mine, average = json.loads(done.out)["strategies"]
+    assert (mine["rank"], average["rank"]) == (1, 2)
     assert (mine["label"], average["label"], average["seeds"]) == ("Mine", "FedAvg", [0, 1])
     assert mine["accuracy"]["final"] == {"mean": 0.84, "deviation": None, "seeds": 1}
     assert mine["accuracy"]["reached"][0]["aggregations"] == {"mean": 2.0, "deviation": None, "seeds": 1}
     assert list(mine["groups"]) == ["fast", "slow"]
     assert mine["groups"]["slow"]["influence"]["mean"] == 0.375
+
+
+@pytest.mark.parametrize(
+    ("by", "rows"),
+    [
+        ("accuracy", [("1", "Mine"), ("2", "FedAvg")]),
+        ("group", [("1", "Mine"), ("2", "FedAvg")]),
+        ("influence", [("1", "FedAvg"), ("1", "Mine")]),
+        ("jain", [("1", "FedAvg"), ("1", "Mine")]),
+        ("time", [("1", "FedAvg"), ("1", "Mine")]),
+    ],
+)
+def test_strategies_are_ranked_and_then_shown_in_that_order(
+    call: Call, kept: Path, by: str, rows: list[tuple[str, str]]
+) -> None:
+    done = call("compare", str(kept), "--by", by, "--target", "0.5")
+    lines = done.out.splitlines()
+    assert (done.code, done.err) == (0, "")
+    assert [tuple(line.split()[:2]) for line in lines[3:5]] == rows
+    assert [line.split()[0] for line in lines if "Jain index 0." in line] == [label for _, label in rows]
+    assert [word.lower() for word in lines[2].split() if "▾" in word] == [f"▾{by}"]
+    ranks = [(str(each["rank"]), each["label"]) for each in told(call, str(kept), "--by", by, "--target", "0.5")]
+    assert ranks == rows
+
+
+def told(call: Call, *words: str) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = json.loads(call("compare", *words, "--json").out)["strategies"]
+    return found
+
+
+def test_accuracy_is_what_strategies_are_ranked_by_unless_something_else_is_said(call: Call, kept: Path) -> None:
+    assert call("compare", str(kept)).out == call("compare", str(kept), "--by", "accuracy").out
+
+
+def test_json_ranks_each_experiment_for_itself(call: Call, kept: Path) -> None:
+    made(kept / "other/a", label="A", experiment="other")
+    made(kept / "other/b", label="B", experiment="other", gain=30)
+    found = [(each["experiment"], each["rank"], each["label"]) for each in told(call, str(kept))]
+    assert found == [("demo", 1, "Mine"), ("demo", 2, "FedAvg"), ("other", 1, "B"), ("other", 2, "A")]
+
+
+def test_equals_keep_the_order_of_the_experiment_file(call: Call, tmp_path: Path) -> None:
+    for label in ("A", "B", "C (x=1)"):
+        made(tmp_path / f"{slug(label)}-seed0", label=label)
+    assert [each["label"] for each in told(call, str(tmp_path))] == ["A", "B", "C (x=1)"]
+    strategies = [{"use": "fedavg", "label": label} for label in ("C (x=1)", "B")]
+    (tmp_path / "plan.json").write_text(json.dumps({"seeds": [0], "experiment": {"strategies": strategies}}))
+    assert [each["label"] for each in told(call, str(tmp_path))] == ["C (x=1)", "B", "A"]
+    given = [str(tmp_path / "b-seed0"), str(tmp_path)]
+    assert [each["label"] for each in told(call, *given)] == ["B", "C (x=1)", "A"]
+    for nonsense in ("{", "[]", '{"experiment": {"strategies": [1]}}'):
+        (tmp_path / "plan.json").write_text(nonsense)
+        assert [each["label"] for each in told(call, str(tmp_path))] == ["A", "B", "C (x=1)"]
+
+
+@pytest.mark.parametrize(("count", "shown"), [(6, True), (7, False)])
+def test_of_many_strategies_only_the_ranking_is_printed(call: Call, tmp_path: Path, count: int, shown: bool) -> None:
+    for place in range(count):
+        made(tmp_path / str(place), label=f"S{place}", gain=place)
+    few, all_of_it = call("compare", str(tmp_path)).out, call("compare", str(tmp_path), "--details").out
+    hint = f"{count} strategies: `fairlag compare DIR --details` shows the groups of each\n"
+    assert few.endswith(hint) == (not shown)
+    assert ("Time to an accuracy" in few, "S0  1 seed" in few) == (shown, shown)
+    assert [line.split()[1] for line in few.splitlines()[3:][:count]] == [f"S{place}" for place in range(count)][::-1]
+    assert hint not in all_of_it
+    assert [line.split()[0] for line in all_of_it.splitlines() if "  1 seed, " in line] == [
+        f"S{place}" for place in range(count)
+    ][::-1]
+    assert (few == all_of_it) == shown
+
+
+def test_what_is_to_know_is_said_once_also_without_details(call: Call, tmp_path: Path) -> None:
+    for place in range(7):
+        made(tmp_path / str(place), label=f"S{place}", finished=place > 4)
+    done = call("compare", str(tmp_path))
+    assert done.out.endswith("S0, S1, S2 and 2 more: seed 0 is unfinished, at 1 of 2 aggregations.\n")
 
 
 def test_a_figure_is_drawn(call: Call, kept: Path) -> None:
@@ -84,6 +163,12 @@ def test_a_figure_is_drawn(call: Call, kept: Path) -> None:
         (["runs", "."], "there are no runs in '.'"),
         (["compare"], "Missing argument 'DIR...'"),
         (["compare", "."], "there are no runs in '.'"),
+        (
+            ["compare", ".", "--by", "Jain"],
+            "nothing is ranked by 'Jain' (did you mean jain?); choose accuracy, group, influence, jain or time\n",
+        ),
+        (["compare", ".", "--by", "speed"], "nothing is ranked by 'speed'; choose accuracy, group, "),
+        (["compare", ".", "--by"], "Option '--by' requires an argument."),
         (["compare", ".", "--figure", "x.gif"], "'x.gif' cannot be drawn: the name must end with .png, .pdf, .svg"),
         (["compare", ".", "--figure", "no/x.png"], "--figure is 'no/x.png', but there is no folder 'no'"),
     ],

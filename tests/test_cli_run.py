@@ -30,7 +30,9 @@ def test_a_run_is_shown_compared_drawn_and_named(call: Call, tmp_path: Path) -> 
     names = ["accuracy.png", "buffered-fedavg-seed0", "fairshare-seed0", "fedstaleweight-seed0", "plan.json"]
     assert sorted(file.name for file in out.iterdir()) == names
     assert (out / "accuracy.png").read_bytes().startswith(b"\x89PNG")
-    assert all(words in done.out for words in ("Comparison of demo", "FedStaleWeight", "Time to an accuracy"))
+    assert all(
+        words in done.out for words in ("Comparison of demo, ranked by accuracy; group: slow", "▾accuracy", "Time to")
+    )
     assert done.out.endswith(f"The runs are in {out}, the figure is {out / 'accuracy.png'}\n")
     lines = done.err.splitlines()
     assert lines[-1].startswith("FairShare, seed 0: 20 of 20 aggregations, time 1")
@@ -65,6 +67,7 @@ def test_settings_reach_the_run(call: Call, tmp_path: Path) -> None:
 def test_a_fleet_that_learns_nothing_has_no_figure(call: Call, tmp_path: Path) -> None:
     done = call("run", "racer", "--aggregations", "20", "--out", str(tmp_path / "out"))
     assert done.code == 0
+    assert "Comparison of racer, ranked by Jain index" in done.out
     assert done.out.endswith("out; there was nothing to train, so there is no figure\n")
     assert not (tmp_path / "out/accuracy.png").exists()
 

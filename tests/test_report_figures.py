@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from fairlag.analyse.compare import compare
+from fairlag.analyse.ranking import ranked
 from fairlag.errors import InputError
 from fairlag.report.comparison import compare_table, runs_table
 from fairlag.report.figures import _band, accuracy_figure, holdings_figure
@@ -64,6 +65,38 @@ def test_seeds_are_read_off_wherever_one_of_them_has_a_point() -> None:
     assert where.tolist() == [0.0, 5.0, 10.0]
     assert mean.tolist() == pytest.approx([0.0, 0.3, 1.0])
     assert spread.tolist() == pytest.approx([0.0, 0.4 / np.sqrt(2), 0.0])
+
+
+def styles(file: Path) -> list[tuple[str, str]]:
+    """The colour and the dashes of every line of the first panel, in the order in which they are drawn."""
+    panel = next(each for each in ElementTree.parse(file).iter() if each.get("id") == "axes_1")
+    words = [path.get("style", "") for each in panel if "line2d" in each.get("id", "") for path in each]
+    found = (dict(part.split(": ", 1) for part in style.split("; ") if ": " in part) for style in words)
+    return [(each.get("stroke", ""), each.get("stroke-dasharray", "")) for each in found if "stroke" in each]
+
+
+def test_many_strategies_are_told_apart_and_named_below_in_the_order_of_their_ends(tmp_path: Path) -> None:
+    runs = [made(tmp_path / f"{gain:02}", label=f"S{gain}", gain=gain) for gain in range(22)]
+    for count, legend in ((8, range(8)), (9, range(8, -1, -1)), (22, range(21, -1, -1))):
+        accuracy_figure(runs[:count], tmp_path / "figure.svg")
+        assert [word for word in words(tmp_path / "figure.svg") if word[0] == "S"] == [f"S{gain}" for gain in legend]
+        assert len(set(styles(tmp_path / "figure.svg"))) == len(styles(tmp_path / "figure.svg")) == count
+        below = "Lines and bands: one seed, with the standard error of the test sample."
+        below += " The one that ends highest is named first." if count > 8 else ""
+        assert below in words(tmp_path / "figure.svg")
+
+
+def test_many_long_labels_are_cut_such_that_they_differ_in_the_legend(tmp_path: Path) -> None:
+    labels = [f"FedStaleWeight (scaling=algorithm1, window={window})" for window in range(9)]
+    runs = [made(tmp_path / str(place), label=label) for place, label in enumerate(labels)]
+    accuracy_figure(runs, tmp_path / "figure.svg")
+    found = [word for word in words(tmp_path / "figure.svg") if word.startswith("FedStale")]
+    assert found == [f"FedStaleWeight (sca… window={window})" for window in range(9)]
+
+
+def test_many_strategies_without_a_curve_are_drawn(tmp_path: Path) -> None:
+    accuracy_figure([bare(tmp_path / str(place), f"S{place}") for place in range(9)], tmp_path / "figure.svg")
+    assert "S0" not in words(tmp_path / "figure.svg")
 
 
 def test_seeds_of_any_length_are_drawn(tmp_path: Path) -> None:
@@ -128,7 +161,7 @@ def test_the_table_of_runs(tmp_path: Path) -> None:
 
 def test_the_table_of_a_comparison_fits_a_terminal(tmp_path: Path) -> None:
     runs = [made(tmp_path / "a"), made(tmp_path / "b", seed=1, gain=10), made(tmp_path / "c", label="Mine")]
-    text = shown(compare_table(compare(runs, [0.5, 0.9])))
+    text = shown(compare_table(ranked(compare(runs, [0.5, 0.9]))))
     assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
     assert "FedAvg  2 seeds, 2 aggregations, Jain index 0.970" in text
     assert "  slow               1   69.00 ±7.07   75.00 ±7.07      0.375  0.333      1.00" in text
@@ -144,10 +177,12 @@ def test_the_table_of_a_comparison_fits_a_terminal(tmp_path: Path) -> None:
 def test_the_table_says_how_many_seeds_finished_and_which_settings_are_meant(tmp_path: Path) -> None:
     runs = [made(tmp_path / "a/0", experiment_key="a"), made(tmp_path / "a/1", seed=1, experiment_key="a")]
     runs += [made(tmp_path / "b/0"), made(tmp_path / "b/1", seed=1, finished=False)]
-    text = shown(compare_table(compare(runs)), 300)
+    text = shown(compare_table(ranked(compare(runs))), 300)
     assert f"FedAvg [{tmp_path / 'a'}]  2 seeds, 2 aggregations" in text
     assert f"FedAvg [{tmp_path / 'b'}]  1 of 2 seeds finished, 2 aggregations" in text
-    assert [line.split()[1] for line in text.splitlines() if "60 %" in line] == [f"[{tmp_path / x}]" for x in "ab"]
+    assert [line.split()[1] for line in text.splitlines() if "60 %" in line and "FedAvg" in line] == [
+        f"[{tmp_path / x}]" for x in "ab"
+    ]
     assert "  slow               1         64.00" in text
 
 
@@ -165,6 +200,6 @@ def test_a_run_that_cannot_be_read_is_a_row(tmp_path: Path) -> None:
 
 
 def test_the_table_of_a_run_that_has_nothing_to_say(tmp_path: Path) -> None:
-    text = shown(compare_table(compare([bare(tmp_path)])))
+    text = shown(compare_table(ranked(compare([bare(tmp_path)]))))
     assert "0 of 1 seed finished, 0 aggregations, Jain index –" in text
     assert "Time to an accuracy" not in text

@@ -1,8 +1,7 @@
 """Tables of runs for a terminal: which there are, and how strategies compare over their seeds."""
 
 import sqlite3
-from collections.abc import Sequence
-from itertools import groupby
+from collections.abc import Iterable, Sequence
 from math import isnan
 from os.path import commonpath
 from pathlib import Path
@@ -11,16 +10,29 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fairlag.analyse.compare import Accuracy, Comparison, GroupComparison, Spread
+from fairlag.analyse.compare import Accuracy, Comparison, GroupComparison
+from fairlag.analyse.ranking import Ranking
 from fairlag.errors import InputError
 from fairlag.lab.run import Run
+from fairlag.report.ranking import ranking_table
 from fairlag.report.tables import block, titled
+from fairlag.report.words import NONE, number, percent
 
 _COLUMNS = {"group": 13, "clients": 9, "final %": 14, "best %": 14, "influence": 11, "fair": 7, "staleness": 10}
 """What a comparison shows, and how wide: 78 in all, so that a terminal of 80 holds it."""
 
+_FEW = 6
+"""Of more strategies than that, the details would hide who is best."""
+
+_BY = {
+    "accuracy": "accuracy",
+    "group": "the group's accuracy",
+    "influence": "the group's influence",
+    "jain": "Jain index",
+    "time": "time",
+}
+
 _STATUS = {"finished": "green", "running": "cyan", "interrupted": "yellow"}
-_NONE = "–"
 
 
 def runs_table(folders: Sequence[Path]) -> RenderableType:
@@ -51,25 +63,55 @@ def _run_row(run: Run) -> list[Text]:
         Text(status, style=_STATUS[status]),
         Text(f"{run.version:,}" + (f"/{run.planned:,}" if run.planned else "")),
         Text(f"{run.virtual_time:,.0f}"),
-        Text(_NONE if isnan(accuracy) else f"{100 * accuracy:.2f} %"),
+        Text(NONE if isnan(accuracy) else f"{100 * accuracy:.2f} %"),
     ]
 
 
-def compare_table(comparisons: Sequence[Comparison]) -> RenderableType:
-    """Strategies side by side, one block each, one row a group; then how long each took to an accuracy."""
+def compare_table(rankings: Sequence[Ranking], *, details: bool = False) -> RenderableType:
+    """The ranking of each experiment's strategies, then what is to know of each; of many only where it is asked for."""
     parts: list[RenderableType] = []
-    for experiment, found in groupby(comparisons, key=lambda comparison: comparison.experiment):
-        strategies = list(found)
-        parts += [Text(f"Comparison of {experiment}", style="bold"), Text()]
-        parts.append(block(_COLUMNS, [[Text(name, style="dim") for name in _COLUMNS]]))
-        for each in strategies:
-            parts.append(Text.assemble((each.label, "bold"), (f"  {_about(each)}", "dim")))
-            parts.append(block(_COLUMNS, [_all_row(each), *(_group_row(group) for group in each.groups)]))
-        if any(each.accuracy.reached for each in strategies):
-            parts += [Text(), _targets_table(strategies)]
-        parts += [Text(), *(Text(line, style="dim") for line in _READING)]
-        parts += [Text(f"{each.label}: {remark}.", style="yellow") for each in strategies for remark in each.remarks]
+    for ranking in rankings:
+        strategies = [row.comparison for row in ranking.rows]
+        group = "" if ranking.group is None else f"; group: {ranking.group}"
+        title = f"Comparison of {ranking.experiment}, ranked by {_BY[ranking.by]}{group}"
+        parts += [Text(title, style="bold"), Text(), ranking_table(ranking), Text()]
+        if details or len(strategies) <= _FEW:
+            parts += _details(strategies)
+        else:
+            words = f"{len(strategies)} strategies: `fairlag compare DIR --details` shows the groups of each"
+            parts.append(Text(words, style="dim"))
+        parts += [Text(f"{_several(labels)}: {remark}.", style="yellow") for remark, labels in _remarks(strategies)]
     return Group(*parts)
+
+
+def _details(strategies: Sequence[Comparison]) -> list[RenderableType]:
+    """One block a strategy, one row a group; then how long each took to an accuracy."""
+    parts: list[RenderableType] = [block(_COLUMNS, [[Text(name, style="dim") for name in _COLUMNS]])]
+    for each in strategies:
+        parts.append(Text.assemble((each.label, "bold"), (f"  {_about(each)}", "dim")))
+        parts.append(block(_COLUMNS, [_all_row(each), *(_group_row(group) for group in each.groups)]))
+    if any(each.accuracy.reached for each in strategies):
+        parts += [Text(), _targets_table(strategies)]
+    return [*parts, Text(), *(Text(line, style="dim") for line in _READING)]
+
+
+def _remarks(strategies: Sequence[Comparison]) -> Iterable[tuple[str, list[str]]]:
+    """Each remark once, with the labels of the strategies that it is made of."""
+    together: dict[str, list[str]] = {}
+    for each in strategies:
+        for remark in each.remarks:
+            together.setdefault(remark, []).append(each.label)
+    return together.items()
+
+
+def _several(labels: list[str]) -> str:
+    """Labels in a line, the first ones of many.
+
+    >>> _several(["A", "B"]), _several(["A", "B", "C", "D", "E"])
+    ('A, B', 'A, B, C and 2 more')
+    """
+    rest = len(labels) - 3
+    return ", ".join(labels) if rest <= 1 else f"{', '.join(labels[:3])} and {rest} more"
 
 
 _READING = (
@@ -85,13 +127,13 @@ def _about(comparison: Comparison) -> str:
     finished, seeds = comparison.finished, len(comparison.seeds)
     words = f"{finished} of {seeds}" if finished < seeds else f"{seeds}"
     words += f" seed{'s' if seeds > 1 else ''}{' finished' if finished < seeds else ''}"
-    made = _number(comparison.aggregations, "{:,.0f}")
-    return f"{words}, {made} aggregations, Jain index {_number(comparison.jain, '{:.3f}')}"
+    made = number(comparison.aggregations, "{:,.0f}")
+    return f"{words}, {made} aggregations, Jain index {number(comparison.jain, '{:.3f}')}"
 
 
 def _all_row(comparison: Comparison) -> list[Text]:
     clients = sum(group.clients for group in comparison.groups)
-    late = _number(comparison.staleness, "{:.2f}")
+    late = number(comparison.staleness, "{:.2f}")
     return [Text("  all"), Text(f"{clients:,}"), *_accuracies(comparison.accuracy), Text(), Text(), Text(late)]
 
 
@@ -100,24 +142,14 @@ def _group_row(group: GroupComparison) -> list[Text]:
         Text(f"  {group.name}"),
         Text(f"{group.clients:,}"),
         *_accuracies(group.accuracy),
-        Text(_number(group.influence, "{:.3f}")),
+        Text(number(group.influence, "{:.3f}")),
         Text(f"{group.fair:.3f}"),
-        Text(_number(group.staleness, "{:.2f}")),
+        Text(number(group.staleness, "{:.2f}")),
     ]
 
 
 def _accuracies(accuracy: Accuracy) -> list[Text]:
-    return [Text(_percent(accuracy.final)), Text(_percent(accuracy.best))]
-
-
-def _percent(spread: Spread) -> str:
-    if spread.mean is None:
-        return _NONE
-    return f"{100 * spread.mean:.2f}" + (f" ±{100 * spread.deviation:.2f}" if spread.deviation is not None else "")
-
-
-def _number(spread: Spread, form: str) -> str:
-    return _NONE if spread.mean is None else form.format(spread.mean)
+    return [Text(percent(accuracy.final)), Text(percent(accuracy.best))]
 
 
 def _targets_table(comparisons: Sequence[Comparison]) -> Table:
@@ -131,8 +163,8 @@ def _targets_table(comparisons: Sequence[Comparison]) -> Table:
             table.add_row(
                 Text(each.label),  # as it is: brackets in a plain string would be a style
                 f"{100 * goal.target:g} %",
-                _number(goal.virtual_time, "{:,.0f}"),
-                _number(goal.aggregations, "{:,.0f}"),
+                number(goal.virtual_time, "{:,.0f}"),
+                number(goal.aggregations, "{:,.0f}"),
                 f"{goal.virtual_time.seeds} of {len(each.seeds)}",
             )
     return table

@@ -1,0 +1,44 @@
+"""How numbers over seeds and the labels of strategies are written where there is little room for them."""
+
+from collections.abc import Sequence
+
+from fairlag.analyse.compare import Spread
+
+NONE = "–"
+"""What is not known."""
+
+
+def percent(spread: Spread) -> str:
+    """The mean in per cent, and the standard deviation where there is one.
+
+    >>> percent(Spread(0.5, 0.015, 2)), percent(Spread(0.5, None, 1)), percent(Spread(None, None, 0))
+    ('50.00 ±1.50', '50.00', '–')
+    """
+    if spread.mean is None:
+        return NONE
+    return f"{100 * spread.mean:.2f}" + (f" ±{100 * spread.deviation:.2f}" if spread.deviation is not None else "")
+
+
+def number(spread: Spread, form: str) -> str:
+    """The mean in a format.
+
+    >>> number(Spread(1234.5, None, 1), "{:,.0f}"), number(Spread(None, None, 0), "{:,.0f}")
+    ('1,234', '–')
+    """
+    return NONE if spread.mean is None else form.format(spread.mean)
+
+
+def shortened(labels: Sequence[str], width: int) -> list[str]:
+    """Labels of at most this width; where cutting the end would make some alike, a third or more is of their end.
+
+    >>> shortened(["FairShare", "FedBuff (buffer=10)"], 14)
+    ['FairShare', 'FedBuff (buff…']
+    >>> shortened(["FairShare", "FedBuff (buffer=5)", "FedBuff (buffer=10)"], 14)
+    ['FairShare', 'FedBuff (…r=5)', 'FedBuff (…=10)']
+    """
+
+    def cut(label: str, tail: int) -> str:
+        return label if len(label) <= width else f"{label[: width - 1 - tail]}…{label[len(label) - tail :]}"
+
+    tries = [[cut(label, tail) for label in labels] for tail in (0, *range(width // 3, width - 1))]
+    return max(tries, key=lambda cuts: len(set(cuts)))
