@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fairlag.analyse.compare import repeated
 from fairlag.errors import InputError
 from fairlag.lab.run import Run, curve_of
+from fairlag.report.words import shortened
 from fairlag.types import Floats
 
 if TYPE_CHECKING:
@@ -24,8 +25,14 @@ FORMATS = ("png", "pdf", "svg")
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's, which people of every colour vision tell apart; the yellow is left out, too pale for a line."""
 
-_LINES = ("-", "--", ":")
+_LINES: Any = ("-", "--", ":", (0, (5, 1.2, 1, 1.2)))
 """One after the other, once all colours are used."""
+
+_MANY = 8
+"""More strategies than that get more room, fainter bands, and a legend below them in the order of the lines."""
+
+_LONGEST = 30
+"""How long a label may be in the legend of many."""
 
 _WIDTH = 7.2
 """Inches: the text of a page, so that nothing is scaled and letters are as large as they say."""
@@ -86,17 +93,12 @@ def accuracy_figure(runs: Sequence[Run], file: Path) -> None:
     """Accuracy against virtual time and aggregations, a line a strategy; below, on the labels of each client group."""
     if not runs:
         raise InputError("there are no runs to draw")
-    found = repeated(runs)
-    several = len({each.experiment for each in found}) > 1
-    strategies = [
-        _Strategy(f"{each.label}, {each.experiment}" if several else each.label, [run.evaluations for run in each.runs])
-        for each in found
-    ]
+    strategies = _strategies(runs)
     names = dict.fromkeys(name for run in runs for name in run.groups)
     groups = [name for name in names if any(each.curves("group", name) for each in strategies)]
     across = next(columns for most, columns in ((1, 1), (4, 2), (9, 3), (len(groups), 4)) if len(groups) <= most)
     down = -(-len(groups) // across)
-    with _figure(file, height=0.75 + 2.35 * (1 + 0.85 * down)) as figure:
+    with _figure(file, height=_height(strategies, down)) as figure:
         grid = figure.add_gridspec(1 + down, 12, height_ratios=[1.0] + [0.85] * down)
         upper = [figure.add_subplot(grid[0, :6])]
         upper.append(figure.add_subplot(grid[0, 6:], sharey=upper[0]))
@@ -128,6 +130,23 @@ class _Strategy(NamedTuple):
         return [curve for curve in curves if len(curve)]
 
 
+def _strategies(runs: Sequence[Run]) -> list[_Strategy]:
+    found = repeated(runs)
+    several = len({each.experiment for each in found}) > 1
+    labels = [f"{each.label}, {each.experiment}" if several else each.label for each in found]
+    if len(labels) > _MANY:
+        labels = shortened(labels, _LONGEST)
+    return [_Strategy(label, [run.evaluations for run in each.runs]) for label, each in zip(labels, found, strict=True)]
+
+
+def _height(strategies: Sequence[_Strategy], down: int) -> float:
+    """Inches, for so many rows of groups."""
+    rows = 1 + 0.85 * down
+    if len(strategies) <= _MANY:
+        return 0.75 + 2.35 * rows
+    return 0.75 + 3.2 * rows + 0.155 * -(-len(strategies) // _fitting([each.label for each in strategies]))
+
+
 def _draw(axes: "Axes", strategies: Sequence[_Strategy], along: str, scope: str, name: str | None) -> None:
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
@@ -137,8 +156,9 @@ def _draw(axes: "Axes", strategies: Sequence[_Strategy], along: str, scope: str,
         colour, line = _COLOURS[place % len(_COLOURS)], _LINES[place // len(_COLOURS) % len(_LINES)]
         where, mean, spread = _band(curves, along)
         marker = "o" if len(where) == 1 else ""
-        axes.fill_between(where, mean - spread, mean + spread, color=colour, alpha=0.25, linewidth=0)
-        axes.plot(where, mean, line, color=colour, label=strategy.label, marker=marker, markersize=3)
+        alpha = 0.08 if len(strategies) > _MANY else 0.25
+        axes.fill_between(where, mean - spread, mean + spread, color=colour, alpha=alpha, linewidth=0)
+        axes.plot(where, mean, linestyle=line, color=colour, label=strategy.label, marker=marker, markersize=3)
     axes.set_xlabel(_AXES[along])
     axes.set_ylabel("accuracy")
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
@@ -172,16 +192,35 @@ def _band(curves: Sequence["pd.DataFrame"], along: str) -> tuple[Floats, Floats,
 
 def _legend(figure: "Figure", axes: "Axes", strategies: Sequence[_Strategy]) -> None:
     handles, labels = axes.get_legend_handles_labels()
-    longest = max(map(len, labels), default=1)
-    fitting = max(1, int(_WIDTH * 15 / (longest + 6)))
-    rows = -(-len(labels) // fitting)
-    figure.legend(handles, labels, loc="outside upper left", ncols=-(-len(labels) // rows) if rows else 1)
     seeds = sorted({len(each.curves()) for each in strategies} - {0})
-    many = " or ".join(str(count) for count in seeds if count > 1)
-    words = [f"mean and standard deviation over {many} seeds, as far as each goes"] * bool(many)
+    several = " or ".join(str(count) for count in seeds if count > 1)
+    words = [f"mean and standard deviation over {several} seeds, as far as each goes"] * bool(several)
     words += ["one seed, with the standard error of the test sample"] * (1 in seeds)
-    if words:
-        figure.supxlabel(f"Lines and bands: {'; '.join(words)}.", fontsize=7, color="#666666", x=0.01, ha="left")
+    reading = f"Lines and bands: {'; '.join(words)}." if words else ""
+    rows = -(-len(labels) // _fitting(labels))
+    columns = -(-len(labels) // rows) if rows else 1
+    if len(strategies) > _MANY and handles:
+        named = (line for line in axes.get_lines() if line.get_label() in labels)
+        lines = sorted(named, key=lambda line: -np.asarray(line.get_ydata())[-1])
+        legend = figure.legend(
+            lines,
+            [str(line.get_label()) for line in lines],
+            loc="outside lower left",
+            ncols=columns,
+            title=f"{reading} The one that ends highest is named first.",
+            title_fontsize=7,
+            alignment="left",
+        )
+        legend.get_title().set_color("#666666")
+        return
+    figure.legend(handles, labels, loc="outside upper left", ncols=columns)
+    if reading:
+        figure.supxlabel(reading, fontsize=7, color="#666666", x=0.01, ha="left")
+
+
+def _fitting(labels: Sequence[str]) -> int:
+    """How many of these labels fit beside one another."""
+    return max(1, int(_WIDTH * 15 / (max(map(len, labels), default=1) + 6)))
 
 
 def holdings_figure(counts: NDArray[Any], row_names: Sequence[str], title: str, file: Path) -> None:
