@@ -28,7 +28,7 @@ from fairlag.server import Server
 from fairlag.strategy import Strategy
 from fairlag.types import Floats
 from fairlag.view import View
-from fairlag.zoo import buffered_fedavg, fairshare, fedavg, fedbuff, fedstaleweight
+from fairlag.zoo import async_fedavg, buffered_fedavg, fairshare, fedavg, fedbuff, fedstaleweight
 
 STRATEGIES: dict[str, Callable[[int], Strategy]] = {
     "FedStaleWeight": lambda clients: fedstaleweight(buffer=5),
@@ -36,6 +36,7 @@ STRATEGIES: dict[str, Callable[[int], Strategy]] = {
     "FairShare": lambda clients: fairshare(buffer=5),
     "FedBuff": lambda clients: fedbuff(buffer=5, concurrency=min(10, clients)),
     "FedAvg": lambda clients: fedavg(cohort=10),
+    "Asynchronous FedAvg": lambda clients: async_fedavg(),
 }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from fairlag import seeds
+from fairlag.execute.nothing import Nothing
 from fairlag.server import Server
 from fairlag.strategy import Strategy
 from fairlag.types import (
@@ -21,12 +22,14 @@ from fairlag.types import (
     Joined,
     Left,
     Outcome,
+    Report,
     Stop,
     Update,
     Wake,
     Woke,
 )
 from fairlag.vector import EMPTY, Layout, Vector
+from fairlag.zoo import ALGORITHMS
 
 
 def vec(*values: float) -> Vector:
@@ -49,6 +52,12 @@ def cancelled(commands: Sequence[Command]) -> list[int]:
     return [command.task for command in commands if isinstance(command, Cancel)]
 
 
+def small(name: str, size: int = 2, **options: Any) -> dict[str, Any]:
+    """An algorithm of the zoo as an experiment names it, its sizes shrunk to a small fleet, and only its sizes."""
+    sizes = {each: size for each in ("buffer", "cohort", "concurrency") if each in ALGORITHMS[name].parameters}
+    return {"use": name, **sizes, **options}
+
+
 class Scene:
     """A server driven by hand, one method an event; `at` is its time, by default a second after the one before."""
 
@@ -63,6 +72,7 @@ class Scene:
         aggregations: int | None = None,
         until_time: float | None = None,
         seed: int = 0,
+        examples: Sequence[int] | None = None,
     ) -> None:
         self.records: list[Aggregation | Ended] = []
         self.server = Server(
@@ -73,6 +83,7 @@ class Scene:
             aggregations=aggregations,
             until_time=until_time,
             seed=seed,
+            examples=None if examples is None else np.array(examples),
             record=self.records.append,
         )
         self.time = -1.0
@@ -95,11 +106,21 @@ class Scene:
     def leave(self, client: int, at: float | None = None) -> list[Command]:
         return self.send(Left(self._at(at), client))
 
-    def arrive(self, client: int, *delta: float, examples: int = 1, at: float | None = None) -> list[Command]:
+    def arrive(
+        self,
+        client: int,
+        *delta: float,
+        examples: int = 1,
+        steps: int = 1,
+        effort: float = 1.0,
+        loss: float = 0.0,
+        at: float | None = None,
+    ) -> list[Command]:
         """The update of the client's last task; where none is given, the client's own unit vector."""
         size = self.server.versions.newest.size
         values = vec(*delta) if delta else np.eye(size, dtype=np.float32)[client] if size else EMPTY
-        return self.send(Arrived(self._at(at), self.tasks[client].task, Update(values, examples)))
+        update = Update(values, Report(examples, steps, effort, loss))
+        return self.send(Arrived(self._at(at), self.tasks[client].task, update))
 
     def fail(self, client: int, reason: str = "out of memory", at: float | None = None) -> list[Command]:
         return self.send(Failed(self._at(at), self.tasks[client].task, reason))
@@ -144,10 +165,11 @@ def one_late(strategy: Strategy) -> Scene:
     return scene
 
 
-class Computes:
+class Computes(Nothing):
     """An executor whose updates depend on the task and the parameters alone; a share of them is faulty."""
 
     def __init__(self, faults: float = 0.0) -> None:
+        super().__init__()
         self.faults = faults
         self.open: dict[int, Vector] = {}
 
@@ -164,9 +186,11 @@ class Computes:
             Update(np.full(parameters.size, np.nan, np.float32)),
             Update(np.zeros(parameters.size + 1, np.float32)),
             Update(np.zeros(parameters.size, np.float64)),
-            Update(delta, 0),
+            Update(delta, Report(0)),
         ]
-        return broken[fault] if fault < 4 else Update(delta, 1 + task.client)
+        odd = seeds.uniform(seeds.key("loss", task.client), task.ordinal)
+        report = Report(1 + task.client, 1 + task.ordinal % 3, 1.0 + task.ordinal % 3, 9.0 if odd < 0.1 else odd)
+        return broken[fault] if fault < 4 else Update(delta, report)
 
     def discard(self, number: int) -> None:
         del self.open[number]
@@ -269,7 +293,9 @@ class Watched(Server):
         assert client in self.there, "an absent client was given a task"
         assert client not in {other.client for other in self.live.values()}, "a client got a second task"
         assert not self.strategy.select.fresh or self.trained.get(client) != task.version, "not a fresh version"
-        assert task == (sum(self.given.values()), client, self.newest, self.given[client], event.time)
+        assert self.newest - self.strategy.select.lag <= task.version <= self.newest
+        assert (task.task, task.ordinal) == (sum(self.given.values()), self.given[client])
+        assert task.time == event.time and task.steps >= 0 and task.pace > 0
         self.given[client] += 1
         self.live[task.task] = task
         self.log.append(task)
@@ -289,7 +315,8 @@ class Watched(Server):
         assert self.view.staleness_sums.tolist() == self.lateness[: len(self.view.staleness_sums)].tolist()
         assert self.view.update_counts.tolist() == self.merges[: len(self.view.update_counts)].tolist()
         held = {task.version for task in (*self.live.values(), *self.pending)}
-        assert sorted(self.versions.kept) == sorted(held | {self.newest})
+        recent = range(max(self.newest - self.strategy.select.lag, 0), self.newest + 1)
+        assert sorted(self.versions.kept) == sorted({*held, *recent})
         assert self.versions.newest is self.versions[self.newest]
         for version in self.versions.kept:
             parameters = self.versions[version]

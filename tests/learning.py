@@ -10,8 +10,8 @@ from torch.nn import functional
 
 from fairlag.data.dataset import Dataset
 from fairlag.learn.flat import Flat
-from fairlag.learn.learner import Blueprint, Learner, Placement, Score, keep_memory
-from fairlag.learn.local import Local, schedule
+from fairlag.learn.learner import Blueprint, Learner, Order, Placement, Score, keep_memory
+from fairlag.learn.local import Recipe, schedule
 from fairlag.learn.models import Make
 from fairlag.types import Integers
 from fairlag.vector import Vector, published
@@ -20,7 +20,7 @@ torch.set_num_threads(1)  # as in a worker: several threads on busy cores wait f
 keep_memory()
 
 CLASSES = 5
-ONE_STEP = Local(steps=1, batch=8, lr=schedule(0.1))
+ONE_STEP = Recipe(steps=1, batch=8, lr=schedule(0.1))
 
 
 class Shuffled(nn.Module):
@@ -93,17 +93,17 @@ def data(*, marks: dict[int, float] | None = None) -> Dataset:
     return Dataset("small", inputs, np.arange(120) % CLASSES, CLASSES, official=120)
 
 
-PLACEMENT = Placement(np.arange(80), np.array([0, 7, 40, 80]), np.arange(80, 120))
+PLACEMENT = Placement(np.arange(80), np.array([0, 7, 40, 80]), np.arange(80, 120), np.zeros(3, np.int64))
 """Client 0 holds the examples 0 to 6, client 1 those up to 39, client 2 those up to 79; the others are for testing."""
 
 
-def blueprint(model: str | Make = small_cnn, local: Local = ONE_STEP) -> Blueprint:
+def blueprint(model: str | Make = small_cnn, recipe: Recipe = ONE_STEP) -> Blueprint:
     """Of a model on the small data set, its bytes scaled to [−1, 1]."""
-    return Blueprint(model, {}, local, (1, 8, 8), CLASSES, 2 / 255, -1.0)
+    return Blueprint(model, {}, recipe, (1, 8, 8), CLASSES, 2 / 255, -1.0)
 
 
-def unscaled(model: str | Make, local: Local = ONE_STEP) -> Blueprint:
-    return Blueprint(model, {}, local, (1, 8, 8), CLASSES, 1.0, 0.0)
+def unscaled(model: str | Make, recipe: Recipe = ONE_STEP) -> Blueprint:
+    return Blueprint(model, {}, recipe, (1, 8, 8), CLASSES, 1.0, 0.0)
 
 
 def learner(plan: Blueprint, examples: Dataset | None = None, seed: int = 0) -> Learner:
@@ -119,7 +119,7 @@ def first(plan: Blueprint, seed: int = 0) -> Vector:
 def update(by: Learner, parameters: Vector, *, key: int = 1, client: int = 1, version: int = 0) -> Vector:
     """What a task changes."""
     out = np.empty_like(parameters)
-    by.train(key, client, version, parameters, out)
+    by.train(Order(key, client, version), parameters, out)
     return out
 
 
@@ -132,27 +132,27 @@ def inputs_of(plan: Blueprint, examples: Integers) -> torch.Tensor:
     return chosen * plan.scale + plan.offset
 
 
-def drawn(key: int, client: int, local: Local) -> list[Integers]:
+def drawn(key: int, client: int, recipe: Recipe) -> list[Integers]:
     """The batches of a task: a new order of the client's examples for each epoch, cut into batches."""
     mine, generator, batches = PLACEMENT.of(client), np.random.Generator(np.random.PCG64(key)), list[Integers]()
-    count = local.steps or (local.epochs or 0) * -(-len(mine) // local.batch)
+    count = recipe.steps or (recipe.epochs or 0) * -(-len(mine) // recipe.batch)
     while len(batches) < count:
         order = generator.permutation(mine)
-        batches += [order[start : start + local.batch] for start in range(0, len(order), local.batch)]
+        batches += [order[start : start + recipe.batch] for start in range(0, len(order), recipe.batch)]
     return batches[:count]
 
 
 def trained_plainly(plan: Blueprint, batches: Iterable[Integers], lr: float, key: int, seed: int = 0) -> Vector:
     """The parameters after the batches: torch's own SGD, the pull as a part of the loss."""
-    model, local = plan.build(seed).train(), plan.local
+    model, recipe = plan.build(seed).train(), plan.recipe
     start = [each.detach().clone() for each in model.parameters()]
-    descent = torch.optim.SGD(model.parameters(), lr=lr, momentum=local.momentum, weight_decay=local.weight_decay)
+    descent = torch.optim.SGD(model.parameters(), lr=lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay)
     torch.manual_seed(key)
     for batch in batches:
         descent.zero_grad()
         loss = functional.cross_entropy(model(inputs_of(plan, batch)), torch.from_numpy(data().labels[batch]))
         for now, then in zip(model.parameters(), start, strict=True):
-            loss = loss + local.prox / 2 * (now - then).square().sum()
+            loss = loss + recipe.prox / 2 * (now - then).square().sum()
         loss.backward()  # type: ignore[no-untyped-call]
         descent.step()
     return published(torch.cat([each.detach().flatten() for each in model.parameters()]).numpy())

@@ -13,6 +13,8 @@ import fairlag
 from fairlag.zoo import ALGORITHMS
 from tests.command import Call
 
+ROOT = Path(__file__).parent.parent
+
 SHORT = ["--aggregations", "40", "--seeds", "1", "--workers", "1"]
 
 
@@ -61,10 +63,19 @@ def test_the_table_fits_a_terminal_and_names_the_file_it_wrote(call: Call, tmp_p
 def test_strategies_and_presets_are_listed(call: Call) -> None:
     rows = json.loads(call("strategies", "--json").out)
     assert [row["use"] for row in rows] == list(ALGORITHMS)
-    assert rows[0]["parameters"] == {"cohort": 10, "over": 0.0, "deadline": None, "lr": 1.0}
-    assert all(row["description"].endswith(".") for row in rows)
+    parameters = {row["use"]: row["parameters"] for row in rows}
+    assert parameters["fedavg"] == {"cohort": 10, "over": 0.0, "deadline": None, "lr": 1.0}
+    assert all(row["description"].endswith(".") and row["formula"] and row["reference"] for row in rows)
     assert "fedstaleweight" in call("strategies").out
     assert "paper-cifar10" in call("presets").out
+
+
+def test_the_table_of_algorithms_is_what_the_docstrings_say(call: Call) -> None:
+    page = call("strategies", "--markdown").out
+    assert page == (ROOT / "docs" / "algorithms.md").read_text("utf-8"), "make it anew, as its first line says"
+    assert page.count("\n| `") == 1 + len(ALGORITHMS)
+    both = call("strategies", "--markdown", "--json")
+    assert both.code == 2 and "give one of them" in both.err
 
 
 def test_a_preset_can_be_saved_changed_and_audited(call: Call, tmp_path: Path) -> None:

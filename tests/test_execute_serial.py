@@ -8,11 +8,11 @@ import pytest
 from fairlag.errors import InputError, ProtocolError
 from fairlag.execute.serial import Serial
 from fairlag.learn.learner import task_key, total
-from fairlag.learn.local import Local
+from fairlag.learn.local import Recipe
 from fairlag.types import Dispatch
 from tests.learning import PLACEMENT, Fragile, blueprint, data, first, fragile, learner, plain, unscaled, update
 
-PLAN = blueprint(local=Local(steps=2, batch=8))
+PLAN = blueprint(recipe=Recipe(steps=2, batch=8))
 START = first(PLAN, seed=4)
 
 
@@ -35,7 +35,7 @@ def test_a_task_is_computed_from_what_it_was_submitted_with() -> None:
         found = executor.result(task(number, client, version=7 * number))
         expected = update(by, parameters, key=task_key(4, client, number), client=client, version=7 * number)
         assert found.delta.tobytes() == expected.tobytes()
-        assert found.examples == examples
+        assert found.report.examples == examples
         assert not found.delta.flags.writeable
 
 
@@ -81,7 +81,7 @@ def test_a_failure_names_task_and_client_or_version() -> None:
     with pytest.raises(InputError, match=r"^evaluating version 6 failed: ValueError: no such layer$"):
         executor.evaluate(6, start, 0.0, 40)
     executor.submit(task(10, client=1), start, 1.0)
-    assert executor.result(task(10, client=1)).examples == 33
+    assert executor.result(task(10, client=1)).report.examples == 33
 
 
 def test_threads_that_ask_at_once_get_what_one_gets() -> None:

@@ -17,7 +17,7 @@ from fairlag.fleet.delay import parse
 from fairlag.rules import select, trigger, weigh
 from fairlag.runtime.virtual import run
 from fairlag.strategy import Strategy
-from fairlag.types import Aggregation, Arrived, Dispatch, Ended, Event, Failed, Joined, Left, Update, Wake, Woke
+from fairlag.types import Aggregation, Arrived, Dispatch, Ended, Event, Failed, Joined, Left, Report, Update, Wake, Woke
 from tests.helpers import Computes, Watched, vec
 
 DELAYS = [
@@ -85,7 +85,7 @@ def strategies(draw: st.DrawFn, clients: int) -> Strategy:
             return Strategy(select.all_idle(fresh=fresh), trigger.quorum(buffer, deadline=6.0), weigh.mean_gap)
         case "places":
             return Strategy(select.concurrency(few, fresh=fresh), trigger.count(buffer), weigh.by_examples)
-        case "fedavg" | "fedavgm" | "fedadagrad" | "fedadam" | "fedyogi":
+        case "fedavg" | "fedprox" | "fedavgm" | "fednova" | "fedadagrad" | "fedadam" | "fedyogi":
             over, deadline = draw(st.sampled_from([0.0, 0.5, 2.0])), draw(st.sampled_from([None, 3.0]))
             return zoo.ALGORITHMS[name].make(cohort=few, over=over, deadline=deadline)
         case "fedbuff":
@@ -103,6 +103,23 @@ def strategies(draw: st.DrawFn, clients: int) -> Strategy:
             )
         case "exponential":
             return zoo.exponential(**loop, gamma=draw(st.sampled_from([0.5, 1.0, 3.0])))
+        case "safa":
+            share, deadline = draw(st.sampled_from([0.1, 0.5, 1.0])), draw(st.sampled_from([None, 3.0]))
+            return zoo.safa(share=share, lag=draw(st.integers(0, 3)), deadline=deadline)
+        case "fedasync":
+            kind: dict[str, Any] = {"staleness": draw(st.sampled_from(["constant", "polynomial", "hinge"]))}
+            return zoo.fedasync(**kind, max_staleness=draw(st.sampled_from([None, 0, 3])))
+        case "fedfix":
+            return zoo.fedfix(interval=draw(st.sampled_from([0.5, 7.0])))
+        case "asyncfeded":
+            return zoo.asyncfeded(steps=few, max_gamma=draw(st.sampled_from([None, 2.0])))
+        case "asofed":
+            return zoo.asofed(attention=draw(st.sampled_from([None, "paper", "normalised"])))
+        case "pisces":
+            bound, window = draw(st.sampled_from([0.5, 5.0])), draw(st.sampled_from([None, 2]))
+            return zoo.pisces(
+                concurrency=few, staleness_bound=bound, window=window, credit=draw(st.sampled_from([None, 1]))
+            )
         case "buffered_fedavg" | "rate_tracking":
             return zoo.ALGORITHMS[name].make(**loop)
         case _:
@@ -143,11 +160,15 @@ def written(server: Watched) -> list[tuple[object, ...]]:
     return [*history, tuple(server.versions.newest.tolist())]
 
 
+REFUSALS = {"staler than 0", "staler than 3", "drift above 2.0"}
+"""What the strategies here may say of updates that are not faulty."""
+
+
 @settings(max_examples=150, deadline=None)
 @given(worlds(), st.integers(0, 2**32))
 def test_in_every_fleet_with_every_strategy(world: tuple[list[Group], Strategy], seed: int) -> None:
     server = lived(*world, seed)
-    assert np.isfinite(server.versions.newest).all() and not server.refusals.keys() - {"staler than 0", "staler than 3"}
+    assert np.isfinite(server.versions.newest).all() and not server.refusals.keys() - REFUSALS
 
 
 @settings(max_examples=100, deadline=None)
@@ -164,7 +185,7 @@ def test_the_same_seed_gives_the_same_bytes(world: tuple[list[Group], Strategy],
 
 
 STEPS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 10**6), st.integers(0, 2)), min_size=20, max_size=80)
-BROKEN = [Update(vec(1, np.nan)), Update(vec(1)), Update(vec(1, 2), 0)]
+BROKEN = [Update(vec(1, np.nan)), Update(vec(1)), Update(vec(1, 2), Report(0))]
 
 
 @st.composite
@@ -200,7 +221,7 @@ def test_in_every_order_of_events(script: tuple[int, Strategy, list[tuple[int, i
         elif kind == 4 and running:
             event = Arrived(time, running[pick % len(running)], BROKEN[pick % 3])
         elif running:
-            event = Arrived(time, running[pick % len(running)], Update(vec(pick % 7, -1), 1 + pick % 5))
+            event = Arrived(time, running[pick % len(running)], Update(vec(pick % 7, -1), Report(1 + pick % 5)))
         else:
             event = Joined(time, absent) if absent else Woke(time)
         commands = server.handle(event)

@@ -92,9 +92,9 @@ def test_a_commit_writes_everything_and_can_be_taken_up(tmp_path: Path) -> None:
         assert store.meta["groups"] == ["fast", "slow"]
     assert rows(store.folder, "clients") == [(0, "fast", 7), (1, "slow", 7), (2, "fast", 7)]
     assert rows(store.folder, "tasks") == [
-        (2, 0, 0, 1, 0.5, 0.75, "aggregated", 1, 0, 0.25, None),
-        (3, 1, 0, 1, 0.5, 1.0, "aggregated", 1, 1, 0.75, None),
-        (9, 2, 0, 0, 0.0, 1.5, "lost", None, None, None, "its client left"),
+        (2, 0, 0, 1, 0.5, 0, 1.0, 0.75, "aggregated", 1, 0, 0.25, None),
+        (3, 1, 0, 1, 0.5, 0, 1.0, 1.0, "aggregated", 1, 1, 0.75, None),
+        (9, 2, 0, 0, 0.0, 0, 1.0, 1.5, "lost", None, None, None, "its client left"),
     ]
     assert rows(store.folder, "aggregations") == [(1, 1.0, 2, 1.0, 0)]
     assert rows(store.folder, "evaluations") == [(1, 1.0, "class", "3", 4, 3, 0.5, 0)]
@@ -142,7 +142,9 @@ def test_every_task_of_a_real_run_has_one_row_of_plain_numbers(tmp_path: Path) -
     with room.reading(tmp_path) as database:
         names = [column[1] for column in database.execute("PRAGMA table_info(tasks)")]
         kinds = database.execute(f"SELECT DISTINCT {', '.join(f'typeof({name})' for name in names)} FROM tasks")
-        assert kinds.fetchall() == [(*["integer"] * 4, "real", "real", "text", "integer", "integer", "real", "null")]
+        assert kinds.fetchall() == [
+            (*["integer"] * 4, "real", "integer", "real", "real", "text", "integer", "integer", "real", "null")
+        ]
     assert len(rows(tmp_path, "tasks")) == server.counts["aggregated"]
     assert len(rows(tmp_path, "aggregations")) == 50
 
@@ -198,8 +200,8 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     with create(tmp_path):
         pass
     with closing(sqlite3.connect(tmp_path / "run.sqlite", isolation_level=None)) as database:
-        database.execute("UPDATE meta SET value = '2' WHERE key = 'format'")
-    with pytest.raises(InputError, match="has format 2, but this fairlag reads format 1"):
+        database.execute("UPDATE meta SET value = '3' WHERE key = 'format'")
+    with pytest.raises(InputError, match="has format 3, but this fairlag reads format 2"):
         Store.open(tmp_path)
 
 

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
-from fairlag.learn.learner import Blueprint, Learner, Placement, Score, chunks, task_key, total
-from fairlag.learn.local import Local, schedule
+from fairlag.learn.learner import Blueprint, Learner, Order, Placement, Score, chunks, task_key, total
+from fairlag.learn.local import Recipe, schedule
 from fairlag.learn.models import Make
-from fairlag.types import Integers
+from fairlag.types import Integers, Report
 from tests.learning import (
     CLASSES,
     PLACEMENT,
@@ -31,7 +31,7 @@ from tests.learning import (
     update,
 )
 
-# Local training
+# Recipe training
 
 
 @pytest.mark.parametrize("model", ["mlp", "logistic", dropping, small_cnn])
@@ -49,10 +49,10 @@ from tests.learning import (
 def test_every_step_is_that_of_plain_pytorch(model: Any, options: dict[str, float]) -> None:
     """Tasks of one step, two, three … are the beginnings of one task: so each step is compared, over two epochs."""
     for steps in range(1, 10):
-        local = Local(steps=steps, batch=10, lr=schedule(0.1), **options)  # type: ignore[arg-type]
-        plan = blueprint(model, local)
+        recipe = Recipe(steps=steps, batch=10, lr=schedule(0.1), **options)  # type: ignore[arg-type]
+        plan = blueprint(model, recipe)
         start = first(plan)
-        expected = trained_plainly(plan, drawn(7, 1, local), 0.1, key=7) - start
+        expected = trained_plainly(plan, drawn(7, 1, recipe), 0.1, key=7) - start
         found = update(learner(plan), start, key=7)
         assert found == pytest.approx(expected, rel=1e-4, abs=1e-6), steps
         assert np.abs(found).max() > 1e-3
@@ -64,9 +64,9 @@ def test_every_step_is_that_of_plain_pytorch(model: Any, options: dict[str, floa
 def test_epochs_with_a_short_last_batch_and_batches_larger_than_the_data(
     client: int, batch: int, sizes: list[int]
 ) -> None:
-    local = Local(epochs=2, batch=batch, lr=schedule(0.1), momentum=0.9)
-    plan = blueprint("mlp", local)
-    batches = drawn(3, client, local)
+    recipe = Recipe(epochs=2, batch=batch, lr=schedule(0.1), momentum=0.9)
+    plan = blueprint("mlp", recipe)
+    batches = drawn(3, client, recipe)
     assert [len(each) for each in batches] == sizes
     expected = trained_plainly(plan, batches, 0.1, key=3) - first(plan)
     assert update(learner(plan), first(plan), key=3, client=client) == pytest.approx(expected, rel=1e-4, abs=1e-6)
@@ -74,9 +74,9 @@ def test_epochs_with_a_short_last_batch_and_batches_larger_than_the_data(
 
 @pytest.mark.parametrize(("version", "lr"), [(0, 0.5), (9, 0.5), (10, 0.25), (25, 0.125)])
 def test_the_step_size_is_that_of_the_version(version: int, lr: float) -> None:
-    local = Local(steps=3, batch=10, lr=schedule("step(0.5, every=10, factor=0.5)"))
-    plan = blueprint("mlp", local)
-    expected = trained_plainly(plan, drawn(1, 1, local), lr, key=1) - first(plan)
+    recipe = Recipe(steps=3, batch=10, lr=schedule("step(0.5, every=10, factor=0.5)"))
+    plan = blueprint("mlp", recipe)
+    expected = trained_plainly(plan, drawn(1, 1, recipe), lr, key=1) - first(plan)
     assert update(learner(plan), first(plan), version=version) == pytest.approx(expected, rel=1e-4, abs=1e-6)
 
 
@@ -94,23 +94,23 @@ class Watching(nn.Module):
         return output
 
 
-def watched(local: Local, placement: Placement) -> tuple[Learner, Watching]:
+def watched(recipe: Recipe, placement: Placement) -> tuple[Learner, Watching]:
     model = Watching()
-    plan = Blueprint(lambda: model, {}, local, (1,), 2, 1.0, 0.0)
+    plan = Blueprint(lambda: model, {}, recipe, (1,), 2, 1.0, 0.0)
     inputs = np.arange(100, dtype=np.float32)[:, None]
     made = Learner(plan, inputs, np.arange(100) % 2, placement)
     model.seen.clear()  # without the examples of the check that the output fits
     return made, model
 
 
-HOLDING = Placement(np.arange(99, -1, -1), np.array([0, 5, 30, 30, 100]), np.arange(20, 30))
+HOLDING = Placement(np.arange(99, -1, -1), np.array([0, 5, 30, 30, 100]), np.arange(20, 30), np.zeros(4, np.int64))
 """Client 1 holds the examples 70 to 94; client 2 none."""
 
 
 def test_batches_are_drawn_without_replacement_within_an_epoch() -> None:
-    by, model = watched(Local(epochs=3, batch=10), HOLDING)
+    by, model = watched(Recipe(epochs=3, batch=10), HOLDING)
     out = np.empty(4, np.float32)
-    assert by.train(1, 1, 0, np.zeros(4, np.float32), out) == 25
+    assert by.train(Order(1, 1, 0), np.zeros(4, np.float32), out) == Report(25, steps=9, effort=9.0)
     assert [len(batch) for batch in model.seen] == [10, 10, 5] * 3
     epochs = [list(chain(*model.seen[place : place + 3])) for place in (0, 3, 6)]
     assert [sorted(epoch) for epoch in epochs] == [list(range(70, 95))] * 3
@@ -118,25 +118,25 @@ def test_batches_are_drawn_without_replacement_within_an_epoch() -> None:
 
 
 def test_steps_go_on_into_the_next_epoch() -> None:
-    by, model = watched(Local(steps=5, batch=10), HOLDING)
-    by.train(1, 1, 0, np.zeros(4, np.float32), np.empty(4, np.float32))
+    by, model = watched(Recipe(steps=5, batch=10), HOLDING)
+    by.train(Order(1, 1, 0), np.zeros(4, np.float32), np.empty(4, np.float32))
     assert [len(batch) for batch in model.seen] == [10, 10, 5, 10, 10]
     assert sorted(chain(*model.seen[:3])) == list(range(70, 95))
     assert len(set(chain(*model.seen[3:]))) == 20
 
 
 def test_batches_are_a_function_of_the_key() -> None:
-    by, model = watched(Local(steps=2, batch=10), HOLDING)
+    by, model = watched(Recipe(steps=2, batch=10), HOLDING)
     for key in (1, 1, 2):
-        by.train(key, 1, 0, np.zeros(4, np.float32), np.empty(4, np.float32))
+        by.train(Order(key, 1, 0), np.zeros(4, np.float32), np.empty(4, np.float32))
     assert model.seen[:2] == model.seen[2:4] != model.seen[4:]
 
 
-@pytest.mark.parametrize("local", [Local(steps=1), Local(epochs=1)])
-def test_a_client_without_examples_changes_nothing(local: Local) -> None:
-    by, model = watched(local, HOLDING)
+@pytest.mark.parametrize("recipe", [Recipe(steps=1), Recipe(epochs=1)])
+def test_a_client_without_examples_changes_nothing(recipe: Recipe) -> None:
+    by, model = watched(recipe, HOLDING)
     out = np.ones(4, np.float32)
-    assert by.train(1, 2, 0, np.ones(4, np.float32), out) == 0
+    assert by.train(Order(1, 2, 0), np.ones(4, np.float32), out) == Report(0, steps=0, effort=0.0)
     assert (out.tolist(), model.seen) == ([0, 0, 0, 0], [])
 
 
@@ -181,7 +181,7 @@ MODELS: dict[str, str | Make] = {
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_a_result_depends_on_nothing_that_was_computed_before(model: str, momentum: float) -> None:
-    plan = blueprint(MODELS[model], Local(steps=5, batch=9, lr=schedule(0.05), momentum=momentum, prox=0.1))
+    plan = blueprint(MODELS[model], Recipe(steps=5, batch=9, lr=schedule(0.05), momentum=momentum, prox=0.1))
     start = first(plan)
     fresh = update(learner(plan), start, key=5, client=2, version=3)
     score = plain(learner(plan).evaluate(start, 0, 40))
@@ -196,7 +196,7 @@ def test_a_result_depends_on_nothing_that_was_computed_before(model: str, moment
 
 
 def test_a_result_depends_on_each_of_its_arguments() -> None:
-    plan = blueprint("mlp", Local(steps=2, batch=4, lr=schedule("step(0.1, every=1)")))
+    plan = blueprint("mlp", Recipe(steps=2, batch=4, lr=schedule("step(0.1, every=1)")))
     start, by = first(plan), learner(plan)
     results = [
         update(by, start),
@@ -210,7 +210,7 @@ def test_a_result_depends_on_each_of_its_arguments() -> None:
 
 def test_dropout_is_a_function_of_the_key() -> None:
     """One batch with all examples of the client: only dropout can differ."""
-    plan = blueprint(dropping, Local(steps=1, batch=100))
+    plan = blueprint(dropping, Recipe(steps=1, batch=100))
     start, by = first(plan), learner(plan)
     results = [update(by, start, key=key).tobytes() for key in (1, 1, 2)]
     assert results[0] == results[1] != results[2]
@@ -234,7 +234,7 @@ def strided(array: NDArray[Any]) -> dict[str, NDArray[Any]]:
 def test_strides_of_the_data_do_not_matter(kind: str, scale: float, dtype: type) -> None:
     inputs: NDArray[Any] = data().inputs.astype(dtype)
     labels = data().labels
-    plan = Blueprint("fashion_cnn", {}, Local(steps=2, batch=8), (1, 8, 8), CLASSES, scale, 0.0)
+    plan = Blueprint("fashion_cnn", {}, Recipe(steps=2, batch=8), (1, 8, 8), CLASSES, scale, 0.0)
     start, same = first(plan), strided(inputs)[kind]
     assert same.strides != inputs.strides
     assert np.array_equal(same, inputs)
@@ -245,18 +245,18 @@ def test_strides_of_the_data_do_not_matter(kind: str, scale: float, dtype: type)
 
 def test_the_seed_of_a_run_gives_what_does_not_travel() -> None:
     """The order of the pixels is an integer buffer, drawn with the first weights."""
-    local = Local(steps=3, batch=8, lr=schedule(0.1))
-    plan = blueprint(small_cnn, local)
+    recipe = Recipe(steps=3, batch=8, lr=schedule(0.1))
+    plan = blueprint(small_cnn, recipe)
     start = first(plan, seed=5)
-    expected = trained_plainly(plan, drawn(1, 1, local), 0.1, key=1, seed=5) - start
+    expected = trained_plainly(plan, drawn(1, 1, recipe), 0.1, key=1, seed=5) - start
     assert update(learner(plan, seed=5), start) == pytest.approx(expected, rel=1e-4, abs=1e-6)
     assert update(learner(plan, seed=0), start) != pytest.approx(expected, rel=1e-1, abs=1e-3)
 
 
 def test_buffers_of_batch_norm_are_part_of_the_update() -> None:
-    plan = blueprint(batch_normalised, Local(steps=1, batch=100, lr=schedule(0.1)))
+    plan = blueprint(batch_normalised, Recipe(steps=1, batch=100, lr=schedule(0.1)))
     model = plan.build(0).train()
-    model(inputs_of(plan, drawn(1, 1, plan.local)[0]))
+    model(inputs_of(plan, drawn(1, 1, plan.recipe)[0]))
     norm = model.get_submodule("2")
     assert isinstance(norm, nn.BatchNorm1d)
     assert norm.running_mean is not None and norm.running_var is not None

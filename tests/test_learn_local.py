@@ -6,21 +6,21 @@ from typing import Any
 import pytest
 
 from fairlag.errors import InputError
-from fairlag.learn.local import Constant, Cosine, Local, Step, schedule
+from fairlag.learn.local import Constant, Cosine, Recipe, Step, schedule
 
 
 @pytest.mark.parametrize(
     ("local", "examples", "batches"),
     [
-        (Local(steps=3, batch=32), 1, 3),
-        (Local(steps=3, batch=32), 1000, 3),
-        (Local(epochs=1, batch=32), 32, 1),
-        (Local(epochs=1, batch=32), 33, 2),
-        (Local(epochs=5, batch=10), 7, 5),
-        (Local(epochs=2, batch=1), 7, 14),
+        (Recipe(steps=3, batch=32), 1, 3),
+        (Recipe(steps=3, batch=32), 1000, 3),
+        (Recipe(epochs=1, batch=32), 32, 1),
+        (Recipe(epochs=1, batch=32), 33, 2),
+        (Recipe(epochs=5, batch=10), 7, 5),
+        (Recipe(epochs=2, batch=1), 7, 14),
     ],
 )
-def test_how_many_batches_a_task_has(local: Local, examples: int, batches: int) -> None:
+def test_how_many_batches_a_task_has(local: Recipe, examples: int, batches: int) -> None:
     assert local.batches(examples) == batches
 
 
@@ -86,4 +86,4 @@ def test_a_step_size_that_is_refused(text: object, words: str) -> None:
 )
 def test_local_training_that_is_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        Local(**options)
+        Recipe(**options)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlag.ledger import Ledger
-from fairlag.types import Dispatch, Integers
+from fairlag.types import Dispatch, Integers, Report
 from fairlag.view import View
 
 
@@ -20,10 +20,10 @@ def contribute(ledger: Ledger, client: int, staleness: int, *, start: float = 0.
     version = ledger.version - staleness
     ledger.time = start
     number = int(ledger.integers["dispatched"].sum())
-    task = ledger.dispatch(number, client)._replace(version=version)
+    task = ledger.dispatch(number, client, version)
     del ledger.running[number]
     ledger.time = end
-    ledger.admit(task, examples=7)
+    ledger.admit(task, Report(7))
     ledger.merge()
 
 
@@ -37,21 +37,21 @@ def new(clients: int, *, window: int = 0) -> tuple[Ledger, View]:
 def test_a_dispatch_is_the_record_of_the_task() -> None:
     ledger, view = new(2)
     ledger.time, ledger.version = 3.5, 4
-    task = ledger.dispatch(0, 1)
+    task = ledger.dispatch(0, 1, ledger.version)
     assert type(task) is Dispatch and task == Dispatch(task=0, client=1, version=4, ordinal=0, time=3.5)
     assert view.running == 1 and ledger.running == {0: task}
-    assert ledger.dispatch(1, 1).ordinal == 1 and ledger.dispatch(2, 0).ordinal == 0
+    assert ledger.dispatch(1, 1, 4).ordinal == 1 and ledger.dispatch(2, 0, 4).ordinal == 0
 
 
 def test_an_admitted_update_waits_in_the_buffer_and_counts_when_merged() -> None:
     ledger, view = new(2)
     ledger.time = 0.0
-    task = ledger.dispatch(0, 1)
+    task = ledger.dispatch(0, 1, ledger.version)
     ledger.time = 2.0
-    ledger.admit(task, examples=30)
-    assert view.buffered == 1 and view.update_counts.tolist() == [0, 0] and view.examples.tolist() == [0, 30]
+    ledger.admit(task, Report(30))
+    assert view.buffered == 1 and view.update_counts.tolist() == [0, 0] and view.examples.tolist() == [1, 30]
     ledger.version = 3
-    assert ledger.merge() == ((task,), [3], [30], [2.0])
+    assert ledger.merge() == ((task,), [3], [Report(30)], [2.0])
     assert view.buffered == 0 and view.update_counts.tolist() == [0, 1] and view.staleness_sums.tolist() == [0, 3]
 
 
@@ -119,9 +119,9 @@ def test_the_mean_duration_is_of_the_tasks_alone() -> None:
 def test_a_buffered_update_does_not_change_the_mean_duration_of_the_merged() -> None:
     ledger, view = new(1)
     ledger.time = 0.0
-    task = ledger.dispatch(0, 0)
+    task = ledger.dispatch(0, 0, 0)
     ledger.time = 3.0
-    ledger.admit(task, examples=1)
+    ledger.admit(task, Report())
     assert np.isnan(view.mean_duration(ids(0)))
     ledger.merge()
     assert view.mean_duration(ids(0)) == 3.0
@@ -176,3 +176,74 @@ def test_the_present_moment_cannot_be_written(fact: str) -> None:
     _, view = new(2)
     with pytest.raises(AttributeError):
         setattr(view, fact, 1)
+
+
+def profiled(clients: int) -> Ledger:
+    ledger = Ledger(clients=clients, profiles=True)
+    for client in range(clients):
+        ledger.join(client)
+    return ledger
+
+
+def trains(ledger: Ledger, number: int, client: int, until: float) -> None:
+    """The task of that number is dispatched now, and its update comes in at that time."""
+    task = ledger.dispatch(number, client, ledger.version)
+    ledger.time = until
+    del ledger.running[number]
+    ledger.admit(task, Report())
+
+
+def test_the_slowest_is_the_running_client_whose_tasks_usually_take_longest() -> None:
+    ledger = profiled(3)
+    assert ledger.slowest() == 0.0
+    for client, until in ((0, 2.0), (1, 8.0), (2, 9.0)):  # 2, 6 and 1 seconds
+        trains(ledger, client, client, until)
+    ledger.merge()
+    assert ledger.slowest() == 0.0, "nobody is running"
+    for client in range(3):
+        ledger.dispatch(3 + client, client, 0)
+    assert ledger.slowest() == 6.0
+    del ledger.running[4]
+    assert ledger.slowest() == 2.0
+    del ledger.running[3]
+    assert ledger.slowest() == 1.0
+
+
+def test_what_a_merge_tells_of_a_client_that_has_gone_on_counts_at_once() -> None:
+    ledger = profiled(2)
+    trains(ledger, 0, 0, 4.0)
+    ledger.dispatch(1, 0, 0)  # before anything is known of it
+    assert ledger.slowest() == 0.0
+    ledger.merge()
+    assert ledger.slowest() == 4.0
+    del ledger.running[1]
+    trains(ledger, 2, 0, 6.0)
+    ledger.dispatch(3, 0, 0)
+    assert ledger.slowest() == 4.0
+    ledger.merge()  # a task of 2 seconds: the mean is lower now
+    assert ledger.slowest() == 3.0
+
+
+def test_the_sum_of_rates_is_that_of_all_clients_heard_of() -> None:
+    ledger = profiled(3)
+    trains(ledger, 0, 0, 4.0)
+    trains(ledger, 1, 1, 6.0)
+    assert ledger.rate == 0.0
+    ledger.merge()
+    assert ledger.rate == 1 / 4 + 1 / 2
+    trains(ledger, 2, 0, 14.0)
+    ledger.merge()
+    assert ledger.rate == pytest.approx(1 / 6 + 1 / 2, rel=1e-12)
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_profiles_of_a_long_life_need_no_more_memory(asks: bool) -> None:
+    ledger = profiled(3)
+    trains(ledger, 0, 0, 50.0)
+    ledger.merge()
+    ledger.dispatch(1, 0, 0)  # the slowest runs all the time
+    for number in range(2, 2000):
+        trains(ledger, number, 1 + number % 2, ledger.time + 1.0)
+        ledger.merge()
+        assert not asks or ledger.slowest() == 50.0
+    assert len(ledger._slowest) <= 2 * 2 + 17

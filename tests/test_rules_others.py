@@ -13,10 +13,11 @@ from fairlag import zoo
 from fairlag.errors import StrategyError
 from fairlag.ledger import Ledger
 from fairlag.rules import admit, edit, reads_updates, reduce, weigh
-from fairlag.rules.rule import Traits, traits
-from fairlag.types import NOTHING, Dispatch, Update
+from fairlag.rules.rule import Traits, reads_profiles, traits
+from fairlag.rules.utility import Credit
+from fairlag.types import NOTHING, Dispatch, Report, Update
 from fairlag.view import View
-from tests.helpers import vec
+from tests.helpers import Scene, vec
 
 
 @pytest.mark.parametrize(
@@ -33,15 +34,50 @@ from tests.helpers import vec
         (Update(vec(1, np.nan)), "not finite"),
         (Update(vec(np.inf, 1)), "not finite"),
         (Update(vec(np.inf, -np.inf)), "not finite"),
-        (Update(vec(1, 2), 0), "the number of examples is not an int between 1 and 9007199254740992"),
-        (Update(vec(1, 2), -3), "the number of examples is not an int between 1 and 9007199254740992"),
-        (Update(vec(1, 2), 2.5), "the number of examples is not an int between 1 and 9007199254740992"),  # type: ignore[arg-type]
-        (Update(vec(1, 2), True), "the number of examples is not an int between 1 and 9007199254740992"),
-        (Update(vec(1, 2), 2**63), "the number of examples is not an int between 1 and 9007199254740992"),
+        (Update(vec(1, np.nan), Report(loss=math.nan)), "not finite"),
+        (Update(vec(1, 2), Report(0)), "the number of examples is not an int between 1 and 9007199254740992"),
+        (Update(vec(1, 2), Report(-3)), "the number of examples is not an int between 1 and 9007199254740992"),
+        (Update(vec(1, 2), Report(2.5)), "the number of examples is not an int between 1 and 9007199254740992"),  # type: ignore[arg-type]
+        (Update(vec(1, 2), Report(True)), "the number of examples is not an int between 1 and 9007199254740992"),
+        (Update(vec(1, 2), Report(2**63)), "the number of examples is not an int between 1 and 9007199254740992"),
+        (Update(vec(1, 2), Report(steps=0)), "the number of steps is not an int between 1 and 9007199254740992"),
+        (Update(vec(1, 2), Report(steps=-1)), "the number of steps is not an int between 1 and 9007199254740992"),
+        (Update(vec(1, 2), Report(steps=1.0)), "the number of steps is not an int between 1 and"),  # type: ignore[arg-type]
+        (Update(vec(1, 2), Report(steps=True)), "the number of steps is not an int between 1 and"),
+        (Update(vec(1, 2), Report(effort=math.nan)), "the effort is not a finite float of at least 2.2"),
+        (Update(vec(1, 2), Report(effort=math.inf)), "the effort is not a finite float of at least 2.2"),
+        (Update(vec(1, 2), Report(effort=0.0)), "the effort is not a finite float of at least 2.2"),
+        (Update(vec(1, 2), Report(effort=5e-324)), "the effort is not a finite float of at least 2.2"),
+        (Update(vec(1, 2), Report(effort=-2.0)), "the effort is not a finite float of at least 2.2"),
+        (Update(vec(1, 2), Report(effort=2)), "the effort is not a finite float of at least 2.2"),
+        (Update(vec(1, 2), Report(effort=np.float64(2))), "the effort is not a finite float of at least 2.2"),
+        (Update(vec(1, 2), Report(effort="2")), "the effort is not a finite float of"),  # type: ignore[arg-type]
+        (Update(vec(1, 2), Report(loss=math.nan)), "the loss is not a finite float of at least 0.0"),
+        (Update(vec(1, 2), Report(loss=math.inf)), "the loss is not a finite float of at least 0.0"),
+        (Update(vec(1, 2), Report(loss=-1e-9)), "the loss is not a finite float of at least 0.0"),
+        (Update(vec(1, 2), Report(loss=None)), "the loss is not a finite float of at least 0.0"),  # type: ignore[arg-type]
+        (Update(vec(1, 2), (1, 1, 1.0, 0.0)), "not a report"),  # type: ignore[arg-type]
     ],
 )
 def test_a_malformed_update_is_described(update: Update, reason: str) -> None:
     assert str(admit.well_formed(update, 2)).startswith(reason)
+
+
+def test_reports_that_cannot_be_true_are_refused_and_counted_by_their_reasons() -> None:
+    scene = Scene(zoo.pisces(concurrency=2), 2, parameters=vec(0))
+    scene.arrive(0, 1, steps=0)
+    scene.arrive(0, 1, steps=-7)
+    scene.arrive(0, 1, effort=math.nan)
+    scene.arrive(1, 1, loss=-1.0)
+    scene.arrive(1, 1, loss=math.nan)
+    scene.arrive(0, 1, loss=-2.0)
+    assert scene.server.refusals == {
+        "the number of steps is not an int between 1 and 9007199254740992": 2,
+        "the effort is not a finite float of at least 2.2250738585072014e-308": 1,
+        "the loss is not a finite float of at least 0.0": 3,
+    }
+    assert scene.server.counts["refused"] == 6 and scene.server.view.running == 2
+    assert scene.server.view.losses.tolist() == [0.0, 0.0] and scene.server.view.version == 0
 
 
 def test_a_mask_does_not_hide_what_is_not_finite() -> None:
@@ -51,7 +87,14 @@ def test_a_mask_does_not_hide_what_is_not_finite() -> None:
 
 @pytest.mark.parametrize(
     "update",
-    [Update(vec(1, 2)), Update(vec(3e38, 3e38), 10), Update(vec(-3e38, -3e38)), Update(vec(0, -0.0), 2**53)],
+    [
+        Update(vec(1, 2)),
+        Update(vec(3e38, 3e38), Report(10)),
+        Update(vec(-3e38, -3e38)),
+        Update(vec(0, -0.0), Report(2**53)),
+        Update(vec(0, 1), Report(1, 2**53, 1e300, 0.0)),
+        Update(vec(0, 1), Report(1, 1, 1e-300, 1e300)),
+    ],
 )
 def test_a_well_formed_update_has_nothing_against_it(update: Update) -> None:
     assert admit.well_formed(update, 2) is None
@@ -167,3 +210,24 @@ def test_the_sum_has_the_same_bits_with_any_number_of_threads() -> None:
         for threads in ("1", "2")
     }
     assert len(bits) == 1
+
+
+def test_an_outlier_is_what_dbscan_leaves_out_of_every_cluster() -> None:
+    from sklearn.cluster import DBSCAN  # type: ignore[import-untyped]
+
+    chance, found = np.random.default_rng(0), set[bool]()
+    for _ in range(100):
+        losses = chance.normal(0, 1.5, chance.integers(5, 30))
+        expected = DBSCAN(eps=0.5, min_samples=5).fit_predict(losses[:, None]) == -1
+        assert [Credit().outlier(losses.tolist(), place) for place in range(len(losses))] == expected.tolist()
+        found |= set(expected.tolist())
+    assert found == {True, False}
+
+
+def test_a_rule_of_any_slot_may_ask_for_profiles() -> None:
+    @reads_profiles
+    def patient(update: Update, task: Dispatch, view: View) -> str | None:
+        return None
+
+    plain = zoo.buffered_fedavg()
+    assert replace(plain, admit=patient).profiles and not plain.profiles

@@ -22,6 +22,7 @@ from fairlag.types import (
     Joined,
     Left,
     Outcome,
+    Report,
     Stop,
     Update,
     Wake,
@@ -181,7 +182,7 @@ def refused(scene: Scene, task: Any, update: Update, reason: str) -> None:
         (Update(np.zeros(2)), "the dtype is not float32"),  # type: ignore[arg-type]
         (Update(vec(1, np.nan)), "not finite"),
         (Update(vec(np.inf, -np.inf)), "not finite"),
-        (Update(vec(1, 2), 0), "the number of examples is not an int between 1 and 9007199254740992"),
+        (Update(vec(1, 2), Report(0)), "the number of examples is not an int between 1 and 9007199254740992"),
     ],
 )
 def test_a_malformed_update_is_refused_with_a_reason(update: Update, reason: str) -> None:
@@ -193,7 +194,7 @@ def test_a_malformed_update_is_refused_with_a_reason(update: Update, reason: str
 @pytest.mark.parametrize("examples", [2**63, 10**400, -(10**5000)], ids=["word", "float", "digits"])
 def test_an_absurd_number_of_examples_harms_nobody(examples: int) -> None:
     scene = Scene(TWO, 3, parameters=vec(0, 0))
-    scene.send(Arrived(1.0, 0, Update(vec(1, 1), examples)))
+    scene.send(Arrived(1.0, 0, Update(vec(1, 1), Report(examples))))
     assert scene.server.counts["refused"] == 1 and scene.server.counts["buffered"] == 0
 
 
@@ -234,7 +235,8 @@ def test_a_failure_of_an_unknown_task_changes_nothing() -> None:
 
 
 def test_nothing_that_a_client_sends_says_a_version() -> None:
-    assert Update._fields == ("delta", "examples") and Arrived._fields == ("time", "task", "update")
+    assert Update._fields == ("delta", "report") and Report._fields == ("examples", "steps", "effort", "loss")
+    assert Arrived._fields == ("time", "task", "update")
 
 
 def test_an_update_that_its_sender_changes_afterwards_is_not_changed() -> None:

@@ -114,7 +114,7 @@ def test_a_version_that_nobody_holds_goes_when_there_is_a_newer_one() -> None:
 
 def test_a_version_stays_until_its_last_holder_lets_go() -> None:
     versions = Versions(vec(0))
-    versions.hold(2)
+    versions.hold(0, 2)
     versions.publish(vec(1))
     versions.release([0])
     assert list(versions.kept) == [0, 1] and versions[0].tolist() == [0]
@@ -124,10 +124,10 @@ def test_a_version_stays_until_its_last_holder_lets_go() -> None:
 
 def test_the_newest_version_stays_without_holders_and_can_be_held_again() -> None:
     versions = Versions(vec(0))
-    versions.hold(1)
+    versions.hold(0, 1)
     versions.release([0])
     assert list(versions.kept) == [0]
-    versions.hold(1)
+    versions.hold(0, 1)
     versions.publish(vec(1))
     assert list(versions.kept) == [0, 1]
 
@@ -135,7 +135,7 @@ def test_the_newest_version_stays_without_holders_and_can_be_held_again() -> Non
 def test_a_published_version_is_a_copy() -> None:
     first, second = vec(0), vec(1)
     versions = Versions(first)
-    versions.hold(1)
+    versions.hold(0, 1)
     versions.publish(second)
     first[0] = second[0] = 9
     assert versions[0].tolist() == [0] and versions.newest.tolist() == [1]

@@ -1,19 +1,21 @@
 """Every client's history as arrays, written by the server alone; what rules may see of it is in view.py."""
 
 from collections.abc import Iterator
-from typing import cast
+from heapq import heapify, heappop, heappush
+from math import inf
+from typing import Protocol, cast
 
 import numpy as np
 
 from fairlag.state import State, copy_into, rows, table, take
-from fairlag.types import Dispatch, Floats, Integers, quick
+from fairlag.types import Dispatch, Floats, Integers, Report, quick
 
 _INTEGERS = {
     "task": -1,  # the last task it was given
     "present": -1,  # 1 if it is there now, 0 if it was, -1 if it was never seen
     "dispatched": 0,  # tasks it was ever given
     "contributed": -1,  # the version that its last admitted update was trained from
-    "examples": 0,  # training examples behind its last admitted update
+    "examples": 0,  # the training examples that it has as far as is known, 0 if it was never seen
     "updates": 0,  # its updates that were aggregated
     "staleness": 0,  # the sum of their staleness
     "position": 0,  # which of all the updates that the server ever merged its last one was, counted from 1
@@ -24,6 +26,7 @@ _REALS = {
     "busy": 0.0,  # total duration of its tasks whose updates were aggregated
     "since": np.nan,  # when it was first given a task
     "arrival": np.nan,  # when its last admitted update came in
+    "loss": 0.0,  # what it said of its loss with its last admitted update
 }
 
 _BATCH = 256
@@ -33,12 +36,38 @@ _SCALARS = {
     "version": int,
     "renewed": float,
     "clients": int,
+    "there": int,
     "rows": int,
     "received": int,
-    "target": int,
-    "until": float,
+    "examples": int,
+    "rate": float,
 }
 _TASK = Dispatch.__annotations__
+_REPORT = Report.__annotations__
+
+_INSTANT = 1e-9
+"""The shortest mean duration of a task, in seconds, that a rate is made of."""
+
+
+class Round(Protocol):
+    """What selection tells of the round that is going on."""
+
+    target: int
+    """How many updates complete it, 0 where there are no rounds."""
+    until: float
+    """Its deadline."""
+    restarted: list[int]
+    """The clients that were called off their tasks, or lost them, and in this round began anew."""
+
+
+class NoRound:
+    """There are no rounds."""
+
+    target = 0
+    until = inf
+
+    def __init__(self) -> None:
+        self.restarted: list[int] = []
 
 
 class Ledger:
@@ -52,53 +81,70 @@ class Ledger:
         "_arrival",
         "_arrivals",
         "_busy",
-        "_counts",
         "_credited",
         "_credits",
         "_dispatched",
         "_examples",
+        "_loss",
         "_mean",
         "_position",
+        "_reports",
         "_since",
+        "_slowest",
         "_staleness",
+        "_told",
         "_updates",
         "buffer",
         "capacity",
         "clients",
         "contributed",
+        "examples",
         "integers",
         "present",
+        "profiles",
+        "rate",
         "reals",
         "received",
         "recent",
         "renewed",
+        "round",
         "rows",
         "running",
-        "target",
         "task",
+        "there",
         "time",
-        "until",
         "version",
         "woke",
     )
 
-    def __init__(self, *, clients: int = 0, window: int = 0) -> None:
-        """Room for a number of clients (more may come) and for the last `window` staleness samples of each."""
+    def __init__(
+        self, *, clients: int = 0, window: int = 0, profiles: bool = False, examples: Integers | None = None
+    ) -> None:
+        """Room for a number of clients (more may come) and for the last `window` staleness samples of each.
+
+        With `profiles` it knows at any time the sum of all rates and the slowest client that is running. `examples`
+        is how many each client has to begin with, as far as is known; otherwise each counts for one.
+        """
         self.time = 0.0
         self.version = 0
         self.renewed = 0.0
         self.running: dict[int, Dispatch] = {}
         self.buffer: list[Dispatch] = []
-        self._counts: list[int] = []
+        self._reports: list[Report] = []
         self._arrivals: list[float] = []
         self._credited: list[Integers] = []
         self._credits: list[Floats] = []
         self.clients = 0
+        self.there = 0
         self.rows = clients
         self.received = 0
+        self.examples = 0
+        self.rate = 0.0
         self.woke = False
-        self.target = 0
-        self.until = np.inf
+        self.round: Round = NoRound()
+        self.profiles = profiles
+        self._slowest: list[tuple[float, int]] = []
+        self._told = examples
         self.capacity = 0
         self.integers: dict[str, Integers] = {name: np.empty(0, np.int64) for name in _INTEGERS}
         self.reals: dict[str, Floats] = {name: np.empty(0) for name in _REALS}
@@ -119,14 +165,19 @@ class Ledger:
         self._dispatched, self._examples = whole["dispatched"], whole["examples"]
         self._updates, self._staleness, self._position = whole["updates"], whole["staleness"], whole["position"]
         self._busy, self._mean = real["busy"], real["mean"]
-        self._since, self._arrival = real["since"], real["arrival"]
+        self._since, self._arrival, self._loss = real["since"], real["arrival"], real["loss"]
 
     def join(self, client: int) -> None:
         """The client is there; one that was never seen gets an empty row."""
         if client >= self.capacity:
             self._grow(max(2 * self.capacity, client + 1))
         self.rows = max(self.rows, client + 1)
-        self.clients += self.present[client] < 0
+        if self.present[client] < 0:
+            self.clients += 1
+            told = self._told
+            self._examples[client] = 1 if told is None or client >= len(told) else int(told[client])
+            self.examples += self._examples[client]
+        self.there += 1
         self.present[client] = 1
 
     def is_present(self, client: int) -> bool:
@@ -136,40 +187,44 @@ class Ledger:
     def leave(self, client: int) -> Dispatch | None:
         """The client is gone; returns the task that it was running."""
         self.present[client] = 0
+        self.there -= 1
         return self.running.pop(self.task[client], None)
 
-    def dispatch(self, number: int, client: int) -> Dispatch:
-        """The client gets the newest version as a task of that number."""
+    def dispatch(self, number: int, client: int, version: int, steps: int = 0, pace: float = 1.0) -> Dispatch:
+        """The client gets that version as a task of that number."""
         ordinal = self._dispatched[client]
         if not ordinal:
             self._since[client] = self.time
         self._dispatched[client] = ordinal + 1
         self.task[client] = number
-        task = quick(Dispatch, (number, client, self.version, ordinal, self.time))
+        task = quick(Dispatch, (number, client, version, ordinal, self.time, steps, pace))
         self.running[number] = task
+        if self.profiles:
+            self._profile(client, number)
         return task
 
-    def admit(self, task: Dispatch, examples: int) -> None:
+    def admit(self, task: Dispatch, report: Report) -> None:
         """An update of a task that is not running any more goes into the buffer."""
-        _, client, version, _, _ = task
-        time = self.time
-        self.contributed[client] = version
+        client, time, examples = task[1], self.time, report[0]
+        self.contributed[client] = task[2]
+        self.examples += examples - self._examples[client]
         self._examples[client] = examples
+        self._loss[client] = report[3]
         self._arrival[client] = time
         self.buffer.append(task)
-        self._counts.append(examples)
+        self._reports.append(report)
         self._arrivals.append(time)
 
-    def merge(self) -> tuple[tuple[Dispatch, ...], list[int], list[int], list[float]]:
-        """The buffered updates become part of the next version: who they are, how stale, their examples, arrivals."""
+    def merge(self) -> tuple[tuple[Dispatch, ...], list[int], list[Report], list[float]]:
+        """The buffered updates become part of the next version: who they are, how stale, what is said, arrivals."""
         tasks, self.buffer = tuple(self.buffer), []
-        examples, self._counts = self._counts, []
+        reports, self._reports = self._reports, []
         arrivals, self._arrivals = self._arrivals, []
         version, received, window = self.version, self.received, self.recent.shape[1]
         updates, staleness, mean = self._updates, self._staleness, self._mean
         position, busy = self._position, self._busy
         lateness = []
-        for (_, client, trained, _, dispatched), arrival in zip(tasks, arrivals, strict=True):
+        for (_, client, trained, _, dispatched, _, _), arrival in zip(tasks, arrivals, strict=True):
             late = version - trained
             lateness.append(late)
             received += 1
@@ -178,12 +233,43 @@ class Ledger:
             if window:
                 self.recent[client, count % window] = late
             total = staleness[client] + late
-            updates[client] = count + 1
             staleness[client] = total
             mean[client] = total / (count + 1)
+            if self.profiles:
+                self.rate -= 1 / self.usual(client) if count else 0
             busy[client] += arrival - dispatched
+            updates[client] = count + 1
+            if self.profiles:
+                self.rate += 1 / self.usual(client)
+                if self.task[client] in self.running:  # it has gone on meanwhile
+                    self._profile(client, self.task[client])
         self.received = received
-        return tasks, lateness, examples, arrivals
+        return tasks, lateness, reports, arrivals
+
+    def usual(self, client: int) -> float:
+        """The mean duration of a client's tasks so far, never quite 0 unless there was none."""
+        count = self._updates[client]
+        return max(self._busy[client] / count, _INSTANT) if count else 0.0
+
+    def slowest(self) -> float:
+        """The longest mean duration among the clients that are running; those that are not known yet count as 0."""
+        heap = self._slowest
+        while heap and not self._holds(*heap[0]):
+            heappop(heap)
+        return -heap[0][0] if heap else 0.0
+
+    def _profile(self, client: int, number: int) -> None:
+        """A running task is entered with what is usual for its client now."""
+        heap = self._slowest
+        heappush(heap, (-self.usual(client), number))
+        if len(heap) > 2 * len(self.running) + 16:  # the entries of fast clients might never come to the top
+            heap[:] = [entry for entry in heap if self._holds(*entry)]
+            heapify(heap)
+
+    def _holds(self, usual: float, number: int) -> bool:
+        """Does the task still run, and was nothing learnt of its client since this was entered?"""
+        task = self.running.get(number)
+        return task is not None and -usual == self.usual(task.client)
 
     def renew(self) -> None:
         """There is a new version, now."""
@@ -213,7 +299,9 @@ class Ledger:
             "recent": self.recent[: self.rows].copy(),
             "running": table(self.running.values(), **_TASK),
             "buffer": table(self.buffer, **_TASK),
-            "buffered": table(list(zip(self._counts, self._arrivals, strict=True)), examples=int, arrival=float),
+            "reports": table(self._reports, **_REPORT),
+            "arrivals": np.array(self._arrivals, np.float64),
+            "slowest": table(self._slowest, usual=float, task=int),
         }
 
     def restore(self, state: State) -> None:
@@ -229,9 +317,9 @@ class Ledger:
         self.running.clear()
         self.running.update((task.task, task) for task in _tasks(state, "running"))
         self.buffer = list(_tasks(state, "buffer"))
-        buffered = list(rows(take(state, "buffered", dict), "examples", "arrival"))
-        self._counts = [examples for examples, _ in buffered]
-        self._arrivals = [arrival for _, arrival in buffered]
+        self._reports = [quick(Report, row) for row in rows(take(state, "reports", dict), *_REPORT)]
+        self._arrivals = take(state, "arrivals", np.ndarray).tolist()
+        self._slowest = list(rows(take(state, "slowest", dict), "usual", "task"))
 
 
 def _tasks(state: State, name: str) -> Iterator[Dispatch]:

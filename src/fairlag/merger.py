@@ -1,15 +1,17 @@
 """The arithmetic of an aggregation: a buffer of updates becomes the next version, rule by rule, each checked."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from fairlag.buffer import Buffer
 from fairlag.errors import DivergedError, FairlagError, InputError, StrategyError
+from fairlag.rules.keep import Keeping
 from fairlag.rules.rule import failure, label_of
-from fairlag.state import Leaf, State, copy_into, leaves, refill, take
+from fairlag.state import Leaf, Savable, State, copy_into, leaves, refill, take
 from fairlag.strategy import Strategy
-from fairlag.types import Dispatch, Floats
+from fairlag.types import Dispatch, Floats, Report
 from fairlag.vector import Layout, Matrix, Vector, finite
 from fairlag.versions import Versions
 from fairlag.view import View
@@ -31,6 +33,9 @@ class Merger:
         self._state = strategy.apply.init(versions.newest, layout)
         self._size = versions.newest.size
         self._shows_updates = "weigh" in strategy.readers
+        self._reducer = strategy.reduce.start(view) if isinstance(strategy.reduce, Keeping) else None
+        self.stepper = strategy.local.steps.start() if strategy.local.steps is not None else None
+        """Says how many local steps each task has, where the strategy does."""
         self._rows: Matrix = np.empty((strategy.trigger.needs, self._size), np.float32)
         self.stores = self._size > 0 or self._shows_updates
         """Are updates looked at? Those of a model without parameters are only counted."""
@@ -45,12 +50,21 @@ class Merger:
         while count > len(self._rows):
             self._rows = np.concatenate([self._rows, np.empty_like(self._rows)])
 
-    def merge(self, tasks: tuple[Dispatch, ...], staleness: list[int], examples: list[int]) -> tuple[Buffer, Floats]:
+    def merge(
+        self,
+        tasks: tuple[Dispatch, ...],
+        staleness: list[int],
+        reports: list[Report],
+        drafted: Sequence[bool] | None = None,
+    ) -> tuple[Buffer, Floats]:
         """Weighs the stored updates and publishes the next version; returns what was weighed, and the weights."""
-        buffer = Buffer(tasks, staleness, examples, self._rows if self._shows_updates else None)
+        buffer = Buffer(tasks, staleness, reports, self._rows if self._shows_updates else None, drafted)
         weights = self._weigh(buffer)
         if self._size:
-            self._versions.publish(self._stepped(Buffer(tasks, staleness, examples, self._rows), weights))
+            whole = Buffer(tasks, staleness, reports, self._rows, drafted)
+            if self.stepper is not None:
+                self.stepper.merged(whole, self._view)
+            self._versions.publish(self._stepped(whole, weights))
         else:
             self._versions.publish(self._versions.newest)
         return buffer, weights
@@ -82,7 +96,7 @@ class Merger:
         if strategy.edit is not None:
             updates = strategy.edit(updates, buffer, self._view)
             _check_shape("edit", strategy.edit, updates, (len(buffer), self._size))
-        step = strategy.reduce(weights, updates)
+        step = self._reduced(weights, updates, buffer)
         _check_shape("reduce", strategy.reduce, step, parameters.shape)
         with np.errstate(over="ignore", invalid="ignore"):
             # A step may be a view of the buffer's rows, which the next updates overwrite; a rule may keep it.
@@ -98,18 +112,34 @@ class Merger:
         parameters.flags.writeable = False  # a new array, which nobody else knows: it is published as it is
         return parameters
 
+    def _reduced(self, weights: Floats, updates: Matrix, buffer: Buffer) -> Vector:
+        rule = self._strategy.reduce
+        if self._reducer is not None:
+            return self._reducer.reduce(weights, updates, buffer)
+        assert not isinstance(rule, Keeping)
+        return rule(weights, updates)
+
+    @property
+    def _parts(self) -> dict[str, Savable]:
+        """What remembers something of its own."""
+        parts = {"reducer": self._reducer, "stepper": self.stepper}
+        return {name: part for name, part in parts.items() if part is not None}
+
     def state(self) -> State:
-        """The updates that wait, and what the server rule remembers."""
+        """The updates that wait, and what the rules remember."""
         remembered = leaves(self._state)
         # A state that could not be restored is better noticed now than after a crash.
         self._refilled(self._strategy.apply.init(self._versions.newest, self._layout), remembered)
         return {
             "rows": self._rows[: self._view.buffered].copy(),
             "remembered": {str(place): leaf for place, leaf in enumerate(remembered)},
+            **{name: part.state() for name, part in self._parts.items()},
         }
 
     def restore(self, state: State) -> None:
-        """Waits with the updates that were saved, and remembers what the server rule did."""
+        """Waits with the updates that were saved, and remembers what the rules did."""
+        for name, part in self._parts.items():
+            part.restore(take(state, name, dict))
         remembered = take(state, "remembered", dict)
         self._state = self._refilled(self._state, [remembered[str(place)] for place in range(len(remembered))])
         count = len(take(state, "rows", np.ndarray))

@@ -21,6 +21,7 @@ from fairlag.types import (
     Ended,
     Event,
     Failed,
+    Integers,
     Joined,
     Left,
     Outcome,
@@ -59,10 +60,12 @@ class Server:
         seed: int = 0,
         aggregations: int | None = None,
         until_time: float | None = None,
+        examples: Integers | None = None,
         record: Record | None = None,
     ) -> None:
         """A server for a fleet of so many clients, that stops after so many aggregations or at that time.
 
+        `examples` is how many training examples each client has to begin with, as far as the server is told.
         The layout names the parts of the parameters for server rules that ask; without one, they are one array.
         """
         strategy.check(clients)
@@ -71,10 +74,10 @@ class Server:
         if until_time is not None and not until_time > 0:
             raise InputError(f"until_time is {until_time}, it must be positive, or None for no limit")
         self.strategy = strategy
-        self._ledger = Ledger(clients=clients, window=strategy.window)
+        self._ledger = Ledger(clients=clients, window=strategy.window, profiles=strategy.profiles, examples=examples)
         self.running: Mapping[int, Dispatch] = self._ledger.running
         """The tasks that are running, by number, in the order of their dispatch."""
-        self.versions = Versions(parameters)
+        self.versions = Versions(parameters, before=strategy.select.lag)
         """The parameters of the newest version and of those that a task still needs."""
         self.view = View(self._ledger, self.versions)
         self._size = self.versions.newest.size
@@ -85,6 +88,9 @@ class Server:
         self.refusals: Counter[str] = Counter()
         self._ended: Counter[Outcome] = Counter()
         self._selector = strategy.select.start(self.view, seeds.key(seed, "select"))
+        self._ledger.round = self._selector
+        self._usual = strategy.local.steps is None and strategy.local.pace is None and not strategy.select.lag
+        """Is every client handed the newest version, and nothing asked of it that it would not do by itself?"""
         self._parts: dict[str, Savable] = {
             "ledger": self._ledger,
             "versions": self.versions,
@@ -116,6 +122,27 @@ class Server:
             "running": len(ledger.running),
             "buffered": len(ledger.buffer),
         }
+
+    @property
+    def awaits(self) -> float:
+        """The moment at which the trigger wants to be asked again, −∞ where it has not named one."""
+        return self._wake
+
+    @property
+    def barred(self) -> int:
+        """How many clients, there or not, will never be given a task again."""
+        return self._selector.barred
+
+    @property
+    def waits_for(self) -> str:
+        """What it waits for, in words, where nothing happens any more."""
+        view, why = self.view, self._selector.why
+        if not why and view.present and not view.running:
+            why = f"{self.strategy.select.label} picks none of them"
+        return (
+            f"{self.strategy} has {view.buffered} of the {max(self._trigger.needs, view.target)} updates it waits for, "
+            f"{view.running} tasks are running, and {view.present} clients are there" + (f", but {why}" if why else "")
+        )
 
     def handle(self, event: Event) -> list[Command]:
         """Takes the next event, returns what the runtime must do, in order. After a Stop nothing happens any more."""
@@ -166,15 +193,16 @@ class Server:
         if reason is None:
             if self._merger.stores:
                 self._merger.store(update.delta)
-            ledger.admit(task, update.examples)
+            ledger.admit(task, update.report)
         else:
             self.refusals[reason] += 1
             self._end(task, Outcome.REFUSED, reason)
-        self._free(client)
+        self._free(client, reason is None)
         return self._advance()
 
     def _joined(self, event: Joined) -> list[Command]:
         ledger = self._ledger
+        first = not ledger.clients
         for client in event.clients:
             if client < 0:
                 raise ProtocolError(f"client {client} joined at time {event.time}, clients are numbered from 0")
@@ -183,7 +211,7 @@ class Server:
             ledger.join(client)
             self._free(client)
         commands: list[Command] = []
-        if not self._next_task:
+        if first:
             ledger.renewed = event.time
             if self._until_time is not None:
                 commands.append(Wake(self._until_time))
@@ -231,7 +259,8 @@ class Server:
             self._aggregate(commands, partial=True)
             if self.stopped is None:
                 self._dispatch(commands)
-        if trigger.wake is not None and self.stopped is None:
+        # With nobody running and nothing in the buffer a Woke could do nothing, however many of them came.
+        if trigger.wake is not None and self.stopped is None and (ledger.running or ledger.buffer):
             self._ask_to_wake(trigger.wake(self.view), commands)
         return commands
 
@@ -249,17 +278,36 @@ class Server:
         if not picked:
             return
         number, ledger = self._next_task, self._ledger
-        for client in picked:
-            commands.append(ledger.dispatch(number, client))
-            number += 1
+        version = ledger.version
+        if self._usual:
+            for client in picked:
+                commands.append(ledger.dispatch(number, client, version))
+                number += 1
+            self.versions.hold(version, len(picked))
+        else:
+            for client in picked:
+                commands.append(self._order(number, client))
+                number += 1
         self._next_task = number
-        self.versions.hold(len(picked))
-        ledger.target, ledger.until = self._selector.target, self._selector.until
+
+    def _order(self, number: int, client: int) -> Dispatch:
+        """A task with all that selection and the rules of local training may ask for."""
+        older = self._selector.version(client)
+        version = self._ledger.version if older is None else older
+        self.versions.hold(version, 1)
+        stepper, pace = self._merger.stepper, self.strategy.local.pace
+        return self._ledger.dispatch(
+            number,
+            client,
+            version,
+            0 if stepper is None else stepper.of(client),
+            1.0 if pace is None else pace(self.view, client),
+        )
 
     def _aggregate(self, commands: list[Command], *, partial: bool) -> None:
         ledger = self._ledger
-        tasks, staleness, examples, arrivals = ledger.merge()
-        buffer, weights = self._merger.merge(tasks, staleness, examples)
+        tasks, staleness, reports, arrivals = ledger.merge()
+        buffer, weights = self._merger.merge(tasks, staleness, reports, self._selector.draft(tasks))
         ledger.credit(buffer.clients, weights)
         self.versions.release([task[2] for task in tasks])
         ledger.renew()
@@ -267,26 +315,23 @@ class Server:
         self.partial += partial
         if self._record is not None:
             self._record(Aggregation(ledger.version, ledger.time, tasks, arrivals, buffer.staleness, weights, partial))
-        if self.strategy.select.rounds:
-            self._dismiss(commands)
-        self._selector.renew()
+        if called_off := self._selector.renew():
+            self._dismiss(called_off, commands)
         if ledger.version == self._aggregations:
             commands.append(self._stop(f"{ledger.version} aggregations were made"))
 
-    def _dismiss(self, commands: list[Command]) -> None:
-        """The round is over: whoever still runs need not go on."""
-        ledger = self._ledger
-        tasks = list(ledger.running.values())
-        ledger.running.clear()
-        for task in tasks:
-            self._end(task, Outcome.CANCELLED, "the round is over")
+    def _dismiss(self, called_off: Mapping[int, str], commands: list[Command]) -> None:
+        """Whoever runs one of these tasks need not go on."""
+        for number, reason in called_off.items():
+            task = self._ledger.running.pop(number)
+            self._end(task, Outcome.CANCELLED, reason)
             self._free(task.client)
-            commands.append(Cancel(task.task))
+            commands.append(Cancel(number))
 
-    def _free(self, client: int) -> None:
-        """The client is there and idle."""
+    def _free(self, client: int, pending: bool = False) -> None:
+        """The client is there and idle; `pending`: its update has just come into the buffer."""
         ledger = self._ledger
-        self._selector.free(client, ledger.contributed[client] == ledger.version)
+        self._selector.free(client, ledger.contributed[client] == ledger.version, pending)
 
     def _end(self, task: Dispatch, outcome: Outcome, reason: str) -> None:
         """A task ends without being aggregated."""

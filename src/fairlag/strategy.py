@@ -7,6 +7,8 @@ from fairlag.errors import StrategyError
 from fairlag.rules.admit import Admit
 from fairlag.rules.apply import Apply, scale
 from fairlag.rules.edit import Edit
+from fairlag.rules.keep import Keeping
+from fairlag.rules.local import Local
 from fairlag.rules.reduce import Reduce, weighted_sum
 from fairlag.rules.rule import label_of, traits
 from fairlag.rules.select import Select
@@ -28,13 +30,14 @@ class Strategy:
     select: Select
     trigger: Trigger
     weigh: Weigh
+    local: Local = Local()  # noqa: RUF009 (frozen)
     admit: Admit | None = None
     edit: Edit | None = None
-    reduce: Reduce = weighted_sum
+    reduce: Reduce | Keeping = weighted_sum
     apply: Apply = scale(1.0)
 
     def __post_init__(self) -> None:
-        for slot, kind in (("select", Select), ("trigger", Trigger), ("apply", Apply)):
+        for slot, kind in (("select", Select), ("trigger", Trigger), ("local", Local), ("apply", Apply)):
             value = getattr(self, slot)
             if not isinstance(value, kind):
                 raise StrategyError(f"{slot} is {value!r}, it must be a {kind.__name__} such as fairlag.rules.{slot}'s")
@@ -45,7 +48,7 @@ class Strategy:
             ("reduce", "weights, updates"),
         ):
             rule = getattr(self, slot)
-            if rule is None and slot in ("admit", "edit"):
+            if (rule is None and slot in ("admit", "edit")) or isinstance(rule, Keeping):
                 continue
             if not _takes(rule, words.count(",") + 1):
                 raise StrategyError(f"{slot} is {traits(rule).label}, it must be a function of ({words})")
@@ -60,7 +63,14 @@ class Strategy:
     @property
     def window(self) -> int:
         """How many recent staleness samples per client the ledger must keep."""
-        return max(traits(rule).window for rule in (self.weigh, self.admit, self.edit, self.reduce))
+        rules = (self.weigh, self.admit, self.edit, self.reduce)
+        return max(self.select.window, *(traits(rule).window for rule in rules))
+
+    @property
+    def profiles(self) -> bool:
+        """Must the ledger keep the sum of all rates, and the slowest running client, ready?"""
+        rules = (self.weigh, self.admit, self.edit, self.reduce, self.local.pace)
+        return self.trigger.profiles or any(traits(rule).profiles for rule in rules)
 
     @property
     def readers(self) -> tuple[str, ...]:
@@ -68,7 +78,7 @@ class Strategy:
 
         A weighting that does not say so cannot; any other rule is handed updates, so it does unless it says not.
         """
-        found = ["weigh"] if traits(self.weigh).reads_updates else []
+        found = ["local"] * self.local.reads_updates + ["weigh"] * (traits(self.weigh).reads_updates is True)
         rules = {"admit": self.admit, "edit": self.edit, "reduce": self.reduce}
         found += [slot for slot, rule in rules.items() if rule and traits(rule).reads_updates is not False]
         return tuple(found)
@@ -87,8 +97,8 @@ class Strategy:
         words = []
         for slot in fields(self):
             rule = getattr(self, slot.name)
-            if rule is not None:
-                words.append(f"{slot.name}={label_of(rule)}")
+            if rule is not None and rule != Local():
+                words.append(f"{slot.name}={rule if isinstance(rule, Local) else label_of(rule)}")
         return f"Strategy({', '.join(words)})"
 
 

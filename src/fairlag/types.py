@@ -16,11 +16,24 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 
+class Report(NamedTuple):
+    """What a client says about an update."""
+
+    examples: int = 1
+    """How many training examples it has."""
+    steps: int = 1
+    """How many local steps it made."""
+    effort: float = 1.0
+    """How often its gradients count in the update: the steps of plain gradient descent, more with local momentum."""
+    loss: float = 0.0
+    """The root of the mean squared loss of the examples it trained on, where the strategy asks for it."""
+
+
 class Update(NamedTuple):
     """What a client sends back: (parameters after training) − (parameters it was handed)."""
 
     delta: Vector
-    examples: int = 1
+    report: Report = Report()
 
 
 NOTHING = Update(EMPTY)
@@ -81,6 +94,10 @@ class Dispatch(NamedTuple):
     ordinal: int
     """How many tasks this client was given before: with the client, the address of all randomness of the task."""
     time: float
+    steps: int = 0
+    """How many local steps it shall make; 0: as many as it does by itself."""
+    pace: float = 1.0
+    """A factor on its local step size."""
 
 
 class Cancel(NamedTuple):

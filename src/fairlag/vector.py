@@ -1,5 +1,6 @@
 """A model as one flat float32 vector and the layout that names its parts; nothing here aliases what may change."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
@@ -37,6 +38,15 @@ def finite(vector: Vector) -> bool:
     # A sum of squares is not finite if a value is not, and takes half the time of looking at each; but it may overflow.
     with np.errstate(all="ignore"):
         return bool(np.isfinite(np.dot(vector, vector)) or np.isfinite(vector).all())
+
+
+def length(vector: Vector) -> float:
+    """The Euclidean length, the same to the bit whatever the linear algebra library and its threads.
+
+    >>> length(np.array([3, 4], np.float32))
+    5.0
+    """
+    return math.sqrt(np.add.reduce(np.square(vector, dtype=np.float64)))
 
 
 EMPTY: Vector = published([])

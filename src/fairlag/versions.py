@@ -1,4 +1,4 @@
-"""The published versions of the model, each kept exactly as long as a task can need it."""
+"""The published versions of the model, each kept exactly as long as somebody can need it."""
 
 from collections.abc import Iterable
 
@@ -9,10 +9,10 @@ from fairlag.vector import Vector, published
 
 
 class Versions:
-    """Read-only parameters by version: the newest, and every older one that a task still holds.
+    """Read-only parameters by version: the newest, so many before it, and every older one that a task still holds.
 
     >>> versions = Versions(published([1.0]))
-    >>> versions.hold(1)
+    >>> versions.hold(0, times=1)
     >>> versions.publish(published([2.0]))
     >>> versions.kept
     (0, 1)
@@ -21,8 +21,9 @@ class Versions:
     ((1,), [2.0])
     """
 
-    def __init__(self, parameters: Vector) -> None:
+    def __init__(self, parameters: Vector, *, before: int = 0) -> None:
         self.newest = published(parameters)
+        self._before = before
         self._number = 0
         self._kept = {0: self.newest}
         self._holders = {0: 0}
@@ -36,25 +37,25 @@ class Versions:
         return tuple(self._kept)
 
     def publish(self, parameters: Vector) -> None:
-        """A new version; the one before goes unless a task holds it."""
-        old = self._number
-        if not self._holders[old]:
-            self._forget(old)
-        self._number = old + 1
+        """A new version; the last of those that were kept goes, unless a task holds it."""
+        self._number = number = self._number + 1
         self.newest = published(parameters) if parameters.flags.writeable else parameters
-        self._kept[old + 1] = self.newest
-        self._holders[old + 1] = 0
+        self._kept[number] = self.newest
+        self._holders[number] = 0
+        last = number - self._before - 1
+        if self._holders.get(last) == 0:
+            self._forget(last)
 
-    def hold(self, times: int) -> None:
-        """So many more tasks need the newest version."""
-        self._holders[self._number] += times
+    def hold(self, version: int, times: int) -> None:
+        """So many more tasks need that version."""
+        self._holders[version] += times
 
     def release(self, versions: Iterable[int]) -> None:
         """One task for each of these versions does not need it any more."""
-        holders, newest = self._holders, self._number
+        holders, recent = self._holders, self._number - self._before
         for version in versions:
             left = holders[version] - 1
-            if left or version == newest:
+            if left or version >= recent:
                 holders[version] = left
             else:
                 self._forget(version)

@@ -1,5 +1,7 @@
 """What rules may know: the present moment and every client's history, read-only."""
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeVar
 
 import numpy as np
@@ -7,7 +9,7 @@ from numpy.typing import NDArray
 
 from fairlag.errors import StrategyError
 from fairlag.ledger import Ledger
-from fairlag.types import Floats, Integers
+from fairlag.types import Dispatch, Floats, Integers
 from fairlag.vector import EMPTY, Vector
 from fairlag.versions import Versions
 
@@ -73,12 +75,44 @@ class View:
     @property
     def target(self) -> int:
         """How many updates complete the round, where selection works in rounds; otherwise 0."""
-        return self._ledger.target
+        return self._ledger.round.target
 
     @property
     def until(self) -> float:
         """The deadline of the round, infinite where there is none."""
-        return self._ledger.until
+        return self._ledger.round.until
+
+    @property
+    def restarted(self) -> Sequence[int]:
+        """The clients that were called off their tasks, or lost them, and in this round began anew."""
+        return self._ledger.round.restarted
+
+    @property
+    def tasks(self) -> Mapping[int, Dispatch]:
+        """The tasks that are running, by number, in the order of their dispatch."""
+        return MappingProxyType(self._ledger.running)
+
+    @property
+    def present(self) -> int:
+        """How many clients are there."""
+        return self._ledger.there
+
+    @property
+    def slowest(self) -> float:
+        """The longest mean duration of tasks among the clients that run one, for rules declared to read profiles."""
+        self._check_profiles("slowest")
+        return self._ledger.slowest()
+
+    @property
+    def rate(self) -> float:
+        """The sum of 1 / mean duration of a task over all clients heard of, for rules declared to read profiles."""
+        self._check_profiles("rate")
+        return self._ledger.rate
+
+    @property
+    def contributed(self) -> Integers:
+        """Per client: the version that its last admitted update was trained from, −1 where there was none."""
+        return self._known(self._ledger.integers["contributed"])
 
     @property
     def update_counts(self) -> Integers:
@@ -98,8 +132,18 @@ class View:
 
     @property
     def examples(self) -> Integers:
-        """Per client: the training examples behind its last admitted update."""
+        """Per client: its training examples, as it said last; 0 for those that were never seen."""
         return self._known(self._ledger.integers["examples"])
+
+    @property
+    def losses(self) -> Floats:
+        """Per client: the root of the mean squared loss that it reported last, 0 before the first time."""
+        return self._known(self._ledger.reals["loss"])
+
+    def shares(self, clients: Integers) -> Floats:
+        """The share of all known training examples that a client has: n_i / N."""
+        shares: Floats = self._ledger.integers["examples"][clients] / self._ledger.examples
+        return shares
 
     def mean_staleness(self, clients: Integers, window: int | None = None) -> Floats:
         """The mean staleness of all of a client's aggregated updates, or of its last `window`."""
@@ -121,6 +165,10 @@ class View:
         with np.errstate(invalid="ignore"):
             return self._ledger.reals["busy"][clients] / self._ledger.integers["updates"][clients]
 
+    def mean_duration_of(self, client: int) -> float:
+        """The mean duration of one client's tasks whose updates were aggregated; 0 before the first."""
+        return self._ledger.usual(client)
+
     def mean_gap(self, clients: Integers) -> Floats:
         """The mean number of updates the server merged from one of a client's to its next, that one included.
 
@@ -134,6 +182,13 @@ class View:
         columns = self._ledger.reals
         spans = columns["arrival"][clients] - columns["since"][clients]
         return np.maximum(spans / self._ledger.integers["updates"][clients], np.finfo(np.float64).tiny)
+
+    def _check_profiles(self, what: str) -> None:
+        if not self._ledger.profiles:
+            raise StrategyError(
+                f"a rule read view.{what} but is not declared to: decorate it with @fairlag.rules.reads_profiles, "
+                "or give the trigger profiles=True"
+            )
 
     def _known(self, column: NDArray[Number]) -> NDArray[Number]:
         rows = column[: self._ledger.rows]

@@ -8,18 +8,29 @@ import typer
 from fairlag.cli.terminal import Json, show
 from fairlag.errors import InputError
 from fairlag.lab import experiment
-from fairlag.report import tables
+from fairlag.report import algorithms, tables
 from fairlag.zoo import ALGORITHMS
 
 
-def strategies(as_json: Json = False) -> None:
+def strategies(
+    as_json: Json = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print docs/algorithms.md.")] = False,
+) -> None:
     """Every algorithm that `use = "…"` accepts, with its parameters."""
+    if as_json and markdown:
+        raise InputError("--json and --markdown cannot both be printed, give one of them")
+    if markdown:
+        print(algorithms.markdown(), end="")
+        return
     if as_json:
         rows = [
             {
                 "use": name,
                 "title": algorithm.title,
                 "description": algorithm.description,
+                "formula": algorithm.formula,
+                "departs": algorithm.departs,
+                "reference": algorithm.reference,
                 "parameters": {key: parameter.default for key, parameter in algorithm.parameters.items()},
             }
             for name, algorithm in ALGORITHMS.items()

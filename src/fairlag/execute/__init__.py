@@ -3,14 +3,16 @@
 from typing import Protocol
 
 from fairlag.errors import ProtocolError
+from fairlag.state import Savable
 from fairlag.types import Dispatch, Update
 from fairlag.vector import Vector
 
 
-class Executor(Protocol):
-    """Computes tasks; the result depends only on the task and the parameters, never on when or where.
+class Executor(Savable, Protocol):
+    """Computes tasks; the result depends only on the task, the parameters and what its client remembers.
 
-    A runtime may ask for results, and discard tasks, from several threads at once, each task from one of them.
+    What clients remember changes when a result is read, and is all there is to save: tasks are submitted again. A
+    runtime may ask for results, and discard tasks, from several threads at once, each task from one of them.
     """
 
     def submit(self, task: Dispatch, parameters: Vector, due: float) -> None:

@@ -1,22 +1,40 @@
 """The executor that computes nothing: the server becomes a queueing simulator, for audits."""
 
-from fairlag.types import NOTHING, Dispatch, Update
-from fairlag.vector import Vector
+from fairlag.state import State
+from fairlag.types import NOTHING, Dispatch, Integers, Report, Update
+from fairlag.vector import EMPTY, Vector
 
 
 class Nothing:
-    """Answers every task with an empty update.
+    """Answers every task with an empty update, made in as many local steps as were asked for, or its client makes.
 
+    >>> import numpy as np
     >>> Nothing().result(Dispatch(task=0, client=0, version=0, ordinal=0, time=0.0)).delta.size
     0
+    >>> Nothing(np.array([1, 4])).result(Dispatch(task=0, client=1, version=0, ordinal=0, time=0.0)).report.steps
+    4
     """
+
+    def __init__(self, steps: Integers | None = None) -> None:
+        """The clients' own numbers of local steps; None: one each."""
+        self._steps = None if steps is None or (steps == 1).all() else steps.tolist()
 
     def submit(self, task: Dispatch, parameters: Vector, due: float) -> None:
         """Nothing to prepare."""
 
     def result(self, task: Dispatch) -> Update:
         """The empty update."""
-        return NOTHING
+        if self._steps is None and not task.steps:
+            return NOTHING
+        steps = task.steps or (1 if self._steps is None else self._steps[task.client])
+        return Update(EMPTY, Report(steps=steps, effort=float(steps)))
 
     def discard(self, number: int) -> None:
         """Nothing to forget."""
+
+    def state(self) -> State:
+        """Nobody remembers anything."""
+        return {}
+
+    def restore(self, state: State) -> None:
+        """Nothing to remember."""

@@ -11,12 +11,15 @@ from threading import RLock
 from typing import NamedTuple
 
 from fairlag.data.dataset import Dataset
-from fairlag.errors import InputError, WorkerError
+from fairlag.errors import InputError, ProtocolError, WorkerError
 from fairlag.execute import children, named, not_there
+from fairlag.execute.memories import Memories
 from fairlag.execute.worker import READY, Answer, Beginning, Evaluation, Shared, Training, work
 from fairlag.learn.flat import Flat
-from fairlag.learn.learner import Blueprint, Placement, Score, chunks, task_key, total
-from fairlag.types import Dispatch, Update
+from fairlag.learn.learner import Blueprint, Order, Placement, Score, chunks, total
+from fairlag.rules.local import Local
+from fairlag.state import State
+from fairlag.types import Dispatch, Report, Update
 from fairlag.vector import Vector, published
 
 _DEPTH = 2
@@ -54,16 +57,22 @@ class Processes:
     A worker that dies is replaced and what it was at is computed again, once.
     """
 
-    def __init__(self, blueprint: Blueprint, data: Dataset, placement: Placement, *, workers: int) -> None:
+    def __init__(
+        self, blueprint: Blueprint, data: Dataset, placement: Placement, *, workers: int, vectors: int = 0
+    ) -> None:
+        """Room for clients who remember up to so many vectors."""
         if workers < 1:
             raise InputError(f"workers is {workers}, it must be at least 1")
         children.check_that_it_travels(blueprint)
         self._blueprint = blueprint
-        size = Flat(blueprint.build(0)).layout.size
-        self._shared = Shared.room(data, placement, size, jobs=workers * _DEPTH)
+        flat = Flat(blueprint.build(0))
+        self._trained = flat.trained
+        jobs = workers * _DEPTH
+        self._shared = Shared.room(data, placement, flat.layout.size, vectors * flat.trained, jobs)
         self._slots, self._rows = self._shared.slots.array, self._shared.rows.array
+        self._recalled = self._shared.memories.array
         self._lock = RLock()
-        self._seed = 0
+        self._beginning = Beginning()
         self._forget()
         rows = [list(range(first, first + _DEPTH)) for first in range(0, workers * _DEPTH, _DEPTH)]
         self._workers = [self._hire(own) for own in rows]
@@ -72,7 +81,8 @@ class Processes:
         self._orders: dict[int, _Order] = {}
         self._waiting: list[tuple[float, int, int]] = []
         self._sequence = count()
-        self._done: dict[int, Update | str] = {}
+        self._done: dict[int, tuple[Update, Vector] | str] = {}
+        self._memories = Memories(self._beginning.local.vectors * self._trained)
         self._deaths: Counter[tuple[str, int]] = Counter()
         self._versions: list[int | None] = [None] * len(self._slots)
         self._pins = [0] * len(self._slots)
@@ -80,8 +90,11 @@ class Processes:
         self._evaluations: deque[tuple[int, list[int]]] = deque()
         self._scores: dict[int, Score | str] = {}
 
-    def begin(self, seed: int, placement: Placement) -> None:
-        """A new run, of that seed; whatever is still under way for another is not wanted any more."""
+    def begin(self, seed: int, placement: Placement, local: Local = Local()) -> None:  # noqa: B008 (frozen)
+        """A new run, whose strategy asks for that; whatever is still under way for another is not wanted any more."""
+        if local.vectors * self._trained > self._recalled.shape[1]:
+            raise ProtocolError(f"there is no room for the {local.vectors} vectors that clients are to remember")
+        children.check_that_it_travels(local.at_clients)
         with self._lock:
             self._orders.clear()
             self._deaths.clear()
@@ -89,10 +102,10 @@ class Processes:
                 self._pump(None)
             for room, array in zip(self._shared.placement, placement, strict=True):
                 room.array[...] = array
+            self._beginning = Beginning(seed, local.at_clients)
             self._forget()
-            self._seed = seed
             for worker in self._workers:
-                _send(worker, Beginning(seed))
+                _send(worker, self._beginning)
 
     def submit(self, task: Dispatch, parameters: Vector, due: float) -> None:
         """The task takes its place among those that wait, by the time when it will be read."""
@@ -105,15 +118,17 @@ class Processes:
         while True:
             with self._lock:
                 if number in self._done:
-                    update = self._done.pop(number)
+                    done = self._done.pop(number)
+                    if not isinstance(done, str):
+                        self._memories.keep(task.client, done[1])
                     self._pump(0)
                     break
                 if number not in self._orders:
                     raise not_there(task)
                 self._pump(None)
-        if isinstance(update, str):
-            raise InputError(f"{named(number, task.client)} failed: {update}")
-        return update
+        if isinstance(done, str):
+            raise InputError(f"{named(number, task.client)} failed: {done}")
+        return done[0]
 
     def discard(self, number: int) -> None:
         """The task is not computed if it still waits, and its result thrown away if not."""
@@ -144,6 +159,16 @@ class Processes:
                     raise InputError(f"evaluating version {version} failed: {failed}")
                 scores.append((version, total([part for part in parts if not isinstance(part, str)])))
         return scores
+
+    def state(self) -> State:
+        """What clients remember; what is under way is no part of it."""
+        with self._lock:
+            return self._memories.state()
+
+    def restore(self, state: State) -> None:
+        """Clients remember that instead."""
+        with self._lock:
+            self._memories.restore(state)
 
     def close(self) -> None:
         """Ends the workers."""
@@ -182,9 +207,9 @@ class Processes:
         if order.task is None:
             job = Evaluation(number, slot, *order.part)
         else:
-            client = order.task.client
-            key = task_key(self._seed, client, order.task.ordinal)
-            job = Training(number, slot, worker.rows.pop(), key, client, order.version)
+            job = Training(number, slot, worker.rows.pop(), Order.of(order.task, self._beginning.seed))
+            if size := self._memories.size:
+                self._recalled[job.row, :size] = self._memories.of(order.task.client)
         worker.jobs.append(job)
         _send(worker, job)
 
@@ -223,9 +248,10 @@ class Processes:
             self._take(job, answer)
 
     def _take(self, job: Training | Evaluation, answer: Answer) -> None:
-        if isinstance(answer, int):
+        if isinstance(answer, Report):
             assert isinstance(job, Training)
-            self._done[job.number] = Update(published(self._rows[job.row]), answer)
+            memory = self._recalled[job.row, : self._memories.size].copy()
+            self._done[job.number] = Update(published(self._rows[job.row]), answer), memory
         elif isinstance(answer, Score) or isinstance(job, Evaluation):
             self._scores[job.number] = answer
         else:
@@ -240,7 +266,7 @@ class Processes:
 
     def _hire(self, rows: list[int]) -> _Worker:
         here, there = children.CONTEXT.Pipe()
-        given = (there, self._blueprint, self._shared, self._seed)
+        given = (there, self._blueprint, self._shared, self._beginning)
         process = children.CONTEXT.Process(target=work, args=given, daemon=True)
         with children.interrupts_held_back():
             process.start()
@@ -279,7 +305,7 @@ class Processes:
             return "waiting for a job"
         job = worker.jobs[0]
         if isinstance(job, Training):
-            return named(job.number, job.client)
+            return named(job.number, job.order.client)
         return f"evaluating version {self._versions[job.slot]}"
 
 

@@ -8,8 +8,11 @@ import torch
 from fairlag.data.dataset import Dataset
 from fairlag.errors import InputError
 from fairlag.execute import named, not_there
-from fairlag.learn.learner import Blueprint, Learner, Placement, Score, chunks, keep_memory, reason, task_key, total
+from fairlag.execute.memories import Memories
+from fairlag.learn.learner import Blueprint, Learner, Order, Placement, Score, chunks, keep_memory, reason, total
 from fairlag.learn.models import one_thread
+from fairlag.rules.local import Local
+from fairlag.state import State
 from fairlag.types import Dispatch, Update
 from fairlag.vector import Vector
 
@@ -24,19 +27,20 @@ class Serial:
         self._data = data
         self._lock = Lock()
         """There is only one model: whoever asks from another thread waits."""
-        self._engage(0, placement)
+        self._engage(0, placement, Local())
         self._parameters: dict[int, Vector] = {}
         self._scores: list[tuple[int, Score]] = []
 
-    def begin(self, seed: int, placement: Placement) -> None:
-        """A new run, of that seed."""
-        self._engage(seed, placement)
+    def begin(self, seed: int, placement: Placement, local: Local = Local()) -> None:  # noqa: B008 (frozen)
+        """A new run, of that seed, whose strategy asks for that."""
+        self._engage(seed, placement, local)
         self._parameters.clear()
         self._scores.clear()
 
-    def _engage(self, seed: int, placement: Placement) -> None:
+    def _engage(self, seed: int, placement: Placement, local: Local) -> None:
         self._seed = seed
-        self._learner = Learner(self._blueprint, self._data.inputs, self._data.labels, placement, seed)
+        self._learner = Learner(self._blueprint, self._data.inputs, self._data.labels, placement, seed, local)
+        self._memories = Memories(self._learner.remembered)
 
     def submit(self, task: Dispatch, parameters: Vector, due: float) -> None:
         """Remembers what the task starts from."""
@@ -47,15 +51,15 @@ class Serial:
         parameters = self._parameters.pop(task.task, None)
         if parameters is None:
             raise not_there(task)
-        delta = np.empty_like(parameters)
-        key = task_key(self._seed, task.client, task.ordinal)
+        delta, memory = np.empty_like(parameters), self._memories.of(task.client)
         try:
             with self._lock, one_thread():
-                examples = self._learner.train(key, task.client, task.version, parameters, delta)
+                report = self._learner.train(Order.of(task, self._seed), parameters, delta, memory)
         except Exception as error:
             raise InputError(f"{named(task.task, task.client)} failed: {reason(error)}") from error
+        self._memories.keep(task.client, memory)
         delta.flags.writeable = False
-        return Update(delta, examples)
+        return Update(delta, report)
 
     def discard(self, number: int) -> None:
         """Forgets the task."""
@@ -74,6 +78,14 @@ class Serial:
         """The evaluations that are done since the last call, in the order in which they were asked for."""
         scores, self._scores = self._scores, []
         return scores
+
+    def state(self) -> State:
+        """What clients remember."""
+        return self._memories.state()
+
+    def restore(self, state: State) -> None:
+        """Clients remember that instead."""
+        self._memories.restore(state)
 
     def close(self) -> None:
         """Gives torch's own generator back as it was found: every task seeds it."""

@@ -13,25 +13,26 @@ from numpy.typing import NDArray
 
 from fairlag.data.dataset import Dataset
 from fairlag.execute import children
-from fairlag.learn.learner import Blueprint, Learner, Placement, Score, keep_memory, reason
+from fairlag.learn.learner import Blueprint, Learner, Order, Placement, Score, keep_memory, reason
+from fairlag.rules.local import Local
+from fairlag.types import Report
 from fairlag.vector import Matrix
 
 
 class Beginning(NamedTuple):
-    """Not a job: from now on everything is for the run of that seed."""
+    """Not a job: from now on everything is for the run of that seed, whose strategy asks for that."""
 
-    seed: int
+    seed: int = 0
+    local: Local = Local()
 
 
 class Training(NamedTuple):
-    """A job: the update of a client's task, from the parameters in a slot, into a row."""
+    """A job: the update of a task, from the parameters in a slot, into a row; what is remembered is in that row too."""
 
     number: int
     slot: int
     row: int
-    key: int
-    client: int
-    version: int
+    order: Order
 
 
 class Evaluation(NamedTuple):
@@ -43,8 +44,8 @@ class Evaluation(NamedTuple):
     stop: int
 
 
-Answer = int | Score | str
-"""What comes back for a job: the number of examples behind an update, sums, or what went wrong."""
+Answer = Report | Score | str
+"""What comes back for a job: what is said of an update, sums, or what went wrong."""
 
 
 READY = None
@@ -88,16 +89,18 @@ class Shared:
     placement: tuple[SharedArray, ...]
     slots: SharedArray
     rows: SharedArray
+    memories: SharedArray
 
     @classmethod
-    def room(cls, data: Dataset, placement: Placement, size: int, jobs: int) -> Self:
-        """The data, and room for as many jobs at once on models of that size."""
+    def room(cls, data: Dataset, placement: Placement, size: int, remembered: int, jobs: int) -> Self:
+        """The data, and room for as many jobs at once on models of that size, of clients who remember so much."""
         return cls(
             SharedArray.copy(data.inputs),
             SharedArray.copy(data.labels),
             tuple(SharedArray.copy(each) for each in placement),
             SharedArray.room("f4", (jobs, size)),
             SharedArray.room("f4", (jobs, size)),
+            SharedArray.room("f4", (jobs, remembered)),
         )
 
     @property
@@ -106,16 +109,16 @@ class Shared:
         return Placement(*(each.array for each in self.placement))
 
 
-def work(line: Connection, blueprint: Blueprint, shared: Shared, seed: int) -> None:
+def work(line: Connection, blueprint: Blueprint, shared: Shared, beginning: Beginning) -> None:
     """The life of a worker: a job, an answer, until there is nobody to ask or to answer."""
     children.settle_in()
     torch.set_num_threads(1)
     keep_memory()
     inputs, labels, placement = shared.inputs.array, shared.labels.array, shared.holders
-    slots, rows = shared.slots.array, shared.rows.array
+    room = _Room(shared.slots.array, shared.rows.array, shared.memories.array)
     with suppress(EOFError, ConnectionError):  # the other side is gone
         try:
-            learner = Learner(blueprint, inputs, labels, placement, seed)
+            learner = Learner(blueprint, inputs, labels, placement, *beginning)
         except Exception as error:
             line.send(reason(error))
             return
@@ -123,15 +126,22 @@ def work(line: Connection, blueprint: Blueprint, shared: Shared, seed: int) -> N
         while True:
             job: Beginning | Training | Evaluation = line.recv()
             if isinstance(job, Beginning):
-                learner = Learner(blueprint, inputs, labels, placement, job.seed)
+                learner = Learner(blueprint, inputs, labels, placement, *job)
             else:
-                line.send((job.number, _answer(learner, job, slots, rows)))
+                line.send((job.number, _answer(learner, job, room)))
 
 
-def _answer(learner: Learner, job: Training | Evaluation, slots: Matrix, rows: Matrix) -> Answer:
+class _Room(NamedTuple):
+    slots: Matrix
+    rows: Matrix
+    memories: Matrix
+
+
+def _answer(learner: Learner, job: Training | Evaluation, room: _Room) -> Answer:
     try:
         if isinstance(job, Training):
-            return learner.train(job.key, job.client, job.version, slots[job.slot], rows[job.row])
-        return learner.evaluate(slots[job.slot], job.start, job.stop)
+            memory = room.memories[job.row, : learner.remembered]
+            return learner.train(job.order, room.slots[job.slot], room.rows[job.row], memory)
+        return learner.evaluate(room.slots[job.slot], job.start, job.stop)
     except Exception as error:
         return reason(error)

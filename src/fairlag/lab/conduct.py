@@ -66,15 +66,17 @@ class Conductor:
         self._layout = setting.layout
         self._scoring = setting.scoring
         self._every = experiment.evaluate.every
-        self._executor = workshop.executor(setting)
+        strategy = experiment.strategy(use)
+        self._executor = workshop.executor(setting, strategy)
         self._server = Server(
-            experiment.strategy(use),
+            strategy,
             clients=experiment.population,
             parameters=setting.parameters,
             layout=setting.layout,
             seed=seed,
             aggregations=experiment.aggregations,
             until_time=experiment.until_time,
+            examples=setting.visible if setting.placement is not None else None,
             record=store.record if self._scoring is None else self._record,
         )
         self._simulation = Simulation(self._server, experiment.fleet(seed), self._executor)

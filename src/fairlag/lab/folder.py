@@ -16,7 +16,7 @@ from safetensors.numpy import save
 
 from fairlag.errors import InputError, StoreError
 
-FORMAT = 1
+FORMAT = 2
 """Grows when an older fairlag could not read what a newer one writes."""
 
 DATABASE = "run.sqlite"
@@ -32,7 +32,7 @@ CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE clients (client INTEGER PRIMARY KEY, grp TEXT NOT NULL, examples INTEGER NOT NULL);
 CREATE TABLE tasks (
     task INTEGER PRIMARY KEY, client INTEGER NOT NULL, version INTEGER NOT NULL, ordinal INTEGER NOT NULL,
-    dispatched REAL NOT NULL, ended REAL NOT NULL, outcome TEXT NOT NULL,
+    dispatched REAL NOT NULL, steps INTEGER NOT NULL, pace REAL NOT NULL, ended REAL NOT NULL, outcome TEXT NOT NULL,
     aggregation INTEGER, staleness INTEGER, weight REAL, reason TEXT
 );
 CREATE TABLE aggregations (
@@ -47,6 +47,7 @@ CREATE TABLE refusals (reason TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT 
 CREATE TABLE checkpoint (number INTEGER PRIMARY KEY, version INTEGER NOT NULL, file TEXT NOT NULL);
 """
 """A task has a row once it was merged or ended otherwise; `ended` is when its update came in, or when it was lost.
+`steps` and `pace` are what the strategy asked of its local training: 0 steps are as many as the client makes by itself.
 A number that is not finite and not infinite is NULL. Times are virtual."""
 
 _PATIENCE = 30.0

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from fairlag.data import partition, stream
 from fairlag.data.shares import Holding
 from fairlag.errors import InputError
-from fairlag.learn.local import Local, schedule
+from fairlag.learn.local import Recipe, schedule
 
 
 class Table(BaseModel):
@@ -99,10 +99,10 @@ class LocalTraining(Table):
     weight_decay: float = Field(default=0.0, ge=0, lt=inf)
     prox: float = Field(default=0.0, ge=0, lt=inf)
 
-    def build(self) -> Local:
+    def build(self) -> Recipe:
         """The rules of local training; without a number of steps or epochs it is one step."""
         steps = 1 if self.steps is None and self.epochs is None else self.steps
-        return Local(**{**self.model_dump(), "steps": steps, "lr": schedule(self.lr)})
+        return Recipe(**{**self.model_dump(), "steps": steps, "lr": schedule(self.lr)})
 
 
 class Evaluate(Table):

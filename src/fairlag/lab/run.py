@@ -32,8 +32,10 @@ FROM clients LEFT JOIN (
 
 
 _KINDS = {
-    **dict.fromkeys(("client", "count", "correct", "examples", "ordinal", "task", "updates", "version"), "int64"),
-    **dict.fromkeys(("accuracy", "dispatched", "ended", "loss", "staleness", "time", "weight"), "float64"),
+    **dict.fromkeys(
+        ("client", "count", "correct", "examples", "ordinal", "steps", "task", "updates", "version"), "int64"
+    ),
+    **dict.fromkeys(("accuracy", "dispatched", "ended", "loss", "pace", "staleness", "time", "weight"), "float64"),
     **dict.fromkeys(("partial", "whole"), "bool"),
     "aggregation": "Int64",
 }

@@ -35,9 +35,9 @@ from fairlag.lab.folder import (
 )
 from fairlag.types import Aggregation, Ended, Integers, Outcome, Record
 
-_AGGREGATED = f"INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?, '{Outcome.AGGREGATED}', ?, ?, ?, NULL)"
+_AGGREGATED = f"INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, ?, '{Outcome.AGGREGATED}', ?, ?, ?, NULL)"
 """What all of them share is part of the statement: handing over a word costs as much as five numbers."""
-_ENDED = "INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, NULL, NULL, NULL, ?)"
+_ENDED = "INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL, NULL, ?)"
 _META = "REPLACE INTO meta VALUES (?, ?)"
 
 

@@ -14,6 +14,8 @@ from fairlag.errors import InputError
 from fairlag.execute import Executor
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.learning import share_out
+from fairlag.rules.local import Local
+from fairlag.strategy import Strategy
 from fairlag.types import Integers
 from fairlag.vector import EMPTY, Layout, Vector
 
@@ -25,8 +27,8 @@ if TYPE_CHECKING:
 class Learning(Executor, Protocol):
     """An executor that trains and evaluates."""
 
-    def begin(self, seed: int, placement: "Placement") -> None:
-        """A new run, of that seed."""
+    def begin(self, seed: int, placement: "Placement", local: Local) -> None:
+        """A new run, of that seed, whose strategy asks for that."""
 
     def evaluate(self, version: int, parameters: Vector, due: float, stop: int) -> None:
         """A version is to be evaluated on the first test examples up to `stop`."""
@@ -101,11 +103,12 @@ class Workshop:
         return Blueprint(
             model=model.use,
             parameters=model.parameters,
-            local=self.experiment.local.build(),
+            recipe=self.experiment.local.build(),
             shape=data.shape,
             classes=data.classes,
             scale=data.scale,
             offset=data.offset,
+            stream=self.stream,
             folder=self.experiment.folder,
         )
 
@@ -126,13 +129,13 @@ class Workshop:
             self._settings = {seed: self._setting(seed) if self.experiment.data else self._idle(seed)}
         return self._settings[seed]
 
-    def executor(self, setting: Setting) -> Learning | None:
-        """Who computes a run of this setting; None where there is nothing to train."""
+    def executor(self, setting: Setting, strategy: Strategy) -> Learning | None:
+        """Who computes a run of this strategy in this setting; None where there is nothing to train."""
         if setting.placement is None:
             return None
         if self._executor is None:
             self._executor = self._engage(setting.placement)
-        self._executor.begin(setting.seed, setting.placement)
+        self._executor.begin(setting.seed, setting.placement, strategy.local)
         return self._executor
 
     def close(self) -> None:
@@ -147,7 +150,14 @@ class Workshop:
 
         if self._workers == 1:
             return Serial(self.blueprint, self.data, placement)
-        return Processes(self.blueprint, self.data, placement, workers=self._workers)
+        vectors = max(self.experiment.strategy(use).local.vectors for use in self.experiment.strategies)
+        return Processes(self.blueprint, self.data, placement, workers=self._workers, vectors=vectors)
+
+    @property
+    def _own_steps(self) -> Integers:
+        """Per client: the local steps of its group, 0 where the group does not say."""
+        clients = self.experiment.clients
+        return np.repeat([table.steps or 0 for table in clients], [table.count for table in clients])
 
     def _idle(self, seed: int) -> Setting:
         nothing = np.zeros(self.experiment.population, np.int64)
@@ -176,6 +186,6 @@ class Workshop:
             layout=flat.layout,
             examples=shares.sizes,
             visible=shares.sizes if self.stream is None else self.stream.at_start(shares.sizes),
-            placement=Placement(train[shares.order], shares.bounds, tests),
+            placement=Placement(train[shares.order], shares.bounds, tests, self._own_steps),
             scoring=Scoring(len(sample), len(tests), held),
         )

@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from fairlag import text
 from fairlag.errors import InputError
+from fairlag.rules.local import Direction, Local
 
 
 class Schedule(Protocol):
@@ -96,12 +97,12 @@ def _refuse(call: text.Call) -> object:
 
 
 @dataclass(frozen=True, slots=True)
-class Local:
+class Recipe:
     """Local training by stochastic gradient descent: either so many steps or so many epochs a task.
 
-    >>> Local(steps=1).batches(100)
+    >>> Recipe(steps=1).batches(100)
     1
-    >>> Local(epochs=2, batch=32).batches(100)
+    >>> Recipe(epochs=2, batch=32).batches(100)
     8
     """
 
@@ -113,6 +114,10 @@ class Local:
     weight_decay: float = 0.0
     prox: float = 0.0
     """The factor μ of (μ/2)‖x − w‖², which pulls towards the model that was handed out."""
+    direction: Direction | None = None
+    """What makes the direction of a step from the gradient, with a memory of the client's own; None: the gradient."""
+    losses: bool = False
+    """Is the loss of every example that is trained on noted?"""
 
     def __post_init__(self) -> None:
         if (self.steps is None) == (self.epochs is None):
@@ -130,3 +135,12 @@ class Local:
         if self.epochs is None:
             return self.steps or 0
         return self.epochs * -(-examples // self.batch)
+
+    def asked(self, local: Local) -> "Recipe":
+        """The same, with what a strategy asks for.
+
+        >>> Recipe(steps=1, prox=0.5).asked(Local(prox=0.1)).prox, Recipe(steps=1, prox=0.5).asked(Local()).prox
+        (0.1, 0.5)
+        """
+        prox = self.prox if local.prox is None else local.prox
+        return replace(self, prox=prox, direction=local.direction, losses=local.losses)

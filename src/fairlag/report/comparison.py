@@ -32,7 +32,7 @@ _BY = {
     "time": "time",
 }
 
-_STATUS = {"finished": "green", "running": "cyan", "interrupted": "yellow"}
+_STATUS = {"finished": "green", "running": "cyan", "interrupted": "yellow", "failed": "red"}
 
 
 def runs_table(folders: Sequence[Path]) -> RenderableType:

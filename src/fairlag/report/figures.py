@@ -157,7 +157,8 @@ def _draw(axes: "Axes", strategies: Sequence[_Strategy], along: str, scope: str,
         where, mean, spread = _band(curves, along)
         marker = "o" if len(where) == 1 else ""
         alpha = 0.08 if len(strategies) > _MANY else 0.25
-        axes.fill_between(where, mean - spread, mean + spread, color=colour, alpha=alpha, linewidth=0)
+        low, high = np.clip(mean - spread, 0, 1), np.clip(mean + spread, 0, 1)  # no accuracy is outside
+        axes.fill_between(where, low, high, color=colour, alpha=alpha, linewidth=0)
         axes.plot(where, mean, linestyle=line, color=colour, label=strategy.label, marker=marker, markersize=3)
     axes.set_xlabel(_AXES[along])
     axes.set_ylabel("accuracy")

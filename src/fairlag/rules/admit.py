@@ -1,12 +1,14 @@
 """Admission: which arrivals are let into the buffer; a refusal is a reason in words."""
 
+import sys
 from collections.abc import Callable
 
 import numpy as np
 
 from fairlag.errors import StrategyError
+from fairlag.rules.drift import drift
 from fairlag.rules.rule import factory, sums_only
-from fairlag.types import Dispatch, Update
+from fairlag.types import Dispatch, Report, Update
 from fairlag.vector import finite
 from fairlag.view import View
 
@@ -20,7 +22,7 @@ Admit = Callable[[Update, Dispatch, View], str | None]
 
 
 def well_formed(update: Update, size: int) -> str | None:
-    """None for finite float32 values of the model's size from at least one example, else why not.
+    """None for finite float32 values of the model's size, with a report that can be true, else why not.
 
     The server asks this of every arrival before any other rule sees it.
 
@@ -32,7 +34,7 @@ def well_formed(update: Update, size: int) -> str | None:
     """
     if type(update) is not Update:
         return "not an update"
-    delta, examples = update
+    delta, report = update
     # No word of a client's own is in a reason: reasons are counted, and clients could make up new ones for ever.
     if type(delta) is not np.ndarray:
         return "not an array"
@@ -40,10 +42,16 @@ def well_formed(update: Update, size: int) -> str | None:
         return "the dtype is not float32"
     if delta.shape != (size,):
         return f"the shape is not ({size},)"
-    if type(examples) is not int or not 1 <= examples <= _MOST_EXAMPLES:
-        return f"the number of examples is not an int between 1 and {_MOST_EXAMPLES}"
-    if size and not finite(delta):
+    if type(report) is not Report:
+        return "not a report"
+    for value, what in ((report.examples, "examples"), (report.steps, "steps")):
+        if type(value) is not int or not 1 <= value <= _MOST_EXAMPLES:
+            return f"the number of {what} is not an int between 1 and {_MOST_EXAMPLES}"
+    if size and not finite(delta):  # before what is said of it: where training diverged, its loss is not finite either
         return NOT_FINITE
+    for number, what, least in ((report.effort, "effort", sys.float_info.min), (report.loss, "loss", 0.0)):
+        if type(number) is not float or not least <= number <= sys.float_info.max:
+            return f"the {what} is not a finite float of at least {least}"
     return None
 
 
@@ -63,6 +71,20 @@ def max_staleness(limit: int) -> Admit:
         raise StrategyError(f"the largest admitted staleness is {limit}, it must be at least 0")
     reason = f"staler than {limit}"
     return sums_only(lambda update, task, view: reason if view.version - task.version > limit else None)
+
+
+@factory
+def max_drift(limit: float) -> Admit:
+    """Refuses updates from whose version the model has moved away too far: γ = ‖w_v − w_u‖ / ‖Δ‖ > limit.
+
+    >>> from fairlag.ledger import Ledger
+    >>> task = Dispatch(task=0, client=0, version=0, ordinal=0, time=0.0)
+    >>> max_drift(2.0)(Update(np.zeros(0, np.float32)), task, View(Ledger()))
+    """
+    if not limit > 0:
+        raise StrategyError(f"the largest admitted drift is {limit}, it must be positive")
+    reason = f"drift above {limit}"
+    return lambda update, task, view: reason if drift(update.delta, task.version, view) > limit else None
 
 
 @factory

@@ -34,6 +34,20 @@ def clip(norm: float) -> Edit:
     return edit
 
 
+def whole_models(updates: Matrix, buffer: Buffer, view: View) -> Matrix:
+    """Takes each update as its client's whole model, not as a change: Δ_j + w_u − w_v.
+
+    With weight α, w ← w + α(Δ + w_u − w) is then the mixture (1 − α)w + αx of the model and the client's x = w_u + Δ.
+
+    >>> from fairlag.rules.weigh import example
+    >>> buffer, view = example()
+    >>> whole_models(np.zeros((2, 0), np.float32), buffer, view).shape
+    (2, 0)
+    """
+    now = view.parameters(view.version)
+    return updates + np.stack([view.parameters(task.version) - now for task in buffer.tasks])
+
+
 @factory
 def in_turn(*edits: Edit) -> Edit:
     """One edit after the other.

@@ -22,6 +22,8 @@ class Traits:
     """Does it look at single updates (and so cannot be combined with secure aggregation)? None: it does not say."""
     window: int = 0
     """How many recent staleness samples per client the ledger must keep for it."""
+    profiles: bool = False
+    """Must the ledger keep the sum of all rates, and the slowest running client, ready for it?"""
 
 
 def traits(rule: object) -> Traits:
@@ -29,7 +31,7 @@ def traits(rule: object) -> Traits:
 
     >>> def mine(buffer, view): ...
     >>> traits(mine)
-    Traits(label='mine', reads_updates=None, window=0)
+    Traits(label='mine', reads_updates=None, window=0, profiles=False)
     """
     known = getattr(rule, "_traits", None)
     return known if isinstance(known, Traits) else Traits(getattr(rule, "__name__", repr(rule)))
@@ -79,12 +81,24 @@ def reads_window(window: int) -> Callable[[Rule], Rule]:
     return lambda rule: _marked(rule, replace(traits(rule), window=window))
 
 
+def reads_profiles(rule: Rule) -> Rule:
+    """Declares that a rule asks for the sum of all clients' rates, or for the slowest client that is running.
+
+    >>> @reads_profiles
+    ... def total_rate(buffer, view):
+    ...     return [view.rate] * len(buffer)
+    >>> traits(total_rate).profiles
+    True
+    """
+    return _marked(rule, replace(traits(rule), profiles=True))
+
+
 def factory(make: Callable[Arguments, Rule]) -> Callable[Arguments, Rule]:
     """Gives the rules that a function makes the traits of its arguments, and its call as their label.
 
     >>> from fairlag.rules.weigh import mean_staleness, normalised
     >>> traits(normalised(mean_staleness(scale=5, window=3)))
-    Traits(label='normalised(mean_staleness(scale=5, window=3))', reads_updates=None, window=3)
+    Traits(label='normalised(mean_staleness(scale=5, window=3))', reads_updates=None, window=3, profiles=False)
     """
 
     @wraps(make)
@@ -98,6 +112,7 @@ def factory(make: Callable[Arguments, Rule]) -> Callable[Arguments, Rule]:
                 f"{make.__name__}({', '.join(words)})",
                 _combined([each.reads_updates for each in (traits(rule), *inner)]),
                 max(each.window for each in (traits(rule), *inner)),
+                any(each.profiles for each in (traits(rule), *inner)),
             ),
         )
 

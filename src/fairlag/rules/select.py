@@ -1,40 +1,80 @@
 """Selection: who is given the newest version next. Incremental: no rule scans all clients at an event."""
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from fairlag.errors import StrategyError
 from fairlag.seeds import uniform
-from fairlag.state import Savable, State, take
-from fairlag.types import Integers
+from fairlag.state import State, take
+from fairlag.types import Dispatch, Integers
 from fairlag.view import View
 
 
-class Selector(Savable, Protocol):
+class Selector:
     """The living half of a selection rule: one for each server, told what happens, asked whom to dispatch."""
 
-    waiting: dict[int, None]
-    """Clients that are idle but held back until there is a newer version."""
-    target: int
+    target: int = 0
     """How many updates complete the round, 0 where there are no rounds."""
-    until: float
+    until: float = math.inf
     """The deadline of the round."""
 
-    def free(self, client: int, current: bool) -> None:
-        """A client is there and idle; `current`: its last update was trained from the newest version."""
+    def __init__(self) -> None:
+        self.waiting: dict[int, None] = {}
+        """Clients that are idle but held back until there is a newer version."""
+        self.restarted: list[int] = []
+        """The clients that were called off their tasks, or lost them, and in this round began anew."""
+
+    def free(self, client: int, current: bool, pending: bool) -> None:
+        """A client is there and idle.
+
+        `current`: its last update was trained from the newest version; `pending`: it has just come into the buffer.
+        """
+        raise NotImplementedError
 
     def gone(self, client: int) -> None:
         """A client is not there any more, or not idle."""
-
-    def renew(self) -> None:
-        """There is a new version."""
+        raise NotImplementedError
 
     def pick(self) -> Sequence[int]:
-        """Whom to dispatch now; those are not idle any more."""
+        """Whom to dispatch now; those are not idle any more.
+
+        Asked after every event. Where it picks nobody, nobody is running, and nobody will come, the run is over.
+        """
+        raise NotImplementedError
+
+    def renew(self) -> Mapping[int, str]:
+        """There is a new version; returns the numbers of the tasks to call off, each with the reason."""
+        return {}
+
+    def version(self, client: int) -> int | None:
+        """Which version a client that was picked goes on from; None: the newest."""
+        return None
+
+    def draft(self, tasks: Sequence[Dispatch]) -> Sequence[bool] | None:
+        """Which updates of the buffer, in the order of arrival, count in the version about to be made; None: all."""
+        return None
+
+    @property
+    def barred(self) -> int:
+        """How many clients, there or not, will never be picked again: where that is all of them, the run is over."""
+        return 0
+
+    @property
+    def why(self) -> str:
+        """Why clients that are there and idle might not be picked, in words; empty where there is nothing to say."""
+        return ""
+
+    def state(self) -> State:
+        """All that it remembers."""
+        return {"waiting": in_order(self.waiting), "restarted": list(self.restarted)}
+
+    def restore(self, state: State) -> None:
+        """Remembers that instead."""
+        self.waiting = dict.fromkeys(take(state, "waiting", np.ndarray).tolist())
+        self.restarted = take(state, "restarted", list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +86,15 @@ class Select:
     fresh: bool = False
     """Is a client never handed a version again that it has already trained from?"""
     rounds: bool = False
-    """Does it work in rounds, whose unfinished tasks are cancelled at the round's end?"""
+    """Does it work in rounds, which end for good with the last of their tasks?"""
     least: int = 1
     """How many clients it needs at the least."""
     places: int | None = None
     """How many clients may train at once; None: all."""
+    lag: int = 0
+    """How many versions before the newest a client that begins anew may go on from."""
+    window: int = 0
+    """How many recent staleness samples per client it reads."""
 
 
 def all_idle(*, fresh: bool = True) -> Select:
@@ -64,13 +108,22 @@ def all_idle(*, fresh: bool = True) -> Select:
     return Select(f"all_idle(fresh={fresh})", lambda view, stream: _Everyone(fresh), fresh)
 
 
+def once_merged() -> Select:
+    """Every idle client at once; whoever has sent an update waits until it is part of a version.
+
+    >>> once_merged().label
+    'once_merged()'
+    """
+    return Select("once_merged()", lambda view, stream: _Everyone(fresh=True, merged=True), fresh=True)
+
+
 def concurrency(m: int, *, fresh: bool = False) -> Select:
     """At most m clients train at once; a free place goes to an idle client picked at random.
 
     >>> concurrency(10).label
     'concurrency(10)'
     """
-    _at_least_one("concurrency", m)
+    at_least_one("concurrency", m)
     label = f"concurrency({m}, fresh=True)" if fresh else f"concurrency({m})"
     return Select(label, lambda view, stream: _Places(view, stream, m, fresh), fresh, places=m)
 
@@ -84,7 +137,7 @@ def cohort(m: int, *, over: float = 0.0, deadline: float | None = None) -> Selec
     >>> cohort(10, over=0.3, deadline=60.0).label
     'cohort(10, over=0.3, deadline=60.0)'
     """
-    _at_least_one("cohort", m)
+    at_least_one("cohort", m)
     if not (over >= 0 and math.isfinite(over)):
         raise StrategyError(f"the over-selection is {over}, it must be at least 0 (0.3 picks 30 % more than needed)")
     if deadline is not None and not deadline > 0:
@@ -129,7 +182,7 @@ class _Pool:
         return client
 
     def state(self) -> State:
-        return {"members": _in_order(self._members), "drawn": self._drawn}
+        return {"members": in_order(self._members), "drawn": self._drawn}
 
     def restore(self, state: State) -> None:
         self._members = take(state, "members", np.ndarray).tolist()
@@ -137,18 +190,25 @@ class _Pool:
         self._drawn = take(state, "drawn", int)
 
 
-class _Continuous:
-    """Idle clients go on as they come; with `fresh`, those that know the newest version first wait for a newer one."""
+class _Continuous(Selector):
+    """Idle clients go on as they come.
 
-    target, until = 0, math.inf
+    With `fresh`, those that know the newest version first wait for a newer one; with `merged`, those whose update
+    waits in the buffer do.
+    """
 
-    def __init__(self, fresh: bool, idle: Callable[[int], None]) -> None:
+    def __init__(self, fresh: bool, idle: Callable[[int], None], *, merged: bool = False) -> None:
+        super().__init__()
         self._fresh = fresh
+        self._merged = merged
         self._idle = idle
-        self.waiting: dict[int, None] = {}
+        self._sent: dict[int, None] = {}
+        """With `merged`, whose updates wait in the buffer, even if they left and came back meanwhile."""
 
-    def free(self, client: int, current: bool) -> None:
-        if current and self._fresh:
+    def free(self, client: int, current: bool, pending: bool) -> None:
+        if pending and self._merged:
+            self._sent[client] = None
+        if (current and self._fresh) or client in self._sent:
             self.waiting[client] = None
         else:
             self._idle(client)
@@ -156,24 +216,27 @@ class _Continuous:
     def gone(self, client: int) -> None:
         self.waiting.pop(client, None)
 
-    def renew(self) -> None:
+    def renew(self) -> Mapping[int, str]:
         for client in self.waiting:
             self._idle(client)
         self.waiting.clear()
+        self._sent.clear()
+        return {}
 
     def state(self) -> State:
-        return {"waiting": _in_order(self.waiting)}
+        return {**super().state(), "sent": in_order(self._sent)}
 
     def restore(self, state: State) -> None:
-        self.waiting = dict.fromkeys(take(state, "waiting", np.ndarray).tolist())
+        super().restore(state)
+        self._sent = dict.fromkeys(take(state, "sent", np.ndarray).tolist())
 
 
 class _Everyone(_Continuous):
     """All idle clients, first come first served."""
 
-    def __init__(self, fresh: bool) -> None:
+    def __init__(self, fresh: bool, *, merged: bool = False) -> None:
         self._ready: list[int] = []
-        super().__init__(fresh, self._ready.append)
+        super().__init__(fresh, self._ready.append, merged=merged)
 
     def pick(self) -> Sequence[int]:
         ready = self._ready[:]
@@ -181,7 +244,7 @@ class _Everyone(_Continuous):
         return ready
 
     def state(self) -> State:
-        return {**super().state(), "ready": _in_order(self._ready)}
+        return {**super().state(), "ready": in_order(self._ready)}
 
     def restore(self, state: State) -> None:
         super().restore(state)
@@ -213,26 +276,25 @@ class _Places(_Continuous):
         self._pool.restore(take(state, "pool", dict))
 
 
-class _Cohort:
+class _Cohort(Selector):
     """One random cohort after another."""
 
     def __init__(self, view: View, stream: int, size: int, over: float, patience: float) -> None:
+        super().__init__()
         self._view = view
         self._size = size
         self._picked = math.ceil(round(size * (1 + over), 9))
         self._patience = patience
         self._idle = _Pool(stream)
-        self.waiting: dict[int, None] = {}
-        self.target, self.until = 0, math.inf
 
-    def free(self, client: int, current: bool) -> None:
+    def free(self, client: int, current: bool, pending: bool) -> None:
         self._idle.add(client)
 
     def gone(self, client: int) -> None:
         self._idle.discard(client)
 
-    def renew(self) -> None:
-        pass
+    def renew(self) -> Mapping[int, str]:
+        return dict.fromkeys(self._view.tasks, "the round is over")
 
     def pick(self) -> Sequence[int]:
         if self._view.running or self._view.buffered or not self._idle:
@@ -243,17 +305,20 @@ class _Cohort:
         return picked
 
     def state(self) -> State:
-        return {"idle": self._idle.state(), "target": self.target, "until": self.until}
+        return {**super().state(), "idle": self._idle.state(), "target": self.target, "until": self.until}
 
     def restore(self, state: State) -> None:
+        super().restore(state)
         self._idle.restore(take(state, "idle", dict))
         self.target, self.until = take(state, "target", int), take(state, "until", float)
 
 
-def _in_order(clients: Collection[int]) -> Integers:
+def in_order(clients: Collection[int]) -> Integers:
+    """Clients as an array, to be saved."""
     return np.fromiter(clients, np.int64, len(clients))
 
 
-def _at_least_one(name: str, value: int) -> None:
+def at_least_one(name: str, value: int) -> None:
+    """Refuses a number of clients that is none."""
     if not isinstance(value, int) or value < 1:
         raise StrategyError(f"the {name} is {value}, it must be a whole number of at least 1 client")

@@ -18,11 +18,16 @@ class Trigger:
     ready: Callable[[View], bool]
     """Is it time? Asked only while the buffer holds at least one update."""
     wake: Callable[[View], float | None] | None = None
-    """The next moment at which it wants to be asked even if nothing happens."""
+    """The next moment at which it wants to be asked even if nothing happens, while an update is in or under way."""
     needs: int = 1
     """How many updates must come in before it can be ready."""
     rounds: bool = False
     """Does it wait for the end of a round, and so need a selection that works in rounds?"""
+    profiles: bool = False
+    """Does it ask for the slowest client that is running?"""
+
+    def __post_init__(self) -> None:
+        _whole("number of updates that a trigger needs", self.needs)
 
 
 def count(k: int) -> Trigger:
@@ -65,6 +70,22 @@ def quorum(k: int, *, deadline: float) -> Trigger:
         lambda view: view.buffered >= k or view.time >= view.renewed + deadline,
         lambda view: view.renewed + deadline,
     )
+
+
+def paced(bound: float) -> Trigger:
+    """When a `bound`-th of the slowest running client's usual duration has passed since the last version.
+
+    So that hardly an update is more than `bound` versions late.
+
+    >>> paced(5).label
+    'paced(5)'
+    """
+    _positive("staleness bound", bound)
+
+    def due(view: View) -> float:
+        return view.renewed + view.slowest / bound
+
+    return Trigger(f"paced({bound})", lambda view: view.time >= due(view), due, profiles=True)
 
 
 def cohort_done() -> Trigger:

@@ -8,8 +8,9 @@ import numpy as np
 from fairlag.buffer import Buffer
 from fairlag.errors import StrategyError
 from fairlag.ledger import Ledger
-from fairlag.rules.rule import factory, reads_window
-from fairlag.types import Dispatch, Floats
+from fairlag.rules.drift import drifts
+from fairlag.rules.rule import factory, reads_profiles, reads_updates, reads_window
+from fairlag.types import Floats, Report
 from fairlag.view import View
 
 Weigh = Callable[[Buffer, View], Floats]
@@ -34,6 +35,114 @@ def by_examples(buffer: Buffer, view: View) -> Floats:
     """
     examples = buffer.examples
     return examples / math.fsum(examples)
+
+
+def by_share(buffer: Buffer, view: View) -> Floats:
+    """By the share of all clients' training examples that each sender has: α_j = n_j / N.
+
+    >>> buffer, view = example(examples=[10, 30])
+    >>> by_share(buffer, view).tolist()
+    [0.25, 0.75]
+    """
+    return view.shares(buffer.clients)
+
+
+def equal_share(buffer: Buffer, view: View) -> Floats:
+    """By the share that each client would have if all had the same: α_j = 1/n.
+
+    >>> buffer, view = example()
+    >>> equal_share(buffer, view).tolist()
+    [0.5, 0.5]
+    """
+    return np.full(len(buffer), 1 / view.n)
+
+
+def by_effort(buffer: Buffer, view: View) -> Floats:
+    """By examples, and against the work done, so that who makes more local steps does not pull more (FedNova).
+
+    α_j = p_j · (Σ_k p_k a_k) / a_j with p_j = n_j / Σ_k n_k and a_j how often gradients count in the update: the steps
+    q_j of plain gradient descent, (q − ρ(1−ρ^q)/(1−ρ))/(1−ρ) with local momentum ρ.
+
+    >>> buffer, view = example(examples=[10, 30], efforts=[1.0, 5.0])
+    >>> by_effort(buffer, view).tolist()
+    [1.0, 0.6]
+    """
+    examples, efforts = buffer.examples, buffer.efforts
+    whole = math.fsum(examples)
+    usual = math.fsum((examples * efforts).tolist()) / whole
+    weights: Floats = examples * (usual / efforts) / whole
+    return weights
+
+
+@factory
+def constant(weight: float) -> Weigh:
+    """Every update weighs that much.
+
+    >>> constant(0.6)(*example()).tolist()
+    [0.6, 0.6]
+    """
+    if not math.isfinite(weight):
+        raise StrategyError(f"the weight is {weight}, it must be a finite number")
+    return lambda buffer, view: np.full(len(buffer), float(weight))
+
+
+@factory
+def hinge(slope: float, start: float) -> Weigh:
+    """Stale updates weigh less: 1 up to τ = start, then 1 / (slope·(τ − start) + 1).
+
+    >>> buffer, view = example(staleness=[4, 5])
+    >>> hinge(10, start=4)(buffer, view).round(4).tolist()
+    [1.0, 0.0909]
+    """
+    for name, value in (("slope", slope), ("start", start)):
+        if not (value >= 0 and math.isfinite(value)):
+            raise StrategyError(f"the {name} of the hinge is {value}, it must be a number of at least 0")
+    return lambda buffer, view: 1 / (slope * np.maximum(buffer.staleness - start, 0) + 1)
+
+
+@factory
+def by_drift(factor: float, eps: float) -> Weigh:
+    """Updates weigh less the further the model has moved away since: factor / (γ + eps), γ = ‖w_v − w_u‖ / ‖Δ‖.
+
+    >>> by_drift(1.0, eps=0.5)(*example()).tolist()
+    [2.0, 2.0]
+    """
+    for name, value in (("factor", factor), ("eps", eps)):
+        if not (value > 0 and math.isfinite(value)):
+            raise StrategyError(f"{name} is {value}, it must be a positive number")
+
+    @reads_updates
+    def weigh(buffer: Buffer, view: View) -> Floats:
+        return factor / (drifts(buffer, view) + eps)
+
+    return weigh
+
+
+@factory
+def by_ticks(interval: float) -> Weigh:
+    """By how many intervals a client's tasks take: ⌈T_i / interval⌉, T_i their mean duration.
+
+    >>> buffer, view = example(arrivals=[2.0, 8.0])
+    >>> by_ticks(5.0)(buffer, view).tolist()
+    [1.0, 2.0]
+    """
+    if not (interval > 0 and math.isfinite(interval)):
+        raise StrategyError(f"the interval is {interval}, it must be a positive number")
+    # At least one, as a task that takes no time still waits for the end of its interval.
+    return lambda buffer, view: np.maximum(np.ceil((view.mean_duration(buffer.clients) / interval).round(9)), 1.0)
+
+
+@reads_profiles
+def by_slowness(buffer: Buffer, view: View) -> Floats:
+    """By how rarely a client can be heard: T_i · Σ_j 1/T_j, T_i the mean duration of its tasks.
+
+    >>> buffer, view = example(arrivals=[2.0, 8.0])
+    >>> by_slowness(buffer, view).tolist()
+    [1.25, 5.0]
+    """
+    # As long as the rates take them for: 0 for a task that took no time would count it as nothing.
+    durations = np.array([view.mean_duration_of(task.client) for task in buffer.tasks])
+    return durations * view.rate
 
 
 @factory
@@ -192,6 +301,7 @@ def example(
     *,
     staleness: list[int] | None = None,
     examples: list[int] | None = None,
+    efforts: list[float] | None = None,
     arrivals: list[float] | None = None,
 ) -> tuple[Buffer, View]:
     """A buffer with one update of each of two clients, as its server would see it: for doctests and experiments.
@@ -201,15 +311,16 @@ def example(
     ([0, 1], 2)
     """
     late = staleness or [0, 0]
-    ledger = Ledger(clients=2)
+    ledger = Ledger(clients=2, profiles=True)
     ledger.version = max(late)
-    tasks = [Dispatch(task=i, client=i, version=max(late) - late[i], ordinal=0, time=0.0) for i in range(2)]
-    for task in tasks:
-        ledger.join(task.client)
-        ledger.dispatch(task.task, task.client)
-        ledger.running.clear()
-    for task, time in zip(tasks, arrivals or [1.0, 1.0], strict=True):
+    for client in range(2):
+        ledger.join(client)
+    tasks = [ledger.dispatch(client, client, ledger.version - late[client]) for client in range(2)]
+    ledger.running.clear()
+    for task, time, count, effort in zip(
+        tasks, arrivals or [1.0, 1.0], examples or [1, 1], efforts or [1.0, 1.0], strict=True
+    ):
         ledger.time = time
-        ledger.admit(task, 1)
-    _, lateness, _, _ = ledger.merge()
-    return Buffer(tuple(tasks), lateness, examples or [1, 1]), View(ledger)
+        ledger.admit(task, Report(count, effort=effort))
+    merged, lateness, reports, _ = ledger.merge()
+    return Buffer(merged, lateness, reports, np.empty((2, 0), np.float32)), View(ledger)

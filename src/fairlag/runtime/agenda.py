@@ -33,7 +33,7 @@ class Due(IntEnum):
     WAKE = 5
 
 
-_CHANGES = frozenset((Due.VANISH, Due.OFF, Due.RETURN, Due.ON))
+_COMINGS = frozenset((Due.RETURN, Due.ON))
 
 NOBODY = -1
 """Whom a Wake concerns."""
@@ -57,26 +57,26 @@ class Agenda:
     def __init__(self) -> None:
         self.heap: list[tuple[float, int, int, Any]] = []
         self.sequence = count()
-        self.changes = 0
-        """How many entries are about clients that come or go."""
+        self.comings = 0
+        """How many entries are about clients that come."""
 
     def add(self, time: float, due: Due, whom: object) -> None:
         """Puts an entry in its place; what never comes is left out."""
         if time < inf:
-            self.changes += due in _CHANGES
+            self.comings += due in _COMINGS
             heappush(self.heap, (time, due.value, next(self.sequence), whom))
 
     def state(self) -> State:
         """The entries in the order of the heap, and the next number of the sequence."""
         sequence = next(self.sequence)
         self.sequence = count(sequence)  # a count tells its number only by going on
-        return {"entries": table(self.heap, **_ENTRY), "sequence": sequence, "changes": self.changes}
+        return {"entries": table(self.heap, **_ENTRY), "sequence": sequence, "comings": self.comings}
 
     def restore(self, state: State) -> None:
         """Has the entries that were saved, in the same heap."""
         self.heap[:] = rows(take(state, "entries", dict), *_ENTRY)
         self.sequence = count(take(state, "sequence", int))
-        self.changes = take(state, "changes", int)
+        self.comings = take(state, "comings", int)
 
 
 _VANISHING = {"task": int, "client": int, "back": float}
@@ -110,12 +110,13 @@ class Presence:
         heap, comers = self._agenda.heap, []
         while heap and heap[0][0] == time and heap[0][1] in (Due.RETURN, Due.ON):
             _, due, _, client = heappop(heap)
-            self._agenda.changes -= 1
+            self._agenda.comings -= 1
             if due == Due.RETURN:
                 self._vanished.discard(client)
             else:
                 self._scheduled.add(client)
                 self._agenda.add(self._until[client], Due.OFF, client)
+                self._next_period(client)  # now, so that the agenda tells at any time whether anybody will come
             if client not in self._vanished and client in self._scheduled:
                 comers.append(client)
         return comers
@@ -123,7 +124,6 @@ class Presence:
     def off(self, client: int) -> bool:
         """The schedule sends the client away; returns whether it was there until now."""
         self._scheduled.discard(client)
-        self._next_period(client)
         return client not in self._vanished
 
     def plan(self, task: Dispatch, duration: float) -> bool:
@@ -152,7 +152,6 @@ class Presence:
         heappop(heap)
         if due == Due.WAKE:
             return Woke(time)
-        self._agenda.changes -= 1
         if due == Due.OFF:
             return Left(time, whom) if self.off(whom) else None
         if whom not in self._vanishing:
@@ -192,15 +191,32 @@ class Presence:
         self._vanishing = {task: (client, back) for task, client, back in vanishing}
 
 
-def is_over(server: Server, agenda: Agenda) -> bool:
-    """Is nobody at work, nothing to merge, and nobody to come? Then only Wokes would follow, one after the other."""
-    return not (server.view.running or server.view.buffered or agenda.changes)
+def is_over(server: Server, agenda: Agenda, fleet: Fleet) -> bool:
+    """Is nobody at work, nobody to come who might be, and no moment that may bring what is in the buffer together?
+
+    Then only Wokes would follow, for nothing, up to the one that ends the run, if there is such a one.
+    """
+    view = server.view
+    if view.running or (view.buffered and server.awaits >= view.time):
+        return False
+    return not agenda.comings or server.barred >= fleet.clients
+
+
+def nothing_more(server: Server) -> Stop:
+    """Nothing more can happen: the end, unless there are clients that are never given a task.
+
+    Raises StalledError where there are: then the strategy waits for something that cannot come.
+    """
+    if server.view.present or server.barred:
+        raise StalledError(f"nothing more can happen after time {server.view.time:.6g}: {server.waits_for}")
+    return NOTHING_MORE
 
 
 class Watchdog:
     """Ends a run in which so many events in a row bring no version and no update that its trigger waits for.
 
-    A Woke during which tasks run does not count: however many of them pass in the course of a task, the task ends.
+    A Woke during which tasks run does not count: however many of them pass in the course of a task, the task ends. Nor
+    do events among which updates come in while the trigger waits for one and the same moment: the moment comes.
     """
 
     def __init__(self, server: Server, fleet: Fleet) -> None:
@@ -211,16 +227,23 @@ class Watchdog:
         self._reached = (0, 0)
         self._quiet = 0
         self._admitted = (0, 0)
+        self._awaited = -inf
         self._before = 0
         """How many updates were not finite up to the last that was admitted."""
 
     def count(self, events: int) -> None:
         """So many events have passed; raises StalledError where that was one too many, or DivergedError."""
         view, needs = self._server.view, self._server.strategy.trigger.needs
-        self._check_finite()
         reached = (view.version, min(view.buffered, needs))
-        self._quiet = 0 if reached > self._reached else self._quiet + events
-        self._reached = reached
+        if reached > self._reached:
+            self._quiet = 0
+        elif self._awaited != self._server.awaits:
+            # A trigger that named a moment, and at that moment another, may do so for ever.
+            self._quiet += max(events, view.buffered >= needs)
+        elif self._awaited == -inf or self._admitted == (view.version, view.buffered):
+            self._quiet += events
+        self._reached, self._awaited = reached, self._server.awaits
+        self._check_finite()
         if self._quiet > self.limit:
             raise StalledError(self._why())
 
@@ -237,21 +260,30 @@ class Watchdog:
 
     def state(self) -> State:
         """How long it has been quiet, and what was reached before."""
-        return {"reached": list(self._reached), "quiet": self._quiet}
+        return {
+            "reached": list(self._reached),
+            "quiet": self._quiet,
+            "admitted": list(self._admitted),
+            "awaited": self._awaited,
+            "before": self._before,
+        }
 
     def restore(self, state: State) -> None:
         """Counts on from there."""
         version, buffered = take(state, "reached", list)
         self._reached = version, buffered
         self._quiet = take(state, "quiet", int)
+        version, buffered = take(state, "admitted", list)
+        self._admitted = version, buffered
+        self._awaited = take(state, "awaited", float)
+        self._before = take(state, "before", int)
 
     def _why(self) -> str:
-        view, strategy, counts = self._server.view, self._server.strategy, self._server.counts
+        counts = self._server.counts
         common = self._server.refusals.most_common(1) if counts["refused"] else []
         refused = f"{counts['refused']} refused" + "".join(f" (most of them: {reason})" for reason, _ in common)
         lost = f"{counts['lost']} were lost" + (f" (the last because {self._server.last_loss})" * bool(counts["lost"]))
         return (
-            f"nothing but waiting in {self._quiet} events, up to time {view.time:.6g}: {strategy} has {view.buffered} "
-            f"of the {strategy.trigger.needs} updates it waits for, {view.running} tasks are running, and of all tasks "
-            f"so far {lost} and {refused}"
+            f"nothing but waiting in {self._quiet} events, up to time {self._server.view.time:.6g}: "
+            f"{self._server.waits_for}; of all tasks so far {lost} and {refused}"
         )

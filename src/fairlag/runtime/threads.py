@@ -13,7 +13,7 @@ from fairlag.errors import InputError
 from fairlag.execute import Executor
 from fairlag.execute.nothing import Nothing
 from fairlag.fleet.clients import Fleet
-from fairlag.runtime.agenda import NOBODY, NOTHING_MORE, Agenda, Due, Presence, Watchdog, is_over
+from fairlag.runtime.agenda import NOBODY, Agenda, Due, Presence, Watchdog, is_over, nothing_more
 from fairlag.server import Server
 from fairlag.types import Arrived, Cancel, Command, Dispatch, Event, Failed, Joined, Stop, Wake, Woke
 
@@ -37,7 +37,7 @@ def run(server: Server, fleet: Fleet, executor: Executor | None = None, *, speed
     if not (speedup > 0 and isfinite(speedup)):
         raise InputError(f"the speedup is {speedup}, it must be a positive number (100 lets a second pass as 100)")
     with ExitStack() as threads:
-        return _Run(server, fleet, executor or Nothing(), speedup, threads).to_the_end()
+        return _Run(server, fleet, executor or Nothing(fleet.steps), speedup, threads).to_the_end()
 
 
 class _Clock:
@@ -142,13 +142,12 @@ class _Run:
 
     def _proceed(self) -> Stop | None:
         """One event."""
-        if not (self._agenda.heap or self._out):
-            return NOTHING_MORE
+        if is_over(self._server, self._agenda, self._fleet):
+            return nothing_more(self._server)
         event = self._next_event()
         stop = None if event is None else self._obey(self._server.handle(event))
-        woke = isinstance(event, Woke)
-        self._watchdog.count(not (woke and self._server.view.running))
-        return NOTHING_MORE if stop is None and woke and is_over(self._server, self._agenda) else stop
+        self._watchdog.count(not (isinstance(event, Woke) and self._server.view.running))
+        return stop
 
     def _next_event(self) -> Event | None:
         """Waits for what is due next, and takes it; None where nothing changes by it."""
@@ -195,7 +194,7 @@ class _Run:
 
     def _start(self, task: Dispatch) -> None:
         """The duration counts from the server's time of the dispatch, not from when the thread gets round to it."""
-        duration = self._fleet.duration(task.client, task.ordinal)
+        duration = self._fleet.duration(task.client, task.ordinal, task.steps)
         # Whoever is to vanish sleeps until the server cancels the task that is lost by it.
         until = inf if self._fleet.vanishing and self._presence.plan(task, duration) else task.time + duration
         self._executor.submit(task, self._server.versions[task.version], until)

@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 from fairlag.execute import Executor
 from fairlag.execute.nothing import Nothing
 from fairlag.fleet.clients import Fleet
-from fairlag.runtime.agenda import NOBODY, NOTHING_MORE, Agenda, Due, Presence, Watchdog, is_over
+from fairlag.runtime.agenda import NOBODY, Agenda, Due, Presence, Watchdog, is_over, nothing_more
 from fairlag.server import Server
 from fairlag.state import Savable, State, take
 from fairlag.types import Arrived, Cancel, Command, Dispatch, Joined, Stop, Wake, Woke, quick
@@ -64,7 +64,8 @@ class Simulation:
 
     def __init__(self, server: Server, fleet: Fleet, executor: Executor | None = None) -> None:
         self._server = server
-        self._executor = executor or Nothing()
+        self._fleet = fleet
+        self._executor = executor or Nothing(fleet.steps)
         self._versions = server.versions
         self._duration = fleet.duration
         self._agenda = Agenda()
@@ -76,6 +77,7 @@ class Simulation:
             "agenda": self._agenda,
             "presence": self._presence,
             "watchdog": self._watchdog,
+            "executor": self._executor,
         }
         self._started = False
         self._stop: Stop | None = None
@@ -108,7 +110,7 @@ class Simulation:
 
     @_few_full_collections()
     def state(self) -> State:
-        """All that is needed to go on from here; the executor is not: what it had not delivered is computed again."""
+        """All that is needed to go on from here; what the executor had not delivered is computed again."""
         return {
             **{name: part.state() for name, part in self._parts.items()},
             "started": self._started,
@@ -135,16 +137,15 @@ class Simulation:
         heap, running, next_event = self._agenda.heap, self._server.running, self._presence.next_event
         handle, obey, result = self._server.handle, self._obey, self._executor.result
         for _ in range(events):
-            if not heap:
-                return NOTHING_MORE
+            if not running and is_over(self._server, self._agenda, self._fleet):
+                return nothing_more(self._server)
             if heap[0][1]:
                 event = next_event()
                 if event is None:
                     continue
                 stop = obey(handle(event))
                 if isinstance(event, Woke):
-                    self._uncounted += self._server.view.running > 0
-                    stop = stop or (NOTHING_MORE if is_over(self._server, self._agenda) else None)
+                    self._uncounted += len(running) > 0
             else:
                 time, _, _, number = heappop(heap)
                 task = running.get(number)
@@ -158,8 +159,8 @@ class Simulation:
     def _obey(self, commands: list[Command]) -> Stop | None:
         for command in commands:
             if isinstance(command, Dispatch):
-                number, client, version, ordinal, time = command
-                duration = self._duration(client, ordinal)
+                number, client, version, ordinal, time, steps, _ = command
+                duration = self._duration(client, ordinal, steps)
                 # Whoever vanishes in the middle never delivers, so there is nothing to compute.
                 if self._plan is None or not self._plan(command, duration):
                     due = time + duration

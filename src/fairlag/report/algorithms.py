@@ -1,0 +1,50 @@
+"""The algorithms of the zoo as a table in Markdown: what docs/algorithms.md is made of, and nothing else."""
+
+from collections.abc import Mapping
+from inspect import Parameter
+
+from fairlag.zoo import ALGORITHMS, Algorithm
+
+_HEAD = """# The algorithms
+
+Made from the docstrings of [the zoo](../src/fairlag/zoo) by `fairlag strategies --markdown > docs/algorithms.md`; a
+test sees to it that it is up to date. Every algorithm is a composition of [rules](../src/fairlag/rules), so any of its
+parts goes with any other: `replace(fedstaleweight(), apply=adam(0.01))`.
+
+**n** clients, client i with **n_i** of all **N** training examples; **w_v** the model of version v; **Δ** an update,
+trained from version u, **x** = w_u + Δ its sender's model, **τ** = v − u its staleness; **b** or **K** updates in a
+buffer; **η_g** = `lr` the server's step size, **η_ℓ** the clients'; **m** a first, **s** a second moment of the steps.
+
+| `use` | what it does | formula | departs from its paper | parameters | reference |
+|---|---|---|---|---|---|
+"""
+
+
+def markdown() -> str:
+    """One row an algorithm, in the order of the registry.
+
+    >>> markdown().splitlines()[-1].startswith("| `")
+    True
+    """
+    return _HEAD + "".join(_row(algorithm) for algorithm in ALGORITHMS.values())
+
+
+def _row(algorithm: Algorithm) -> str:
+    cells = (
+        f"`{algorithm.name}` {algorithm.title}",
+        algorithm.description,
+        algorithm.formula,
+        algorithm.departs,
+        _parameters(algorithm.parameters),
+        algorithm.reference,
+    )
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+def _parameters(parameters: Mapping[str, Parameter]) -> str:
+    return ", ".join(f"`{name} = {_written(parameter.default)}`" for name, parameter in parameters.items())
+
+
+def _written(default: object) -> str:
+    """A default as an experiment file has it."""
+    return '"none"' if default is None else f'"{default}"' if isinstance(default, str) else str(default).lower()

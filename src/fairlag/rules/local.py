@@ -1,0 +1,185 @@
+"""What a strategy asks of its clients: how they train, beyond the rules of local training that an experiment sets."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from fairlag.buffer import Buffer
+from fairlag.errors import StrategyError
+from fairlag.rules.drift import drifts
+from fairlag.rules.rule import label_of
+from fairlag.state import Savable, State, rows, table
+from fairlag.types import Floats
+from fairlag.vector import Matrix, Vector
+from fairlag.view import View
+
+
+class Direction(Protocol):
+    """A local step that is not the gradient's: it remembers vectors from one step, and one task, to the next.
+
+    It travels to other processes, so it must be picklable: a frozen dataclass is.
+    """
+
+    @property
+    def vectors(self) -> int:
+        """How many vectors of the model's trained size a client remembers; they are 0 at first."""
+
+    def turn(self, gradient: Vector, memory: Matrix) -> None:
+        """Overwrites the gradient by the direction to go, and the memory by what is to be remembered."""
+
+
+class Stepper(Savable, Protocol):
+    """The living half of a rule of steps: one for each server."""
+
+    def of(self, client: int) -> int:
+        """How many local steps the client's next task has."""
+
+    def merged(self, buffer: Buffer, view: View) -> None:
+        """These updates are about to be merged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """A rule that says how many local steps each task has; it sees the updates that are merged."""
+
+    label: str
+    start: Callable[[], Stepper]
+
+
+Pace = Callable[[View, int], float]
+"""A factor on the local step size of a client's next task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """What a strategy asks of local training; None: whatever the experiment says.
+
+    >>> Local(prox=0.1)
+    Local(prox=0.1)
+    """
+
+    prox: float | None = None
+    """The factor μ of (μ/2)‖x − w‖², which pulls towards the model that was handed out."""
+    steps: Steps | None = None
+    pace: Pace | None = None
+    direction: Direction | None = None
+    losses: bool = False
+    """Must clients report the root of the mean squared loss of the examples they trained on?"""
+
+    def __post_init__(self) -> None:
+        if self.prox is not None and not (self.prox >= 0 and math.isfinite(self.prox)):
+            raise StrategyError(f"the proximal factor is {self.prox}, it must be a number of at least 0")
+
+    @property
+    def reads_updates(self) -> bool:
+        """Does the server learn something of single updates by it?"""
+        return self.steps is not None or self.losses
+
+    @property
+    def vectors(self) -> int:
+        """How many vectors each client remembers."""
+        return 0 if self.direction is None else self.direction.vectors
+
+    @property
+    def at_clients(self) -> "Local":
+        """What clients have to know of it, which travels: what only the server reads need not be picklable.
+
+        >>> Local(prox=0.1, pace=lambda view, client: 2.0).at_clients
+        Local(prox=0.1)
+        """
+        return replace(self, steps=None, pace=None)
+
+    def __repr__(self) -> str:
+        given = {name: getattr(self, name) for name in ("prox", "steps", "pace", "direction", "losses")}
+        words = [
+            f"{name}={label_of(value) if callable(value) or name == 'steps' else repr(value)}"
+            for name, value in given.items()
+            if value is not None and value is not False
+        ]
+        return f"Local({', '.join(words)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """ASO-Fed's direction: ζ = g − g' + h, then h ← βh + (1−β)g', with g' the gradient of the step before.
+
+    >>> import numpy as np
+    >>> gradient, memory = np.array([4], np.float32), np.array([[1], [2]], np.float32)
+    >>> Feedback(0.5).turn(gradient, memory)
+    >>> gradient.tolist(), memory.tolist()
+    ([5.0], [[4.0], [1.5]])
+    """
+
+    beta: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.beta <= 1:
+            raise StrategyError(f"beta is {self.beta}, it must be between 0 and 1")
+
+    @property
+    def vectors(self) -> int:
+        """The gradient before, and h."""
+        return 2
+
+    def turn(self, gradient: Vector, memory: Matrix) -> None:
+        """Overwrites g by ζ."""
+        before, average = memory
+        turned = gradient - before + average
+        average *= self.beta
+        average += (1 - self.beta) * before
+        before[:] = gradient
+        gradient[:] = turned
+
+
+def log_delay(view: View, client: int) -> float:
+    """Slower clients take longer steps: max(1, ln(mean duration of the client's tasks so far)), 1 before the first.
+
+    >>> from fairlag.ledger import Ledger
+    >>> ledger = Ledger(clients=1)
+    >>> log_delay(View(ledger), 0)
+    1.0
+    >>> ledger.reals["busy"][0], ledger.integers["updates"][0] = 2 * math.e**3, 2
+    >>> round(log_delay(View(ledger), 0), 9)
+    3.0
+    """
+    usual = view.mean_duration_of(client)
+    return max(1.0, math.log(usual)) if usual else 1.0
+
+
+def toward_drift(target: float, *, gain: float, first: int) -> Steps:
+    """AsyncFedED's steps: K ← K + round((target − γ)·gain), at least 1, after every merged update, from `first` on.
+
+    >>> toward_drift(3.0, gain=1.0, first=10).label
+    'toward_drift(3.0, gain=1.0, first=10)'
+    """
+    if not (target > 0 and math.isfinite(target)):
+        raise StrategyError(f"the drift aimed at is {target}, it must be a positive number")
+    if not (gain >= 0 and math.isfinite(gain)):
+        raise StrategyError(f"the gain is {gain}, it must be a number of at least 0")
+    if not (isinstance(first, int) and first >= 1):
+        raise StrategyError(f"the first number of steps is {first}, it must be a whole number of at least 1")
+    label = f"toward_drift({target}, gain={gain}, first={first})"
+    return Steps(label, lambda: _TowardDrift(target, gain, first))
+
+
+class _TowardDrift:
+    def __init__(self, target: float, gain: float, first: int) -> None:
+        self._target, self._gain, self._first = target, gain, first
+        self._steps: dict[int, int] = {}
+
+    def of(self, client: int) -> int:
+        return self._steps.get(client, self._first)
+
+    def merged(self, buffer: Buffer, view: View) -> None:
+        found: Floats = drifts(buffer, view)
+        for task, drift in zip(buffer.tasks, found.tolist(), strict=True):
+            # A drift without bounds, of an update of length 0, asks for the fewest steps there are.
+            change = round((self._target - drift) * self._gain) if math.isfinite(drift) else -self.of(task.client)
+            self._steps[task.client] = max(1, self.of(task.client) + change)
+
+    def state(self) -> State:
+        return table(self._steps.items(), client=int, steps=int)
+
+    def restore(self, state: State) -> None:
+        self._steps = dict(rows(state, "client", "steps"))

@@ -1,0 +1,126 @@
+"""Selection that tolerates lag: rounds in which slow clients go on with what they have, and early ones are drafted."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from fairlag.errors import StrategyError
+from fairlag.rules.select import Select, Selector, in_order
+from fairlag.state import State, rows, table, take
+from fairlag.types import Dispatch
+from fairlag.view import View
+
+
+def tolerant(share: float, *, lag: int, deadline: float | None = None) -> Select:
+    """SAFA's rounds: everyone trains; who sent an update, or is more than `lag` versions behind, gets the new model.
+
+    The others go on from what they have. A round is complete when updates of ⌈share·n⌉ clients that were not drafted in
+    the round before are in; at the deadline, or when nobody is running any more, those of other clients are drafted as
+    well, first come first served.
+
+    >>> tolerant(0.5, lag=5).label
+    'tolerant(0.5, lag=5)'
+    """
+    if not 0 < share <= 1:
+        raise StrategyError(f"the share of drafted clients is {share}, it must be above 0 and at most 1")
+    if not (isinstance(lag, int) and lag >= 0):
+        raise StrategyError(f"the tolerated lag is {lag}, it must be a whole number of at least 0 versions")
+    if deadline is not None and not deadline > 0:
+        raise StrategyError(f"the deadline is {deadline}, it must be positive, or none")
+    options = f", deadline={deadline}" if deadline is not None else ""
+    patience = math.inf if deadline is None else deadline
+    return Select(
+        f"tolerant({share}, lag={lag}{options})",
+        lambda view, stream: _Tolerant(view, share, lag, patience),
+        fresh=True,
+        rounds=True,
+        lag=lag,
+    )
+
+
+class _Tolerant(Selector):
+    def __init__(self, view: View, share: float, lag: int, patience: float) -> None:
+        super().__init__()
+        self._view = view
+        self._share, self._lag, self._patience = share, lag, patience
+        self._idle: dict[int, None] = {}
+        self._has: dict[int, int] = {}
+        """The version that a client was given, and has sent no update from."""
+        self._drafted: set[int] = set()
+        """Who was drafted in the round before."""
+        self._begun = -1
+        """The version with which the present round began."""
+        self._quota = 0
+        """How many are drafted in it, whoever else becomes known meanwhile."""
+
+    def free(self, client: int, current: bool, pending: bool) -> None:
+        self._idle[client] = None
+        if pending:
+            self._has.pop(client, None)
+            self.target += client in self._drafted  # one that does not fill the quota
+
+    def gone(self, client: int) -> None:
+        self._idle.pop(client, None)
+
+    def draft(self, tasks: Sequence[Dispatch]) -> Sequence[bool]:
+        # By whether it was drafted in the round before, and then by arrival, as sorting is stable.
+        senders = [task.client for task in tasks]
+        order = sorted(range(len(senders)), key=lambda place: senders[place] in self._drafted)
+        places = set(order[: self._quota])
+        self._drafted = {senders[place] for place in places}
+        return [place in places for place in range(len(senders))]
+
+    def renew(self) -> Mapping[int, str]:
+        self.restarted = []
+        late = self._view.version - self._lag
+        return {
+            number: f"more than {self._lag} versions behind"
+            for number, task in self._view.tasks.items()
+            if task.version < late
+        }
+
+    def pick(self) -> Sequence[int]:
+        view = self._view
+        if self._begun != view.version:
+            if not (self._idle or view.running):
+                return ()
+            # It begins also where everybody is still at work, and nobody is given anything.
+            self._begun = view.version
+            self._quota = self.target = math.ceil(round(self._share * view.n, 9))
+            self.until = view.time + self._patience
+        elif view.running or view.buffered:
+            return ()
+        picked = list(self._idle)
+        self._idle.clear()
+        for client in picked:
+            has = self._has.get(client, view.version)
+            if has < view.version - self._lag:
+                self.restarted.append(client)
+                has = view.version
+            self._has[client] = has
+        return picked
+
+    def version(self, client: int) -> int:
+        return self._has[client]
+
+    def state(self) -> State:
+        return {
+            **super().state(),
+            "idle": in_order(self._idle),
+            "has": table(self._has.items(), client=int, version=int),
+            "drafted": np.array(sorted(self._drafted), np.int64),
+            "begun": self._begun,
+            "quota": self._quota,
+            "target": self.target,
+            "until": self.until,
+        }
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self._idle = dict.fromkeys(take(state, "idle", np.ndarray).tolist())
+        self._has = dict(rows(take(state, "has", dict), "client", "version"))
+        self._drafted = set(take(state, "drafted", np.ndarray).tolist())
+        self._begun, self._quota = take(state, "begun", int), take(state, "quota", int)
+        self.target = take(state, "target", int)
+        self.until = take(state, "until", float)

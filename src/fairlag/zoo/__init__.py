@@ -1,0 +1,38 @@
+"""Every published algorithm as one short function that returns a composition, by family, and their registry.
+
+fair.py has the paper's own and its baselines, rounds.py the methods that work in rounds, arrivals.py those that
+merge updates as they come.
+"""
+
+# Not sorted by name: this is the order in which algorithms are listed.
+from fairlag.zoo.registry import ALGORITHMS, Algorithm, algorithm  # isort: skip
+from fairlag.zoo.fair import buffered, fedstaleweight, fairshare, buffered_fedavg, exponential, rate_tracking  # isort: skip
+from fairlag.zoo.rounds import fedavg, fedprox, fednova, fedavgm, fedadagrad, fedadam, fedyogi, safa  # isort: skip
+from fairlag.zoo.arrivals import fedasync, async_fedavg, fedbuff, fedfix, asyncfeded, asofed, pisces  # isort: skip
+
+__all__ = [
+    "ALGORITHMS",
+    "Algorithm",
+    "algorithm",
+    "asofed",
+    "async_fedavg",
+    "asyncfeded",
+    "buffered",
+    "buffered_fedavg",
+    "exponential",
+    "fairshare",
+    "fedadagrad",
+    "fedadam",
+    "fedasync",
+    "fedavg",
+    "fedavgm",
+    "fedbuff",
+    "fedfix",
+    "fednova",
+    "fedprox",
+    "fedstaleweight",
+    "fedyogi",
+    "pisces",
+    "rate_tracking",
+    "safa",
+]

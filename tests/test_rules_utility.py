@@ -1,0 +1,190 @@
+"""Selection by utility: who goes first, what a merge changes, and how credit is lost."""
+
+import math
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairlag.errors import StrategyError
+from fairlag.rules import trigger, weigh
+from fairlag.rules.local import Local
+from fairlag.rules.utility import Credit, by_utility
+from fairlag.strategy import Strategy
+from tests.helpers import Scene, handed
+
+
+def useful(
+    places: int, *, buffer: int = 1, power: float = 0.5, window: int | None = None, credit: Credit | None = None
+) -> Strategy:
+    rule = by_utility(places, power=power, window=window, credit=credit)
+    return Strategy(rule, trigger.count(buffer), weigh.uniform, local=Local(losses=True))
+
+
+def running(scene: Scene) -> list[int]:
+    return sorted(task.client for task in scene.server.running.values())
+
+
+def heard_of_all(strategy: Strategy, losses: Sequence[float], examples: Sequence[int] | None = None) -> Scene:
+    """A scene with one place in which each client was heard of once, none of them late."""
+    scene = Scene(strategy, len(losses))
+    for _ in losses:
+        (client,) = running(scene)
+        scene.arrive(client, loss=losses[client], examples=1 if examples is None else examples[client])
+    return scene
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_those_that_were_never_seen_go_first_in_an_order_that_the_seed_draws(seed: int) -> None:
+    scene, order = Scene(useful(1), 5, seed=seed), []
+    for _ in range(5):
+        order += running(scene)
+        scene.arrive(order[-1], loss=100.0)
+    assert sorted(order) == [0, 1, 2, 3, 4]
+    again = Scene(useful(1), 5, seed=seed)
+    assert running(again) == order[:1]
+
+
+def test_not_every_seed_draws_the_same_order() -> None:
+    assert len({tuple(running(Scene(useful(2), 6, seed=seed))) for seed in range(10)}) > 3
+
+
+def test_the_next_is_the_one_with_the_most_examples_times_loss() -> None:
+    scene = heard_of_all(useful(1), [1.0, 3.0, 2.0, 0.5], [1, 1, 2, 6])
+    assert running(scene) == [2]  # 1, 3, 4, 3
+    scene.arrive(2, loss=0.0)
+    assert running(scene)[0] in (1, 3)
+    scene.arrive(running(scene)[0], loss=0.1)
+    assert running(scene)[0] in (1, 3)
+
+
+def test_a_loss_of_the_last_update_counts_and_not_those_before() -> None:
+    scene = heard_of_all(useful(1), [5.0, 3.0])
+    assert running(scene) == [0]
+    scene.arrive(0, loss=4.0)
+    assert running(scene) == [0]
+    scene.arrive(0, loss=2.0)
+    assert running(scene) == [1]
+
+
+@pytest.mark.parametrize(("power", "first"), [(0.0, 0), (1.0, 1)])
+def test_staleness_is_discounted_with_its_power(power: float, first: int) -> None:
+    # Client 0 is one version late with its only update, client 1 is not: 3 · 2^−power against 2.
+    scene = Scene(useful(2, power=power), 3)
+    x, y = running(scene)
+    (z,) = {0, 1, 2} - {x, y}
+    scene.arrive(y, loss=2.0)  # version 1: z goes
+    scene.arrive(x, loss=3.0)  # 1 version late; the better of x and y takes the place
+    assert running(scene) == sorted([z, (x, y)[first]])
+
+
+def test_a_window_forgets_old_staleness() -> None:
+    # Client 0 is 4 versions late, and then in time twice: 4/3 over all of its past, 0 over the last two.
+    for window, late in ((None, 4 / 3), (2, 0.0), (3, 4 / 3)):
+        scene = Scene(useful(2, power=1.0, window=window), 2)
+        for client in (1, 1, 1, 1, 0, 0, 0):
+            scene.arrive(client, loss=2.0)
+        assert [record.staleness.item() for record in scene.merged[4:]] == [4, 0, 0]
+        assert scene.server._selector._utility(0) == pytest.approx(2 / (1 + late))  # type: ignore[attr-defined]
+
+
+def test_a_merge_renews_the_utility_of_those_that_it_merges() -> None:
+    # Two updates a version. x was in time; y comes 1 version late, which is known only when it is merged.
+    scene = Scene(useful(2, buffer=2, power=1.0), 4)
+    x, y = running(scene)
+    scene.arrive(x, loss=2.0)
+    z = next(client for client in running(scene) if client != y)
+    scene.arrive(z, loss=0.1)  # version 1: x and z were in time
+    w = next(client for client in running(scene) if client != y)
+    scene.arrive(y, loss=3.0)  # it waits to be merged, and is idle: 3, so that it goes before x with 2
+    assert running(scene) == sorted([w, y])
+    scene.arrive(w, loss=2.5)  # version 2: of w's staleness 0, of y's 1
+    assert running(scene) == sorted([w, y]), "2.5 is more than 2"
+    scene.arrive(y, loss=3.0)  # 3/(1 + 1/1) = 1.5 now: x is better
+    assert running(scene) == sorted([w, x])
+
+
+# Credit
+
+
+def suspicious(**options: float) -> Strategy:
+    return useful(4, credit=Credit(**{"credit": 2, "least": 3, **options}))  # type: ignore[arg-type]
+
+
+def test_an_outlier_loses_credit_and_in_the_end_is_not_selected_any_more() -> None:
+    scene = Scene(suspicious(), 4)
+    for client, loss in ((0, 1.0), (1, 1.1), (2, 1.2)):
+        scene.arrive(client, loss=loss)
+    assert handed(scene.arrive(3, loss=9.0)) == [(3, 4)] and scene.server._selector.why == ""
+    assert handed(scene.arrive(3, loss=9.0)) == [] and running(scene) == [0, 1, 2]
+    assert scene.server._selector.why == "1 of all 4 have lost all their credit"
+    assert "but 1 of all 4 have lost all their credit" in scene.server.waits_for
+    scene.leave(3)
+    assert handed(scene.join(3)) == [], "coming back gives no credit"
+    for client in (0, 1, 2, 0, 1, 2):
+        assert handed(scene.arrive(client, loss=1.1))
+    assert running(scene) == [0, 1, 2] and scene.server._selector.why == "1 of all 4 have lost all their credit"
+
+
+def test_whoever_runs_when_its_credit_ends_may_finish_and_is_still_merged() -> None:
+    scene = Scene(useful(4, buffer=2, credit=Credit(credit=1, least=3)), 4)
+    for client, loss in ((0, 1.0), (1, 1.1), (2, 1.2)):
+        scene.arrive(client, loss=loss)
+    scene.arrive(2, loss=1.0)
+    assert handed(scene.arrive(3, loss=9.0)) == [(3, 2)]  # goes on: nobody has looked at it yet
+    scene.arrive(0, loss=1.0)  # now
+    assert running(scene) == [0, 1, 2, 3]
+    assert handed(scene.arrive(3, loss=1.0)) == [] and scene.server.view.buffered == 1
+
+
+def test_losses_from_versions_far_apart_are_not_compared() -> None:
+    for nearby, left in ((0, [0, 1, 2, 3]), (9, [0, 1, 2])):
+        scene = Scene(suspicious(nearby=nearby, credit=1), 4)
+        for client in (0, 1, 2, 0, 1, 2):
+            scene.arrive(client, loss=1.0)
+        scene.arrive(0, loss=1.0)
+        scene.fail(3)  # it is given version 7
+        scene.arrive(3, loss=9.0)
+        assert running(scene) == left
+
+
+def test_only_the_last_losses_are_looked_at() -> None:
+    for pool, left in ((3, [0, 1, 2]), (2, [0, 1, 2, 3])):
+        scene = Scene(suspicious(pool=pool, credit=1), 4)
+        for client in (0, 1):
+            scene.arrive(client, loss=1.0)
+        scene.arrive(3, loss=9.0)
+        assert running(scene) == left, "a pool of two never holds the three that suspicion needs"
+
+
+def outlier(losses: list[float], place: int, reach: float, least: int) -> bool:
+    """DBSCAN by its definition: neither a core point nor within reach of one."""
+
+    def near(one: float) -> list[float]:
+        return [other for other in losses if abs(other - one) <= reach]
+
+    return not any(len(near(other)) >= least for other in near(losses[place]))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(0, 30).map(lambda value: value / 4), min_size=5, max_size=12), st.integers(1, 5))
+def test_an_outlier_is_what_no_cluster_reaches(losses: list[float], least: int) -> None:
+    place = len(losses) - 1
+    assert Credit(reach=0.5, least=least).outlier(losses, place) == outlier(losses, place, 0.5, least)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("credit", 0), ("nearby", -1), ("pool", 0), ("least", 0), ("reach", 0.0), ("reach", math.inf)]
+)
+def test_a_credit_that_makes_no_sense_is_refused(name: str, value: float) -> None:
+    with pytest.raises(StrategyError, match=f"{name} is {value}, it must be a"):
+        Credit(**{name: value})  # type: ignore[arg-type]
+
+
+def test_a_long_life_needs_no_more_memory() -> None:
+    scene = Scene(useful(2, buffer=3), 6)
+    for number in range(1000):
+        client = running(scene)[number % 2]
+        scene.arrive(client, loss=1.0 + (number * 7919 % 100) / 100 if client < 3 else 1e-6 / (1 + number))
+    assert len(scene.server._selector._heap) <= 2 * 6 + 16  # type: ignore[attr-defined]
