@@ -128,3 +128,9 @@ def test_without_tolerance_everyone_who_is_late_begins_anew() -> None:
     scene.arrive(1, 2)  # 4 and 2 + 2
     assert scene.parameters == [4]
     assert scene.server.versions.kept == (2,)
+
+
+def test_however_small_the_share_somebody_is_drafted() -> None:
+    scene = Scene(zoo.safa(share=1e-12), 2, parameters=vec(0, 0))
+    scene.arrive(0, 4, 0)
+    assert scene.parameters == [2, 0]  # at once, and not a round later

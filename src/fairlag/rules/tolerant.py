@@ -87,7 +87,7 @@ class _Tolerant(Selector):
                 return ()
             # It begins also where everybody is still at work, and nobody is given anything.
             self._begun = view.version
-            self._quota = self.target = math.ceil(round(self._share * view.n, 9))
+            self._quota = self.target = max(1, math.ceil(round(self._share * view.n, 9)))
             self.until = view.time + self._patience
         elif view.running or view.buffered:
             return ()
