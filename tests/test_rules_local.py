@@ -2,6 +2,8 @@
 
 import math
 import pickle
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,12 +12,14 @@ from fairlag.buffer import Buffer
 from fairlag.errors import StrategyError
 from fairlag.ledger import Ledger
 from fairlag.rules.drift import drift, drifts
-from fairlag.rules.local import Feedback, Local, Stepper, log_delay, toward_drift
+from fairlag.rules.local import Feedback, Local, Stepper, Steps, log_delay, toward_drift
+from fairlag.state import State
 from fairlag.types import Dispatch, Report
 from fairlag.vector import published
 from fairlag.versions import Versions
 from fairlag.view import View
-from tests.helpers import vec
+from fairlag.zoo import buffered_fedavg
+from tests.helpers import Scene, vec
 
 # Feedback
 
@@ -68,6 +72,46 @@ def test_a_decay_out_of_range_is_refused(beta: float) -> None:
 def test_a_proximal_factor_out_of_range_is_refused(prox: float) -> None:
     with pytest.raises(StrategyError, match=f"proximal factor is {prox}, it must be"):
         Local(prox=prox)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"prox": "much"}, "proximal factor is 'much', it must be a number"),
+        ({"steps": 5}, "steps of Local is 5, it must be a rule such as toward_drift"),
+        ({"pace": 2.0}, "pace of Local is 2.0, it must be a function"),
+        ({"direction": len}, "it must have `vectors` and `turn"),
+    ],
+)
+def test_what_is_of_the_wrong_kind_is_refused_at_construction(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(StrategyError, match=words):
+        Local(**given)
+
+
+class Few:
+    def of(self, client: int) -> int:
+        return 0
+
+    def merged(self, buffer: Buffer, view: View) -> None: ...
+
+    def state(self) -> State:
+        return {}
+
+    def restore(self, state: State) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("local", "words"),
+    [
+        (Local(pace=lambda view, client: math.nan), "the pace <lambda> is nan, it must be a positive number"),
+        (Local(pace=lambda view, client: -1.0), "the pace <lambda> is -1.0, it must be a positive number"),
+        (Local(pace=lambda view, client: "fast"), r"the rule of Local\(pace=<lambda>\) raised ValueError"),  # type: ignore
+        (Local(steps=Steps("few", Few)), "few asks for 0 steps, it must ask for at least 1"),
+    ],
+)
+def test_what_a_users_rule_asks_of_clients_is_checked(local: Local, words: str) -> None:
+    with pytest.raises(StrategyError, match=words):
+        Scene(replace(buffered_fedavg(buffer=1), local=local), 1)
 
 
 def test_steps_and_losses_tell_of_single_updates_and_the_rest_does_not() -> None:

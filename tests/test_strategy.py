@@ -1,5 +1,6 @@
 """Strategies: what cannot work is refused at construction, in one sentence that has the offending value."""
 
+from collections.abc import Sequence
 from dataclasses import FrozenInstanceError, replace
 from functools import partial
 from typing import Any
@@ -11,6 +12,8 @@ from fairlag import zoo
 from fairlag.buffer import Buffer
 from fairlag.errors import FairlagError, InputError, StrategyError
 from fairlag.rules import apply, edit, reduce, select, trigger, weigh
+from fairlag.rules.local import Local
+from fairlag.rules.select import Selector
 from fairlag.server import Server
 from fairlag.strategy import Strategy
 from fairlag.types import Floats
@@ -161,3 +164,32 @@ def test_a_users_rule_that_returns_another_shape_is_refused_in_a_sentence(slot: 
     scene.arrive(0, 1, 1)
     with pytest.raises(StrategyError):
         scene.arrive(1, 1, 1)
+
+
+def broken(*given: object) -> Any:
+    raise KeyError("gap")
+
+
+class Broken(Selector):
+    def pick(self) -> Sequence[int]:
+        return broken()  # type: ignore[no-any-return]
+
+    def free(self, client: int, current: bool, pending: bool) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("slot", "kind"),
+    [
+        ({"admit": broken}, "admission rule broken"),
+        ({"edit": broken}, "edit broken"),
+        ({"reduce": broken}, "reduction broken"),
+        ({"apply": apply.Apply("mine", lambda parameters, layout: (), broken)}, "server rule mine"),
+        ({"trigger": trigger.Trigger("mine", broken)}, "trigger mine"),
+        ({"select": select.Select("mine", lambda view, stream: Broken())}, "selection mine"),
+        ({"local": Local(pace=broken)}, r"rule of Local\(pace=broken\)"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_a_users_rule_that_raises_is_named_in_a_sentence(slot: dict[str, Any], kind: str) -> None:
+    with pytest.raises(StrategyError, match=rf"^the {kind} raised KeyError: 'gap' \(test_strategy\.py, line \d+\)$"):
+        Scene(replace(zoo.buffered_fedavg(buffer=1), **slot), 2, parameters=vec(0, 0)).arrive(0, 1, 1)

@@ -9,6 +9,7 @@ from fairlag.errors import InputError, ProtocolError
 from fairlag.ledger import Ledger
 from fairlag.merger import Merger
 from fairlag.rules.admit import well_formed
+from fairlag.rules.rule import failure
 from fairlag.state import Savable, State, take
 from fairlag.strategy import Strategy
 from fairlag.types import (
@@ -189,7 +190,10 @@ class Server:
         client = task[1]
         reason = None if update is self._blank else well_formed(update, self._size)
         if reason is None and self._admit is not None:
-            reason = self._admit(update, task, self.view)
+            try:
+                reason = self._admit(update, task, self.view)
+            except Exception as error:
+                raise failure("admission rule", self._admit, error) from error
         if reason is None:
             if self._merger.stores:
                 self._merger.store(update.delta)
@@ -251,7 +255,11 @@ class Server:
     def _advance(self) -> list[Command]:
         ledger, trigger = self._ledger, self._trigger
         commands: list[Command] = []
-        if len(ledger.buffer) >= trigger.needs and trigger.ready(self.view):
+        try:
+            ready = len(ledger.buffer) >= trigger.needs and trigger.ready(self.view)
+        except Exception as error:
+            raise failure("trigger", trigger, error) from error
+        if ready:
             self._aggregate(commands, partial=False)
         if self.stopped is None:
             self._dispatch(commands)
@@ -274,7 +282,10 @@ class Server:
             commands.append(Wake(time))
 
     def _dispatch(self, commands: list[Command]) -> None:
-        picked = self._selector.pick()
+        try:
+            picked = self._selector.pick()
+        except Exception as error:
+            raise failure("selection", self.strategy.select, error) from error
         if not picked:
             return
         number, ledger = self._next_task, self._ledger
@@ -295,14 +306,8 @@ class Server:
         older = self._selector.version(client)
         version = self._ledger.version if older is None else older
         self.versions.hold(version, 1)
-        stepper, pace = self._merger.stepper, self.strategy.local.pace
-        return self._ledger.dispatch(
-            number,
-            client,
-            version,
-            0 if stepper is None else stepper.of(client),
-            1.0 if pace is None else pace(self.view, client),
-        )
+        steps, pace = self.strategy.local.asked(self.view, client, self._merger.stepper)
+        return self._ledger.dispatch(number, client, version, steps, pace)
 
     def _aggregate(self, commands: list[Command], *, partial: bool) -> None:
         ledger = self._ledger

@@ -4,12 +4,12 @@ import inspect
 from collections.abc import Mapping
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from fairlag import imported
-from fairlag.errors import FairlagError, StrategyError
+from fairlag.errors import StrategyError
 from fairlag.imported import Maker, name_of
 from fairlag.lab.words import nearest
 from fairlag.rules.rule import failure, traits
@@ -48,8 +48,6 @@ def build(use: Used, parameters: Mapping[str, object], folder: Path | None = Non
     values = _checked(make, use, parameters)
     try:
         strategy = make(**values)
-    except FairlagError:
-        raise
     except Exception as error:
         raise failure("function", make, error) from error
     if not isinstance(strategy, Strategy):
@@ -118,6 +116,10 @@ def _fitted(hint: Any, value: object) -> object:
         return wanted.validate_python(None, strict=True)
 
 
+def _takes_none(hint: Any) -> bool:
+    return type(None) in get_args(hint)
+
+
 def _hints(function: Maker) -> dict[str, Any]:
     """What is annotated; annotations that cannot be resolved say nothing."""
     try:
@@ -142,7 +144,8 @@ def _checked(make: Maker, use: str, parameters: Mapping[str, object]) -> dict[st
             values[name] = _fitted(hints.get(name, Any), value)
         except ValidationError as error:
             reason = error.errors()[0]["msg"]
-            raise StrategyError(f"{name} of {use!r} is {value!r}: {reason[0].lower()}{reason[1:]}") from None
+            none = ", or 'none'" if _takes_none(hints[name]) else ""
+            raise StrategyError(f"{name} of {use!r} is {value!r}: {reason[0].lower()}{reason[1:]}{none}") from None
     missing = [
         name
         for name, parameter in signature.parameters.items()

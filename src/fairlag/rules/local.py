@@ -3,12 +3,13 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from operator import index
 from typing import Protocol
 
 from fairlag.buffer import Buffer
 from fairlag.errors import StrategyError
 from fairlag.rules.drift import drifts
-from fairlag.rules.rule import label_of
+from fairlag.rules.rule import failure, label_of
 from fairlag.state import Savable, State, rows, table
 from fairlag.types import Floats
 from fairlag.vector import Matrix, Vector
@@ -68,8 +69,20 @@ class Local:
     """Must clients report the root of the mean squared loss of the examples they trained on?"""
 
     def __post_init__(self) -> None:
-        if self.prox is not None and not (self.prox >= 0 and math.isfinite(self.prox)):
-            raise StrategyError(f"the proximal factor is {self.prox}, it must be a number of at least 0")
+        if self.prox is not None and not (isinstance(self.prox, int | float) and 0 <= self.prox < math.inf):
+            raise StrategyError(f"the proximal factor is {self.prox!r}, it must be a number of at least 0")
+        if not isinstance(self.steps, Steps | None):
+            raise StrategyError(
+                f"steps of Local is {self.steps!r}, it must be a rule such as toward_drift(…), or None: "
+                "an experiment, or a group of its clients, sets a number"
+            )
+        if not (self.pace is None or callable(self.pace)):
+            raise StrategyError(f"pace of Local is {self.pace!r}, it must be a function of (view, client), or None")
+        if self.direction is not None and not (hasattr(self.direction, "vectors") and hasattr(self.direction, "turn")):
+            raise StrategyError(
+                f"direction of Local is {self.direction!r}, it must have `vectors` and `turn(gradient, memory)`, "
+                "as Feedback(0.5) has, or be None"
+            )
 
     @property
     def reads_updates(self) -> bool:
@@ -80,6 +93,27 @@ class Local:
     def vectors(self) -> int:
         """How many vectors each client remembers."""
         return 0 if self.direction is None else self.direction.vectors
+
+    def asked(self, view: View, client: int, stepper: Stepper | None) -> tuple[int, float]:
+        """What the client's next task is told: how many steps (0: as many as by itself), and its pace.
+
+        >>> from fairlag.ledger import Ledger
+        >>> Local(pace=lambda view, client: 2.0).asked(View(Ledger()), 0, None)
+        (0, 2.0)
+        """
+        steps, pace = 0, 1.0
+        try:
+            if stepper is not None:
+                steps = index(stepper.of(client))
+            if self.pace is not None:
+                pace = float(self.pace(view, client))
+        except Exception as error:
+            raise failure("rule of", self, error) from error
+        if stepper is not None and steps < 1:
+            raise StrategyError(f"{label_of(self.steps)} asks for {steps} steps, it must ask for at least 1")
+        if not 0 < pace < math.inf:
+            raise StrategyError(f"the pace {label_of(self.pace)} is {pace}, it must be a positive number")
+        return steps, pace
 
     @property
     def at_clients(self) -> "Local":

@@ -7,7 +7,7 @@ from functools import wraps
 from pathlib import PurePath
 from typing import ParamSpec, TypeVar
 
-from fairlag.errors import StrategyError
+from fairlag.errors import FairlagError, StrategyError
 
 Arguments = ParamSpec("Arguments")
 Rule = TypeVar("Rule", bound=Callable[..., object])
@@ -120,12 +120,14 @@ def factory(make: Callable[Arguments, Rule]) -> Callable[Arguments, Rule]:
 
 
 def failure(kind: str, rule: object, error: Exception) -> StrategyError:
-    """What a user's rule raised, as one sentence that says which rule, what and where.
+    """What a user's rule raised, as one sentence that says which rule, what and where; our own sentences stay.
 
     >>> def mine(buffer, view): ...
     >>> str(failure("weighting", mine, KeyError("gap")))
     "the weighting mine raised KeyError: 'gap'"
     """
+    if isinstance(error, FairlagError):
+        raise error
     steps = traceback.extract_tb(error.__traceback__)
     where = f" ({PurePath(steps[-1].filename).name}, line {steps[-1].lineno})" if steps else ""
     return StrategyError(f"the {kind} {label_of(rule)} raised {type(error).__name__}: {error}{where}")

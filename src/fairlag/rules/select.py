@@ -50,7 +50,7 @@ class Selector:
         return {}
 
     def version(self, client: int) -> int | None:
-        """Which version a client that was picked goes on from; None: the newest."""
+        """Which version a client that was picked goes on from; None: the newest. Asked where `Select.lag` is not 0."""
         return None
 
     def draft(self, tasks: Sequence[Dispatch]) -> Sequence[bool] | None:
