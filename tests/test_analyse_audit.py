@@ -1,14 +1,18 @@
 """The audit: what it finds on fleets whose answer is known, and that workers change nothing."""
 
+import math
 from dataclasses import asdict
+from io import StringIO
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from fairlag.analyse.audit import StrategyAudit, audit
 from fairlag.analyse.incentives import FACTORS, judge
 from fairlag.lab.experiment import Experiment, load, parse
+from fairlag.report.tables import audit_table
 
 
 def paper(*uses: dict[str, object], aggregations: int = 4000, racer: bool = False) -> Experiment:
@@ -159,3 +163,20 @@ def test_the_best_of_several_gains_is_named() -> None:
     rows = np.array([[1.0, 2.0, 4.7, 3.0]] * 4) * np.array([[1.0], [1.1], [0.9], [1.0]])
     found = judge(rows, np.full(4, 1000.0), [1.0, 2.0, 8.0, 20.0])
     assert (found.best_throttle, round(found.throttle_gain, 6)) == (8.0, 3.7)
+
+
+def test_an_audit_says_which_strategies_read_what_only_training_makes() -> None:
+    uses: list[dict[str, object]] = [{"use": name} for name in ("asyncfeded", "pisces", "safa", "fairshare")]
+    experiment = paper(*uses, aggregations=20)
+    audits = audit(experiment, seeds=1, incentive_updates=10)
+    assert [each.unseen for each in audits] == [True, True, False, False]
+    console = Console(width=200, record=True, file=StringIO())
+    console.print(audit_table(experiment, audits, 1))
+    text = console.export_text()
+    assert "AsyncFedED, Pisces: reading updates or losses, which only training makes" in text
+
+
+def test_where_there_is_no_closed_form_nothing_is_predicted() -> None:
+    (result,) = audit(paper({"use": "safa"}, aggregations=20), seeds=1, incentive_updates=10)
+    assert all(math.isnan(group.staleness_predicted) for group in result.groups)
+    assert result.as_json()["groups"]["slow"]["staleness_predicted"] is None

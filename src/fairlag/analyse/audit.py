@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import ceil, prod
+from math import ceil, isnan, prod
 from typing import Any
 
 import numpy as np
@@ -69,6 +69,8 @@ class StrategyAudit:
     lost: int
     refused: int
     reasons: tuple[str, ...]
+    unseen: bool
+    """Does it depend on what only training shows, such as updates or losses? Here these are all alike."""
     incentive_aggregations: int
     """How long, about, the runs were in which clients throttled themselves."""
 
@@ -92,7 +94,7 @@ class StrategyAudit:
                     "influence": round(group.influence, 6),
                     "fair": round(group.fair, 6),
                     "staleness": round(group.staleness, 6),
-                    "staleness_predicted": round(group.staleness_predicted, 6),
+                    "staleness_predicted": None if isnan(late := group.staleness_predicted) else round(late, 6),
                     "best_throttle": group.incentive.best_throttle,
                     "throttle_gain": round(group.incentive.throttle_gain, 6),
                     "truthful": group.incentive.truthful,
@@ -242,6 +244,7 @@ def _summary(
         lost=sum(each.lost for each in observations),
         refused=sum(each.refused for each in observations),
         reasons=tuple(sorted({each.reason for each in observations})),
+        unseen=not {"local", "admit", "weigh"}.isdisjoint(experiment.strategy(use).readers),
         incentive_aggregations=ceil(aggregations / len(observations) * incentive_part),
     )
 
@@ -276,7 +279,9 @@ def _groups(
 
 
 def _predicted(strategy: Strategy, durations: Floats, buffer: float) -> tuple[Floats, Floats]:
-    """Staleness and share of each client by the closed forms, for clients that are always there."""
+    """Staleness and share of each client by the closed forms, for clients that are always there; NaN: there is none."""
+    if strategy.select.lag:  # rounds in which slow clients go on: nobody knows a closed form
+        return np.full_like(durations, np.nan), np.full_like(durations, np.nan)
     if strategy.select.rounds:
         return np.zeros_like(durations), np.full_like(durations, 1 / len(durations))
     if strategy.select.places is not None and strategy.select.places < len(durations):

@@ -1,7 +1,7 @@
 """Tables for a terminal: what an audit found, which strategies there are, what the theory says."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import isinf
+from math import isinf, isnan
 from typing import Literal
 
 from rich.box import SIMPLE_HEAD
@@ -13,6 +13,7 @@ from fairlag.analyse import theory
 from fairlag.analyse.audit import GroupAudit, StrategyAudit
 from fairlag.analyse.incentives import FACTORS, REPLICATIONS
 from fairlag.lab.experiment import Experiment
+from fairlag.report.words import NONE
 from fairlag.runtime.agenda import NOTHING_MORE
 from fairlag.zoo import ALGORITHMS
 
@@ -78,7 +79,7 @@ def _group_row(group: GroupAudit) -> list[Text]:
         Text(f"{group.influence:.3f}", style=style),
         Text(f"{group.fair:.3f}"),
         Text(f"{group.staleness:.2f}"),
-        Text(f"{group.staleness_predicted:.2f}"),
+        Text(NONE if isnan(group.staleness_predicted) else f"{group.staleness_predicted:.2f}"),
         gain,
     ]
 
@@ -87,6 +88,7 @@ def _reading(audits: Sequence[StrategyAudit], seeds: int) -> list[str]:
     aggregations = _span([audit.aggregations for audit in audits])
     lines = [
         "share, influence, fair: the group's part of all updates, weight and clients",
+        "  Nothing is trained: all clients count as having equally many examples.",
         "staleness: how many versions late its updates are on average",
         "predicted: the same by the closed form, if clients never had to wait",
         "throttling: what a client gains in influence by pretending to be slower (±: the",
@@ -108,6 +110,11 @@ def _span(numbers: list[int]) -> str:
 
 def _remarks(audits: Sequence[StrategyAudit]) -> list[str]:
     remarks = []
+    if unseen := [audit.label for audit in audits if audit.unseen]:
+        remarks.append(
+            f"{', '.join(unseen)}: reading updates or losses, which only training makes; "
+            "audited as if the model never moved and all losses were equal."
+        )
     for audit in audits:
         for count, words in (
             (audit.partial, "aggregations were partial: everyone was waiting while the buffer was short"),
