@@ -109,7 +109,7 @@ def meta_of(database: sqlite3.Connection, folder: Path) -> dict[str, Any]:
     if meta.get("format") != FORMAT:
         raise InputError(
             f"the run in {str(folder)!r} has format {meta.get('format')}, but this fairlag reads format {FORMAT}: "
-            f"it was made by fairlag {meta.get('fairlag')}"
+            f"read it with the version that made it, a fairlag {meta.get('fairlag')}, or run its experiment again"
         )
     return meta
 
