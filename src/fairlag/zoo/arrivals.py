@@ -136,7 +136,7 @@ def asyncfeded(
     γ = ‖w_v − w_u‖/‖Δ‖, w ← w + λ/(γ + ε) Δ, and i's next number of local steps K ← max(1, K + round((γ̄ − γ)·κ)),
     with λ = `factor`, γ̄ = `target`, κ = `gain`, and K = `steps` at first
 
-    Departs: K counts steps, not epochs.
+    Departs: K counts steps, not epochs; it takes the place of what `[local]` or a client's group says.
 
     Reference: Wang et al., "AsyncFedED: Asynchronous Federated Learning with Euclidean Distance based Adaptive Weight
     Aggregation", arXiv:2205.13797, 2022
