@@ -259,7 +259,7 @@ def _groups(
 ) -> tuple[GroupAudit, ...]:
     fleet, strategy = experiment.fleet(), experiment.strategy(experiment.strategies[number])
     durations = fleet.mean_durations
-    staleness, share = _predicted(strategy, durations, buffer)
+    staleness, share = predicted(strategy, durations, buffer)
     return tuple(
         GroupAudit(
             name=group.name,
@@ -278,7 +278,7 @@ def _groups(
     )
 
 
-def _predicted(strategy: Strategy, durations: Floats, buffer: float) -> tuple[Floats, Floats]:
+def predicted(strategy: Strategy, durations: Floats, buffer: float) -> tuple[Floats, Floats]:
     """Staleness and share of each client by the closed forms, for clients that are always there; NaN: there is none."""
     if strategy.select.lag:  # rounds in which slow clients go on: nobody knows a closed form
         return np.full_like(durations, np.nan), np.full_like(durations, np.nan)

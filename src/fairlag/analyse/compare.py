@@ -194,7 +194,7 @@ def _compared(strategy: _Strategy, targets: tuple[float, ...], remarks: tuple[st
             _group([group[place] for group in shares], _accuracy(facts, targets, "group", name))
             for place, name in enumerate(called.runs[0].groups)
         ),
-        jain=Spread.of(_jain(each.clients["weight"].to_numpy()) for each in facts),
+        jain=Spread.of(jain_if_any(each.clients["weight"].to_numpy()) for each in facts),
         staleness=Spread.of(_mean_staleness(each.clients) for each in facts),
         updates=Spread.of(each.clients["updates"].sum() for each in facts),
         aggregations=Spread.of(each.version for each in facts),
@@ -247,7 +247,7 @@ def _group(found: list[fairness.GroupFairness], accuracy: Accuracy) -> GroupComp
     )
 
 
-def _jain(weights: Floats) -> float:
+def jain_if_any(weights: Floats) -> float:
     """Jain's index, or not a number where nobody has influence yet or some have less than none."""
     return fairness.jain(weights) if weights.min() >= 0 and weights.any() else nan
 

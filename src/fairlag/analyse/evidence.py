@@ -1,0 +1,161 @@
+"""What figures and pages show of finished tasks: counted by the database, so that a million of them never leave it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import nan
+
+import numpy as np
+
+from fairlag.analyse.audit import predicted
+from fairlag.analyse.compare import Repeated, Spread, jain_if_any
+from fairlag.errors import InputError
+from fairlag.lab.experiment import Experiment
+from fairlag.lab.folder import reading
+from fairlag.lab.plan import Plan
+from fairlag.lab.run import Run
+from fairlag.types import Floats, Integers
+
+_HISTOGRAM = """
+SELECT grp, staleness, SUM(updates) FROM clients JOIN (
+    SELECT client, staleness, COUNT(*) AS updates FROM tasks WHERE outcome = 'aggregated' GROUP BY client, staleness
+) USING (client) GROUP BY grp, staleness ORDER BY grp, staleness
+"""
+
+_MOST_WORK = 100_000_000
+"""Clients times different durations: a prediction for more than that would take minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Influence:
+    """Every client's share of all weight under one strategy, sorted by group and then by client."""
+
+    groups: tuple[str, ...]
+    clients: Integers
+    group_of: Integers
+    """Per client: the place of its group."""
+    shares: Floats
+    """One row a seed, one column a client."""
+    jain: Spread
+
+    @property
+    def fair(self) -> float:
+        """What everybody would have if all had the same."""
+        return 1 / len(self.clients)
+
+    @property
+    def mean(self) -> Floats:
+        """Per client, over seeds."""
+        return np.asarray(self.shares.mean(axis=0))
+
+    @property
+    def deviation(self) -> Floats | None:
+        """Per client: the sample standard deviation over seeds, if there are several."""
+        return np.asarray(self.shares.std(axis=0, ddof=1)) if len(self.shares) > 1 else None
+
+    def quantiles(self, group: int, points: int = 101) -> tuple[Floats, Floats]:
+        """Shares of a group's clients from the least to the most: at which part of them, and one row a seed."""
+        where = np.linspace(0, 1, points)
+        return where, np.quantile(self.shares[:, self.group_of == group], where, axis=1).T
+
+
+def influence(strategy: Repeated) -> Influence:
+    """Who was listened to, over the seeds that have weights yet."""
+    found = [(run, run.influence()) for run in strategy.runs]
+    frames = [frame for _, frame in found if frame["weight"].sum() > 0]
+    if not frames:
+        raise InputError(f"{_named(strategy)} has no influence to draw: no update of it has been aggregated yet")
+    groups = strategy.runs[0].groups
+    places = {name: place for place, name in enumerate(groups)}
+    first = frames[0]
+    if len(sizes := {len(frame) for frame in frames}) > 1:
+        raise InputError(f"{_named(strategy)} has runs of different fleets, of {min(sizes)} to {max(sizes)} clients")
+    member: Integers = np.array([places[name] for name in first["group"]], np.int64)
+    order = np.lexsort((first["client"].to_numpy(), member))
+    return Influence(
+        groups=tuple(groups),
+        clients=first["client"].to_numpy(np.int64)[order],
+        group_of=member[order],
+        shares=np.array([frame["influence"].to_numpy()[order] for frame in frames]),
+        jain=Spread.of(jain_if_any(frame["weight"].to_numpy()) for frame in frames),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStaleness:
+    """How many versions late the updates of a group are, over all seeds together."""
+
+    name: str
+    counts: Integers
+    """How many of its updates were 0, 1, 2 … versions late; empty where it sent none."""
+    predicted: float
+    """The mean by the closed form, not a number where none applies."""
+
+    @property
+    def mean(self) -> float:
+        """The mean of its updates, not a number where there are none."""
+        return float(np.arange(len(self.counts)) @ self.counts / self.counts.sum()) if self.counts.any() else nan
+
+    @property
+    def cumulative(self) -> Floats:
+        """The part of its updates that is at most 0, 1, 2 … versions late."""
+        return np.asarray(np.cumsum(self.counts) / max(1, self.counts.sum()), np.float64)
+
+
+def staleness(strategy: Repeated) -> list[GroupStaleness]:
+    """How late updates of each group were, beside the mean that theory predicts for clients that never wait."""
+    counted: dict[str, dict[int, int]] = {name: {} for name in strategy.runs[0].groups}
+    for run in strategy.runs:
+        with reading(run.folder) as database:
+            for name, late, count in database.execute(_HISTOGRAM):
+                counted[name][late] = counted[name].get(late, 0) + count
+    if not any(counted.values()):
+        raise InputError(f"{_named(strategy)} has no staleness to draw: no update of it has been aggregated yet")
+    means = _predictions(strategy.runs)
+    return [GroupStaleness(name, _dense(counts), means.get(name, nan)) for name, counts in counted.items()]
+
+
+def experiment_of(run: Run) -> Experiment:
+    """The experiment of a run, with its strategy and seed alone."""
+    try:
+        return Plan.open(run.folder).experiment
+    except InputError as error:
+        raise InputError(f"the experiment of the run in {str(run.folder)!r} cannot be built again: {error}") from None
+
+
+def _dense(counts: dict[int, int]) -> Integers:
+    found = np.zeros(max(counts, default=-1) + 1, np.int64)
+    found[list(counts)] = list(counts.values())
+    return found
+
+
+def _predictions(runs: Sequence[Run]) -> dict[str, float]:
+    """Mean staleness per group by the closed forms that the audit uses; nothing where they do not apply.
+
+    They are for clients that are always there. A group's mean is over its updates, as the simulated one is.
+    """
+    try:
+        experiment = experiment_of(runs[0])
+        strategy = experiment.strategy(experiment.strategies[0])
+    except InputError:
+        return {}
+    fleet, buffer = experiment.fleet(), _buffer(runs)
+    durations = fleet.mean_durations
+    if not fleet.steady or buffer < 1 or len(durations) * len(np.unique(durations)) > _MOST_WORK:
+        return {}
+    late, share = predicted(strategy, durations, buffer)
+    members = {group.name: fleet.members(place) for place, group in enumerate(fleet.groups)}
+    return {name: float(np.average(late[mine], weights=share[mine])) for name, mine in members.items()}
+
+
+def _buffer(runs: Sequence[Run]) -> float:
+    """The mean number of updates in an aggregation."""
+    updates = versions = 0
+    for run in runs:
+        with reading(run.folder) as database:
+            more, made = database.execute("SELECT COALESCE(SUM(updates), 0), COUNT(*) FROM aggregations").fetchone()
+        updates, versions = updates + more, versions + made
+    return updates / versions if versions else 0.0
+
+
+def _named(strategy: Repeated) -> str:
+    return f"{strategy.label} in {str(strategy.runs[0].folder)!r}"

@@ -1,0 +1,197 @@
+"""A window of a run's time: which client worked when, on which version, and when versions were made."""
+
+import sqlite3
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import NamedTuple
+
+import numpy as np
+
+from fairlag.errors import InputError
+from fairlag.lab.folder import reading
+from fairlag.lab.run import Run
+from fairlag.types import Floats, Integers
+
+LANES = 40
+"""As many clients can be told apart below one another."""
+
+_LOOKED_AT = (110, 220, 440, 880, 1760)
+"""The clients of so many tasks are tried, until their lanes show enough of them."""
+
+_ENOUGH, _WANTED = 70, 110
+_LONGEST = 12
+"""Durations of a task: in a longer window bars would be too thin."""
+
+_MOST_TASKS = 4_000
+_MOST_TICKS = 400
+
+_TIMES = "SELECT dispatched FROM tasks WHERE ended > ? ORDER BY dispatched LIMIT ?"
+_SPANS = "SELECT dispatched, ended FROM tasks WHERE ended > ? AND client IN ({}) ORDER BY dispatched LIMIT ?"
+_ACTIVE = "SELECT DISTINCT client FROM tasks WHERE ended > ?1 AND dispatched < ?2"
+_SIZES = f"SELECT grp, COUNT(*) FROM clients WHERE client IN ({_ACTIVE}) GROUP BY grp"
+_SPACED = f"""
+WITH active AS (
+    SELECT client, ROW_NUMBER() OVER (ORDER BY client) - 1 AS place, COUNT(*) OVER () AS many
+    FROM clients WHERE grp = ?3 AND client IN ({_ACTIVE})
+)
+SELECT client FROM active WHERE place = 0 OR place * ?4 / many > (place - 1) * ?4 / many ORDER BY client
+"""
+"""Of a group, so many of those who work in a window, evenly spaced."""
+
+_BARS = """
+SELECT tasks.client, dispatched, ended, tasks.version, outcome, time FROM tasks
+LEFT JOIN aggregations ON aggregations.version = tasks.aggregation
+WHERE ended > ? AND dispatched < ? AND tasks.client IN ({}) ORDER BY task
+"""
+_LAST = "SELECT MAX(ended) FROM tasks WHERE client IN ({}) GROUP BY client"
+_TICKS = "SELECT time FROM aggregations WHERE time >= ? AND time <= ? AND version % ? = 0 ORDER BY version"
+
+
+class Bar(NamedTuple):
+    """A task: its lane, when it began and ended, the version it started from, its fate, and when it was merged."""
+
+    lane: int
+    begin: float
+    end: float
+    version: int
+    outcome: str
+    merged: float
+    """Endless for a task that was not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """What happened in a window of a run, in the lanes of some of its clients."""
+
+    begin: float
+    end: float
+    groups: tuple[str, ...]
+    clients: Integers
+    """One a lane, sorted by group and then by client."""
+    group_of: Integers
+    """Per lane: the place of its group."""
+    population: int
+    """How many clients there are in all."""
+    bars: tuple[Bar, ...]
+    aggregations: Floats
+    """When versions were made; of too many, every so manieth."""
+    every: int
+    whole: bool
+    """Did every client work on after the window? If not, a task may be missing that has no end in the records."""
+
+
+def timeline(run: Run, begin: float | None = None, until: float | None = None, lanes: int = LANES) -> Timeline:
+    """The tasks of at most so many clients in a window, chosen such that about a hundred are visible unless it is said.
+
+    Clients are chosen evenly over groups, and within a group, from those that work in the window.
+    """
+    _check_window(begin, until)
+    with reading(run.folder) as database:
+        start = _beginning(database) if begin is None and until is None else begin or 0.0
+        end, chosen = _window(database, run.groups, start, until, lanes)
+        if not chosen:
+            raise _nothing(database, run, start, until)
+        places = {client: lane for lane, (client, _) in enumerate(chosen)}
+        bars = _bars(database, start, end, places)
+        made = database.execute("SELECT COUNT(*) FROM aggregations WHERE time >= ? AND time <= ?", (start, end))
+        every = -(-made.fetchone()[0] // _MOST_TICKS) or 1
+        ticks = [time for (time,) in database.execute(_TICKS, (start, end, every))]
+        last_ends = database.execute(_LAST.format(_marks(places)), tuple(places)).fetchall()
+        population = database.execute("SELECT COUNT(*) FROM clients").fetchone()[0]
+    return Timeline(
+        begin=start,
+        end=end,
+        groups=tuple(run.groups),
+        clients=np.array([client for client, _ in chosen]),
+        group_of=np.array([group for _, group in chosen]),
+        population=population,
+        bars=bars,
+        aggregations=np.array(ticks, np.float64),
+        every=every,
+        whole=all(last >= end for (last,) in last_ends),
+    )
+
+
+def _check_window(begin: float | None, until: float | None) -> None:
+    for name, value in (("--from", begin), ("--until", until)):
+        if value is not None and not 0 <= value < inf:
+            raise InputError(f"{name} is {value:g}, it must be a finite virtual time of at least 0")
+    if until is not None and until <= (begin or 0.0):
+        raise InputError(f"the window is from {begin or 0.0:g} to {until:g}, it must end after it begins")
+
+
+def _nothing(database: sqlite3.Connection, run: Run, start: float, until: float | None) -> InputError:
+    """Why there is nothing in a window."""
+    last = database.execute("SELECT MAX(ended) FROM tasks").fetchone()[0]
+    if last is None:
+        return InputError(f"the run in {str(run.folder)!r} has no timeline: no task of it has ended yet")
+    window = f"from {start:g}" + ("" if until is None else f" to {until:g}")
+    return InputError(f"no task runs {window}: those of the run in {str(run.folder)!r} end by {last:g}")
+
+
+def _beginning(database: sqlite3.Connection) -> float:
+    return float(database.execute("SELECT COALESCE(MIN(dispatched), 0) FROM tasks").fetchone()[0])
+
+
+def _window(
+    database: sqlite3.Connection, groups: Sequence[str], start: float, until: float | None, lanes: int
+) -> tuple[float, list[tuple[int, int]]]:
+    """The end of the window, and who is chosen from those that work in it: client and place of the group."""
+    if until is not None:
+        return until, _chosen(database, groups, start, until, lanes)
+    times = [time for (time,) in database.execute(_TIMES, (start, _LOOKED_AT[-1]))]
+    best: tuple[int, float, list[tuple[int, int]]] = (0, start, [])
+    for last in dict.fromkeys(times[min(looked_at, len(times)) - 1] for looked_at in _LOOKED_AT if times):
+        spans = _spans(database, start, _chosen(database, groups, start, float(np.nextafter(last, inf)), lanes))
+        longest = start + _LONGEST * float(np.median(spans[:, 1] - spans[:, 0]))
+        end = float(spans[-1, 0] if len(spans) > _WANTED else spans[:, 1].max())
+        end = max(min(end, longest), float(np.nextafter(start, inf)))
+        chosen = _chosen(database, groups, start, end, lanes)  # from those that are in the window after all
+        visible = int((_spans(database, start, chosen)[:, 0] < end).sum())
+        best = max(best, (visible, end, chosen), key=lambda found: found[0])
+        if visible >= _ENOUGH:
+            break
+    return best[1:]
+
+
+def _spans(database: sqlite3.Connection, start: float, chosen: Sequence[tuple[int, int]]) -> Floats:
+    """When the first tasks of these clients began and ended."""
+    clients = [client for client, _ in chosen]
+    return np.array(database.execute(_SPANS.format(_marks(clients)), (start, *clients, _WANTED + 1)).fetchall())
+
+
+def _chosen(
+    database: sqlite3.Connection, groups: Sequence[str], start: float, last: float, lanes: int
+) -> list[tuple[int, int]]:
+    """At most so many of the clients: as many of each group as of the others, or all of it, evenly spaced."""
+    sizes = dict(database.execute(_SIZES, (start, last)).fetchall())
+    room, left = {}, lanes
+    for done, name in enumerate(sorted(groups, key=lambda name: sizes.get(name, 0))):
+        room[name] = min(sizes.get(name, 0), -(-left // (len(groups) - done)))
+        left -= room[name]
+    return [
+        (client, group)
+        for group, name in enumerate(groups)
+        if room[name]
+        for (client,) in database.execute(_SPACED, (start, last, name, room[name]))
+    ]
+
+
+def _bars(database: sqlite3.Connection, start: float, end: float, places: dict[int, int]) -> tuple[Bar, ...]:
+    query = _BARS.format(_marks(places)) + f" LIMIT {_MOST_TASKS + 1}"
+    rows = database.execute(query, (start, end, *places)).fetchall()
+    if len(rows) > _MOST_TASKS:
+        raise InputError(
+            f"the window from {start:g} to {end:g} holds more than {_MOST_TASKS:,} tasks of {len(places)} clients, "
+            "which could not be told apart: choose a shorter one"
+        )
+    return tuple(
+        Bar(places[client], begun, ended, version, outcome, inf if merged is None else merged)
+        for client, begun, ended, version, outcome, merged in rows
+    )
+
+
+def _marks(values: Collection[object]) -> str:
+    """As many places in a query as there are values."""
+    return ", ".join("?" * len(values))

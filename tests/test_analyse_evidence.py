@@ -1,0 +1,195 @@
+"""What figures are drawn from: exact numbers of small runs made by hand, and of one whose experiment is known."""
+
+from math import inf, isnan
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fairlag import simulate
+from fairlag.analyse import theory
+from fairlag.analyse.audit import predicted
+from fairlag.analyse.compare import repeated
+from fairlag.analyse.evidence import experiment_of, influence, staleness
+from fairlag.analyse.fairness import jain
+from fairlag.analyse.timeline import Bar, timeline
+from fairlag.errors import InputError
+from fairlag.lab.experiment import parse
+from fairlag.lab.run import Run
+from fairlag.lab.store import Store
+from fairlag.types import Aggregation, Dispatch, Ended, Outcome
+from tests.test_analyse_compare import bare
+from tests.test_lab_run import made
+
+LEAN = {
+    "name": "lean",
+    "aggregations": 300,
+    "clients": [
+        {"group": "fast", "count": 4, "delay": "uniform(1, 2)"},
+        {"group": "slow", "count": 2, "delay": "uniform(8, 12)"},
+    ],
+    "strategies": [{"use": "fedbuff", "concurrency": 3, "buffer": 2}],
+}
+
+
+def shuffled(folder: Path, *, clients: int = 4, tasks: int = 8) -> Run:
+    """Clients of two groups in turn; the tasks of each follow one another and last a second, each makes a version."""
+    store = Store.create(
+        folder,
+        {"experiment": "demo", "label": "Turns", "use": "fedavg", "seed": 3, "aggregations": tasks},
+        experiment='{"name": "demo"}',
+        groups=["even", "odd"],
+        group_of=np.arange(clients) % 2,
+        examples=np.ones(clients, int),
+    )
+    with store:
+        for place in range(tasks):
+            ordinal, client = divmod(place, clients)
+            task = Dispatch(place, client, place // 2, ordinal, float(ordinal))
+            stale, weight = np.array([place - place // 2]), np.array([1.0])
+            store.record(Aggregation(place + 1, ordinal + 1.0, (task,), [ordinal + 1.0], stale, weight, False))
+        store.finish({}, "done")
+    return Run(folder)
+
+
+def test_influence_is_sorted_by_group_and_kept_per_seed(tmp_path: Path) -> None:
+    (strategy,) = repeated([made(tmp_path / "a"), made(tmp_path / "b", seed=1, finished=False), bare(tmp_path / "c")])
+    found = influence(strategy)
+    assert (found.groups, found.clients.tolist(), found.group_of.tolist()) == (("fast", "slow"), [0, 1, 2], [0, 0, 1])
+    assert found.shares.tolist() == [[0.375, 0.25, 0.375], [0.5, 0.5, 0.0]]
+    assert found.mean.tolist() == [0.4375, 0.375, 0.1875]
+    assert found.deviation is not None
+    assert found.deviation.tolist() == pytest.approx([0.125 / 2**0.5, 0.25 / 2**0.5, 0.375 / 2**0.5])
+    assert found.jain.mean == pytest.approx((jain([0.375, 0.25, 0.375]) + jain([1, 1, 0])) / 2)
+    assert found.fair == 1 / 3
+    where, shares = found.quantiles(0, 3)
+    assert (where.tolist(), shares.tolist()) == ([0, 0.5, 1], [[0.25, 0.3125, 0.375], [0.5, 0.5, 0.5]])
+
+
+def test_influence_of_groups_whose_clients_are_mixed(tmp_path: Path) -> None:
+    found = influence(repeated([shuffled(tmp_path, tasks=5)])[0])
+    assert found.clients.tolist() == [0, 2, 1, 3]
+    assert found.mean.tolist() == [0.4, 0.2, 0.2, 0.2]
+    assert found.deviation is None
+
+
+def test_staleness_is_counted_per_group_over_all_seeds(tmp_path: Path) -> None:
+    runs = [made(tmp_path / "a"), made(tmp_path / "b", seed=1, finished=False)]
+    fast, slow = staleness(repeated(runs)[0])
+    assert (fast.name, fast.counts.tolist(), fast.mean, fast.cumulative.tolist()) == ("fast", [5], 0.0, [1.0])
+    assert (slow.name, slow.counts.tolist(), slow.mean, slow.cumulative.tolist()) == ("slow", [0, 1], 1.0, [0.0, 1.0])
+    assert isnan(slow.predicted)
+
+
+def test_staleness_of_a_group_that_sent_nothing(tmp_path: Path) -> None:
+    _, slow = staleness(repeated([made(tmp_path, finished=False)])[0])
+    assert (slow.counts.tolist(), slow.cumulative.tolist(), isnan(slow.mean)) == ([], [], True)
+
+
+def test_predicted_staleness_is_the_audits(tmp_path: Path) -> None:
+    run = simulate(parse(LEAN), out=tmp_path / "run")
+    experiment = experiment_of(run)
+    assert (experiment.name, experiment.strategies[0].name) == ("lean", "fedbuff")
+    durations = np.array([1.5] * 4 + [10.0] * 2)
+    expected = theory.concurrent_staleness(durations, 3, 2)
+    fast, slow = staleness(repeated([run])[0])
+    assert (fast.predicted, slow.predicted) == pytest.approx((expected[0], expected[4]))
+    assert slow.mean == pytest.approx(slow.predicted, rel=0.2)
+    strategy = experiment.strategy(experiment.strategies[0])
+    assert predicted(strategy, durations, 2)[0].tolist() == expected.tolist()
+
+
+def test_no_staleness_is_predicted_for_clients_that_come_and_go(tmp_path: Path) -> None:
+    clients = [{"group": "fast", "count": 4, "delay": "uniform(1, 2)", "vanish": 0.1}]
+    (fast,) = staleness(repeated([simulate(parse({**LEAN, "clients": clients}), out=tmp_path / "run")])[0])
+    assert isnan(fast.predicted)
+    assert fast.counts.sum() == 600
+
+
+def test_nothing_to_show_is_one_sentence(tmp_path: Path) -> None:
+    (strategy,) = repeated([bare(tmp_path)])
+    for ask in (influence, staleness):
+        with pytest.raises(InputError, match="no update of it has been aggregated yet"):
+            ask(strategy)
+    with pytest.raises(InputError, match="has no timeline: no task of it has ended yet"):
+        timeline(strategy.runs[0])
+    with pytest.raises(InputError, match=r"cannot be built again: .* holds no experiment"):
+        experiment_of(made(tmp_path / "made"))
+
+
+def test_a_timeline_of_everything(tmp_path: Path) -> None:
+    found = timeline(made(tmp_path))
+    assert (found.begin, found.end, found.population) == (0.0, 9.0, 3)
+    assert (found.clients.tolist(), found.group_of.tolist()) == ([0, 1, 2], [0, 0, 1])
+    assert found.bars == (
+        Bar(0, 0.0, 1.0, 0, "aggregated", 2.0),
+        Bar(1, 0.0, 2.0, 0, "aggregated", 2.0),
+        Bar(2, 0.0, 8.0, 0, "aggregated", 9.0),
+        Bar(0, 2.0, 9.0, 1, "aggregated", 9.0),
+        Bar(1, 2.0, 3.0, 1, "refused", inf),
+    )
+    assert (found.aggregations.tolist(), found.every, found.whole) == ([2.0, 9.0], 1, False)
+
+
+def test_a_timeline_of_a_window(tmp_path: Path) -> None:
+    found = timeline(made(tmp_path), 1.5, 2.0)
+    assert [(bar.lane, bar.begin) for bar in found.bars] == [(0, 0.0), (1, 0.0)]
+    assert found.clients.tolist() == [1, 2]  # the first task of client 0 has ended, its second has not begun
+    assert (found.begin, found.end, found.aggregations.tolist(), found.whole) == (1.5, 2.0, [2.0], True)
+    assert timeline(Run(tmp_path), until=2.5).begin == 0.0
+    late = timeline(Run(tmp_path), 8.5)
+    assert ([bar.end for bar in late.bars], late.begin, late.end) == ([9.0], 8.5, 9.0)
+
+
+def test_an_automatic_window_shows_about_a_hundred_tasks(tmp_path: Path) -> None:
+    found = timeline(shuffled(tmp_path, clients=12, tasks=2400))
+    assert (found.begin, found.end, len(found.bars)) == (0.0, 9.0, 108)
+    assert len(found.aggregations) == 108
+    assert found.whole
+
+
+def test_few_of_many_clients_are_chosen_evenly(tmp_path: Path) -> None:
+    found = timeline(shuffled(tmp_path, clients=200, tasks=2400), lanes=10)
+    assert found.clients.tolist() == [0, 40, 80, 120, 160, 1, 41, 81, 121, 161]
+    assert found.group_of.tolist() == [0] * 5 + [1] * 5
+    assert len(found.bars) == 110
+    assert (found.end, found.every, len(found.aggregations)) == (11.0, 6, 366)
+
+
+def test_a_small_group_leaves_its_lanes_to_the_others(tmp_path: Path) -> None:
+    store = Store.create(
+        tmp_path / "run",
+        {"experiment": "demo", "label": "Lost", "use": "fedavg", "seed": 0, "aggregations": 1},
+        experiment='{"name": "demo"}',
+        groups=["one", "many"],
+        group_of=np.array([0] + [1] * 20),
+        examples=np.ones(21, int),
+    )
+    with store:
+        for client in range(21):
+            store.record(Ended(Dispatch(client, client, 0, 0, 0.0), 1.0, Outcome.LOST, "gone"))
+        store.commit({}, "", 0, refusals={})
+    found = timeline(Run(tmp_path / "run"), lanes=6)
+    assert found.clients.tolist() == [0, 1, 5, 9, 13, 17]  # the only one, and every fourth
+    assert {bar.outcome for bar in found.bars} == {"lost"}
+
+
+@pytest.mark.parametrize(
+    ("begin", "until", "words"),
+    [
+        (-1.0, None, "--from is -1, it must be a finite virtual time of at least 0"),
+        (None, inf, "--until is inf, it must be"),
+        (3.0, 2.0, "the window is from 3 to 2, it must end after it begins"),
+        (10.0, None, "no task runs from 10: those of the run in .* end by 9"),
+        (20.0, 30.0, "no task runs from 20 to 30"),
+    ],
+)
+def test_windows_that_show_nothing(tmp_path: Path, begin: float | None, until: float | None, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        timeline(made(tmp_path), begin, until)
+
+
+def test_a_window_of_too_many_tasks_is_refused(tmp_path: Path) -> None:
+    run = shuffled(tmp_path, clients=4, tasks=4400)
+    with pytest.raises(InputError, match="holds more than 4,000 tasks of 4 clients"):
+        timeline(run, 0, 2000)
