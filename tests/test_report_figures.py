@@ -13,7 +13,8 @@ from fairlag.analyse.compare import compare
 from fairlag.analyse.ranking import ranked
 from fairlag.errors import InputError
 from fairlag.report.comparison import compare_table, runs_table
-from fairlag.report.figures import _band, accuracy_figure, holdings_figure
+from fairlag.report.figures import accuracy_figure, holdings_figure
+from fairlag.report.figures.accuracy import _band
 from tests.test_analyse_compare import bare
 from tests.test_lab_run import made
 

@@ -11,8 +11,7 @@ from fairlag.analyse import compare as comparing
 from fairlag.analyse.ranking import CRITERIA, check_criterion, ranked
 from fairlag.cli.terminal import Json, check_file, say, show
 from fairlag.errors import InputError
-from fairlag.lab.folder import PLAN
-from fairlag.lab.plan import slug
+from fairlag.lab.plan import planned_labels, slug
 from fairlag.lab.run import Run, run_folders
 from fairlag.report.comparison import compare_table, runs_table
 from fairlag.report.figures import accuracy_figure, check_format
@@ -47,7 +46,7 @@ def compare(
     if figure is not None:
         check_file("--figure", figure)
         check_format(figure)
-    found = [Run(folder) for folder in _folders(folders, _as_planned)]
+    found = planned_runs(folders)
     rankings = ranked(comparing.compare(found, target or ()), by)
     if figure is not None:
         accuracy_figure(found, figure)
@@ -57,6 +56,11 @@ def compare(
     show(compare_table(rankings, details=details))
     if figure is not None:
         say(f"The figure is {figure}")
+
+
+def planned_runs(folders: Sequence[Path]) -> list[Run]:
+    """The runs in these folders, where they were planned together in the order of the plan."""
+    return [Run(folder) for folder in _folders(folders, _as_planned)]
 
 
 def conclude(found: Sequence[Run], folder: Path, *, trained: bool) -> None:
@@ -81,19 +85,11 @@ def _folders(given: Sequence[Path], look: Callable[[Path], list[Path]] = run_fol
 def _as_planned(given: Path) -> list[Path]:
     """The runs in a folder, where they were planned together in the order of the experiment file's strategies."""
     folders = run_folders(given)
-    orders = {parent: _planned(parent) for parent in {folder.parent for folder in folders}}
+    parents = {folder.parent for folder in folders}
+    orders = {parent: [slug(label) for label in planned_labels(parent)] for parent in parents}
 
     def place(folder: Path) -> tuple[Path, int]:
         name, order = folder.name.rpartition("-seed")[0], orders[folder.parent]
         return folder.parent, order.index(name) if name in order else len(order)
 
     return sorted(folders, key=place)
-
-
-def _planned(folder: Path) -> list[str]:
-    """How the folders of runs that were planned here begin, in order; nothing where no plan can be read."""
-    try:
-        strategies = json.loads((folder / PLAN).read_text("utf-8"))["experiment"]["strategies"]
-        return [slug(strategy["label"]) for strategy in strategies]
-    except (OSError, ValueError, KeyError, TypeError):
-        return []

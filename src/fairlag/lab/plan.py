@@ -120,6 +120,15 @@ def key_of(experiment: Experiment) -> str:
     return _digest(_text({name: tables[name] for name in tables if name not in ("seed", "strategies")}, None))
 
 
+def planned_labels(folder: Path) -> list[str]:
+    """The strategies whose runs were planned in a folder, in order; nothing where no plan can be read."""
+    try:
+        strategies = json.loads((folder / PLAN).read_text("utf-8"))["experiment"]["strategies"]
+        return [str(strategy["label"]) for strategy in strategies]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
 def slug(words: str, otherwise: str = "strategy") -> str:
     """Words as the name of a folder, or another where nothing is left of them.
 

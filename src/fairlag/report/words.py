@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fairlag.analyse.compare import Spread
+from fairlag.analyse.compare import Repeated, Spread
 
 NONE = "–"
 """What is not known."""
@@ -42,3 +42,14 @@ def shortened(labels: Sequence[str], width: int) -> list[str]:
 
     tries = [[cut(label, tail) for label in labels] for tail in (0, *range(width // 3, width - 1))]
     return max(tries, key=lambda cuts: len(set(cuts)))
+
+
+def labels_of(found: Sequence[Repeated], width: int | None = None) -> list[str]:
+    """What strategies are called beside one another: with their experiment where there are several.
+
+    >>> labels_of([Repeated("demo", "FairShare", ()), Repeated("paper", "FairShare", ())])
+    ['FairShare, demo', 'FairShare, paper']
+    """
+    several = len({each.experiment for each in found}) > 1
+    labels = [f"{each.label}, {each.experiment}" if several else each.label for each in found]
+    return labels if width is None else shortened(labels, width)

@@ -1,0 +1,7 @@
+"""Figures for papers, one module a kind; nothing here keeps state between two figures."""
+
+from fairlag.report.figures.accuracy import accuracy_figure
+from fairlag.report.figures.holdings import holdings_figure
+from fairlag.report.figures.identity import FORMATS, SIZES, check_format, check_size
+
+__all__ = ["FORMATS", "SIZES", "accuracy_figure", "check_format", "check_size", "holdings_figure"]

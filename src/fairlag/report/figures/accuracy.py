@@ -1,0 +1,185 @@
+"""Accuracy over runs: lines with bands, a colour a strategy."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from fairlag.analyse.compare import repeated
+from fairlag.errors import InputError
+from fairlag.lab.run import Run, curve_of
+from fairlag.report.figures.identity import (
+    FAINT,
+    SIZES,
+    Look,
+    caption,
+    check_size,
+    drawing,
+    fitting,
+    group_look,
+    legend,
+    strategy_looks,
+    wrapped,
+)
+from fairlag.report.words import labels_of
+from fairlag.types import Floats
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_MANY = 8
+"""More strategies than that get more room, fainter bands, and a legend below them in the order of the lines."""
+
+_LONGEST = 30
+"""How long a label may be in the legend of many."""
+
+_AXES = {"time": "virtual time", "version": "aggregations"}
+
+
+def accuracy_figure(runs: Sequence[Run], file: Path, size: str = "double") -> None:
+    """Accuracy against virtual time and aggregations, a line a strategy; below, on the labels of each client group."""
+    if not runs:
+        raise InputError("there are no runs to draw")
+    check_size(size)
+    strategies = _strategies(runs)
+    names = dict.fromkeys(name for run in runs for name in run.groups)
+    groups = {name: place for place, name in enumerate(names) if any(each.curves("group", name) for each in strategies)}
+    across = _across(len(groups), size)
+    down = -(-len(groups) // across)
+    above = 1 if size == "double" else 2
+    with drawing(file, _height(strategies, above, down, size), size) as figure:
+        grid = figure.add_gridspec(above + down, 12, height_ratios=[1.0] * above + [0.85] * down)
+        upper: list[Axes] = []
+        for place, along in enumerate(_AXES):
+            cell = grid[0, 6 * place : 6 * place + 6] if above == 1 else grid[place, :]
+            upper.append(figure.add_subplot(cell, sharey=upper[0] if upper else None))
+            _draw(upper[-1], strategies, along, "all", None)
+            upper[-1].set_title("All labels")
+        lower: list[Axes] = []
+        for place, (name, number) in enumerate(groups.items()):
+            row, column = divmod(place, across)
+            cell = grid[above + row, column * 12 // across : (column + 1) * 12 // across]
+            lower.append(figure.add_subplot(cell, sharey=lower[0] if lower else None))
+            _draw(lower[-1], strategies, "time", "group", name)
+            lower[-1].set_title(f"Labels of group {name}" if size == "double" else f"Labels of {name}")
+            lower[-1].spines["top"].set(visible=True, color=group_look(number).colour, linewidth=1.6)
+        inner = upper[1:] if above == 1 else []
+        for axes in (*inner, *(each for place, each in enumerate(lower) if place % across)):
+            axes.tick_params(labelleft=False)
+            axes.set_ylabel("")
+        _legend(figure, upper[0], strategies)
+
+
+def _across(groups: int, size: str) -> int:
+    """How many groups stand beside one another."""
+    if size == "single":
+        return 1 if groups <= 1 else 2
+    return next(columns for most, columns in ((1, 1), (4, 2), (9, 3), (groups, 4)) if groups <= most)
+
+
+class _Strategy(NamedTuple):
+    """What a line is called, and the evaluations of its seeds."""
+
+    label: str
+    look: Look
+    seeds: list["pd.DataFrame"]
+
+    def curves(self, scope: str = "all", name: str | None = None) -> list["pd.DataFrame"]:
+        """The curves of the seeds that have one."""
+        curves = (curve_of(frame, scope, name).dropna(subset="accuracy") for frame in self.seeds)
+        return [curve for curve in curves if len(curve)]
+
+
+def _strategies(runs: Sequence[Run]) -> list[_Strategy]:
+    found = repeated(runs)
+    labels = labels_of(found, _LONGEST if len(found) > _MANY else None)
+    return [
+        _Strategy(label, look, [run.evaluations for run in each.runs])
+        for label, look, each in zip(labels, strategy_looks(found), found, strict=True)
+    ]
+
+
+def _height(strategies: Sequence[_Strategy], above: int, down: int, size: str) -> float:
+    """Inches, for so many rows of all labels and of groups."""
+    rows = above + 0.85 * down
+    labels = [each.label for each in strategies]
+    lines = -(-len(strategies) // fitting(labels, SIZES[size]))
+    if size == "single":
+        return 0.3 + (1.55 if len(strategies) <= _MANY else 1.9) * rows + 0.16 * lines
+    if len(strategies) <= _MANY:
+        return 0.75 + 2.35 * rows
+    return 0.75 + 3.2 * rows + 0.155 * lines
+
+
+def _draw(axes: "Axes", strategies: Sequence[_Strategy], along: str, scope: str, name: str | None) -> None:
+    from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+    for strategy in strategies:
+        if not (curves := strategy.curves(scope, name)):
+            continue
+        colour, line = strategy.look
+        where, mean, spread = _band(curves, along)
+        marker = "o" if len(where) == 1 else ""
+        alpha = 0.08 if len(strategies) > _MANY else 0.25
+        low, high = np.clip(mean - spread, 0, 1), np.clip(mean + spread, 0, 1)  # no accuracy is outside
+        axes.fill_between(where, low, high, color=colour, alpha=alpha, linewidth=0)
+        axes.plot(where, mean, linestyle=line, color=colour, label=strategy.label, marker=marker, markersize=3)
+    axes.set_xlabel(_AXES[along])
+    axes.set_ylabel("accuracy")
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+    axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+    axes.margins(x=0.01)
+    axes.set_xlim(left=0)
+
+
+def _band(curves: Sequence["pd.DataFrame"], along: str) -> tuple[Floats, Floats, Floats]:
+    """The places where any curve has a point, the mean there of the curves that go so far, and the width of its band.
+
+    With several seeds that is their sample standard deviation, not a number where less than two are; with one, the
+    standard error of the evaluation.
+    """
+    places = [curve[along].to_numpy(np.float64) for curve in curves]
+    if len(curves) == 1:
+        return places[0], curves[0]["accuracy"].to_numpy(), curves[0]["standard_error"].to_numpy()
+    where = np.unique(np.concatenate(places))
+    values = np.array(
+        [
+            np.interp(where, place, curve["accuracy"], left=np.nan, right=np.nan)
+            for place, curve in zip(places, curves, strict=True)
+        ]
+    )
+    several = np.isfinite(values).sum(axis=0) > 1
+    spread = np.full(len(where), np.nan)
+    spread[several] = np.nanstd(values[:, several], axis=0, ddof=1)
+    return where, np.nanmean(values, axis=0), spread
+
+
+def _legend(figure: "Figure", axes: "Axes", strategies: Sequence[_Strategy]) -> None:
+    handles, labels = axes.get_legend_handles_labels()
+    seeds = sorted({len(each.curves()) for each in strategies} - {0})
+    several = " or ".join(str(count) for count in seeds if count > 1)
+    words = [f"mean and standard deviation over {several} seeds, as far as each goes"] * bool(several)
+    words += ["one seed, with the standard error of the test sample"] * (1 in seeds)
+    reading = f"Lines and bands: {'; '.join(words)}." if words else ""
+    if len(strategies) > _MANY and handles:
+        named = (line for line in axes.get_lines() if line.get_label() in labels)
+        lines = sorted(named, key=lambda line: -np.asarray(line.get_ydata())[-1])
+        rows = -(-len(labels) // fitting(labels, figure.get_figwidth()))
+        below = figure.legend(
+            lines,
+            [str(line.get_label()) for line in lines],
+            loc="outside lower left",
+            ncols=-(-len(labels) // rows),
+            title=wrapped(f"{reading} The one that ends highest is named first.", figure),
+            title_fontsize=6.5 if figure.get_figwidth() < SIZES["double"] else 7.0,
+            alignment="left",
+        )
+        below.get_title().set_color(FAINT)
+        return
+    legend(figure, handles)
+    if reading:
+        caption(figure, reading)

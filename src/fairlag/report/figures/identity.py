@@ -1,0 +1,258 @@
+"""What all figures share: sizes, letters, the colours of strategies and client groups, and how a file is written."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from textwrap import fill
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fairlag.analyse.compare import Repeated
+from fairlag.errors import InputError
+from fairlag.lab.plan import planned_labels
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+FORMATS = ("png", "pdf", "svg")
+
+SIZES = {"single": 3.4, "double": 7.0}
+"""Inches: one column of a paper, or both. Nothing is scaled, so letters are as large as they say."""
+
+PANELS = 8
+"""More strategies than that have no room for a panel each."""
+
+_STRATEGIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Okabe and Ito's, which people of every colour vision tell apart; the yellow is left out, too pale for a line."""
+
+_GROUPS = ("#44AA99", "#882255", "#999933", "#332288", "#CC6677", "#88CCEE", "#117733", "#DDCC77")
+"""Tol's muted ones, as safe, and none of the strategies'; the first two also differ where all is printed grey."""
+
+_LINES: Any = ("-", "--", ":", (0, (5, 1.2, 1, 1.2)))
+"""One after the other, once all colours are used."""
+
+FAINT = "#666666"
+
+_STYLE: Any = {
+    "font.family": "sans-serif",
+    "font.size": 8.0,
+    "axes.titlesize": 8.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.edgecolor": "#888888",
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#e6e6e6",
+    "grid.linewidth": 0.6,
+    "axes.axisbelow": True,
+    "xtick.color": "#444444",
+    "ytick.color": "#444444",
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "lines.linewidth": 1.0,
+    "hatch.linewidth": 0.5,
+    "legend.frameon": False,
+    "savefig.dpi": 200,
+    "pdf.fonttype": 42,  # letters stay letters: they can be searched, and journals accept them
+    "svg.fonttype": "none",
+    "svg.hashsalt": "fairlag",  # the same figure is the same bytes
+}
+_SMALLER: Any = {"font.size": 7.0, "axes.titlesize": 7.5, "savefig.dpi": 300}
+"""In one column, where there is little room."""
+
+
+class Look(NamedTuple):
+    """How a line is drawn."""
+
+    colour: str
+    line: Any
+
+
+def strategy_look(place: int) -> Look:
+    """Of the strategy at that place of a comparison, in every figure.
+
+    >>> strategy_look(1)
+    Look(colour='#D55E00', line='-')
+    """
+    return Look(_STRATEGIES[place % len(_STRATEGIES)], _LINES[place // len(_STRATEGIES) % len(_LINES)])
+
+
+def strategy_looks(found: Sequence[Repeated]) -> list[Look]:
+    """Of these strategies: of one plan as in a figure of the whole plan, else in their order."""
+    plans = {run.folder.parent for each in found for run in each.runs}
+    planned = planned_labels(plans.pop()) if len(plans) == 1 else []
+    if len({each.label for each in found} & set(planned)) == len(found):
+        return [strategy_look(planned.index(each.label)) for each in found]
+    return [strategy_look(place) for place in range(len(found))]
+
+
+def group_look(place: int) -> Look:
+    """Of the client group at that place of an experiment, in every figure.
+
+    >>> group_look(0)
+    Look(colour='#44AA99', line='-')
+    """
+    return Look(_GROUPS[place % len(_GROUPS)], _LINES[place // len(_GROUPS) % len(_LINES)])
+
+
+def check_format(file: Path) -> None:
+    """Refuses a file whose name does not end with a format that can be drawn."""
+    if file.suffix[1:].lower() not in FORMATS:
+        raise InputError(f"{str(file)!r} cannot be drawn: the name must end with .{', .'.join(FORMATS)}")
+
+
+def check_size(size: str) -> None:
+    """Refuses a size that is none of a paper's."""
+    if size not in SIZES:
+        raise InputError(f"the size of a figure is {size!r}, it must be {' or '.join(SIZES)}")
+
+
+def check_panels(count: int) -> None:
+    """Refuses more strategies than a figure has room for."""
+    if not count:
+        raise InputError("there are no runs to draw")
+    if count > PANELS:
+        raise InputError(f"there are {count} strategies, but a figure has room for {PANELS} panels: give fewer runs")
+
+
+@contextmanager
+def drawing(file: Path, height: float, size: str = "double") -> Iterator["Figure"]:
+    """An empty figure that is written when it is done, in the format that the file's name ends with."""
+    check_format(file)
+    check_size(size)
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    dates = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
+    with rc_context(_STYLE | (_SMALLER if size == "single" else {})):
+        figure = Figure(figsize=(SIZES[size], height), layout="constrained")
+        yield figure
+        figure.savefig(file, metadata=dates.get(file.suffix.lower()))
+
+
+def columns(panels: int, size: str) -> int:
+    """How many panels stand beside one another.
+
+    >>> [columns(panels, "double") for panels in range(1, 9)], columns(4, "single"), columns(5, "single")
+    ([1, 2, 3, 2, 3, 3, 4, 4], 1, 2)
+    """
+    if size == "single":
+        return 1 if panels <= 4 else 2
+    return {1: 1, 2: 2, 3: 3, 4: 2, 5: 3, 6: 3}.get(panels, 4)
+
+
+@contextmanager
+def panels(file: Path, count: int, size: str, *, tall: float, around: float) -> Iterator[tuple["Figure", list["Axes"]]]:
+    """A figure of so many panels with the same axes, each of that height in inches, and what is around them.
+
+    Only the outer ones have numbers and labels at their axes.
+    """
+    check_panels(count)
+    check_size(size)
+    across = columns(count, size)
+    down = -(-count // across)
+    with drawing(file, tall * down + around, size) as figure:
+        grid = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False)
+        for spare in grid.flat[count:]:
+            spare.remove()
+        found = list(grid.flat[:count])
+        for axes in found[max(0, count - across) :]:
+            axes.tick_params(labelbottom=True)
+        yield figure, found
+        for place, axes in enumerate(found):
+            axes.set_xlabel(axes.get_xlabel() if place >= count - across else "")
+            axes.set_ylabel(axes.get_ylabel() if place % across == 0 else "")
+
+
+def title_width(count: int, size: str) -> int:
+    """How many letters fit over one of so many panels.
+
+    >>> title_width(3, "double"), title_width(8, "double"), title_width(8, "single")
+    (28, 20, 20)
+    """
+    around, letters = (0.22, 13.6) if size == "double" else (0.4, 15.4)
+    return int((SIZES[size] / columns(count, size) - around) * letters)
+
+
+WIDE = 26
+"""A panel with room for so many letters in its title has room for a fact beside it."""
+
+
+def headline(axes: "Axes", look: Look, words: str, fact: str = "", *, narrow: bool = False) -> None:
+    """The title of a strategy's panel and a fact, over a rule as the strategy's line is in other figures.
+
+    Where the panel is narrow, the fact has a line of its own.
+    """
+    axes.set_title(f"{words}\n" if narrow else words)
+    axes.set_title(fact, loc="right", fontweight="normal", color=FAINT, fontsize="medium")
+    axes.spines["top"].set(visible=True, color=look.colour, linestyle=look.line, linewidth=1.6)
+
+
+def caption(figure: "Figure", words: str) -> None:
+    """Below the figure: what is to know to read it."""
+    figure.supxlabel(wrapped(words, figure), fontsize=_caption_size(figure), color=FAINT, x=0.01, ha="left")
+
+
+def wrapped(words: str, figure: "Figure") -> str:
+    """A caption in lines that are not wider than the figure."""
+    return fill(words, int(figure.get_figwidth() * 72 / (_caption_size(figure) * 0.52)))
+
+
+def _caption_size(figure: "Figure") -> float:
+    return 6.5 if figure.get_figwidth() < SIZES["double"] else 7.0
+
+
+def group_legend(figure: "Figure", names: Sequence[str], more: Sequence["Line2D"] = ()) -> None:
+    """Above the figure: the colour of each client group, and what else is in it."""
+    from matplotlib.lines import Line2D
+
+    looks = [group_look(place) for place in range(len(names))]
+    keys = [
+        Line2D([], [], color=look.colour, linestyle=look.line, linewidth=2.5, label=name)
+        for name, look in zip(names, looks, strict=True)
+    ]
+    legend(figure, [*keys, *more])
+
+
+def legend(figure: "Figure", handles: Sequence[Any]) -> None:
+    """Above the figure, in as many columns as fit."""
+    labels = [str(handle.get_label()) for handle in handles]
+    across = fitting(labels, figure.get_figwidth())
+    figure.legend(handles, labels, loc="outside upper left", ncols=min(across, len(labels)) or 1)
+
+
+def fitting(labels: Sequence[str], width: float) -> int:
+    """How many columns these labels may have in a legend of so many inches, each as wide as its longest.
+
+    >>> fitting(["FedBuff", "FedAvg", "FairShare"], 3.4), fitting(["FedStaleWeight (buffer=10)"] * 3, 3.4)
+    (3, 1)
+    """
+    room = width * (17 if width < SIZES["double"] else 15)
+    for across in range(len(labels), 1, -1):
+        down = -(-len(labels) // across)
+        letters = [max(map(len, labels[first : first + down])) + 6 for first in range(0, len(labels), down)]
+        if sum(letters) <= room:
+            return across
+    return 1
+
+
+def percent(value: float, _: object = None) -> str:
+    """A share at an axis.
+
+    >>> percent(0.1), percent(0.025)
+    ('10%', '2.5%')
+    """
+    return f"{100 * value:.4g}%"
+
+
+def seeds_in_words(counts: Sequence[int]) -> str:
+    """How many seeds strategies have.
+
+    >>> seeds_in_words([1]), seeds_in_words([2, 2]), seeds_in_words([3, 2])
+    ('1 seed', '2 seeds', '2 to 3 seeds')
+    """
+    few, many = min(counts), max(counts)
+    return f"{few} {'seed' if many == 1 else 'seeds'}" if few == many else f"{few} to {many} seeds"
