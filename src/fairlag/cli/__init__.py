@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import fairlag
-from fairlag.cli import audit, data, lists, results, run
+from fairlag.cli import audit, data, figure, lists, results, run
 from fairlag.cli.terminal import err, show
 from fairlag.errors import FairlagError, InputError, Interrupted
 
@@ -21,7 +21,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Asynchronous federated learning in virtual time: who the model listens to, and who gains by cheating.",
 )
-for command in (audit.audit, run.run, run.resume, results.runs, results.compare, lists.strategies, lists.presets):
+for command in (
+    audit.audit,
+    run.run,
+    run.resume,
+    results.runs,
+    results.compare,
+    figure.figure,
+    lists.strategies,
+    lists.presets,
+):
     app.command()(command)
 app.add_typer(data.app)
 

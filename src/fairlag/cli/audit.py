@@ -53,7 +53,7 @@ def audit(
         if aggregations is not None:
             experiment = experiment.checked(aggregations=at_least_one("--aggregations", aggregations))
         seeds = auditing.enough_seeds(experiment) if seeds is None else at_least_one("--seeds", seeds)
-        with _progress() as progress:
+        with trials_progress("fairness", "incentives") as progress:
             audits = auditing.audit(
                 experiment, seeds=seeds, workers=workers, incentive_updates=incentive_updates, progress=progress
             )
@@ -72,7 +72,7 @@ def audit(
 
 
 @contextmanager
-def _progress() -> Iterator[auditing.Progress]:
+def trials_progress(*parts: str) -> Iterator[auditing.Progress]:
     """A bar on a terminal, a line at each quarter of a part elsewhere; both on standard error."""
     if not err.is_terminal:
 
@@ -83,5 +83,11 @@ def _progress() -> Iterator[auditing.Progress]:
         yield tell
         return
     with bars(MofNCompleteColumn()) as shown:
-        known = {part: shown.add_task(part, total=None) for part in ("fairness", "incentives")}
-        yield lambda part, done, total: shown.update(known[part], completed=done, total=total)
+        known = {part: shown.add_task(part, total=None) for part in parts}
+
+        def show_bar(part: str, done: int, total: int) -> None:
+            if part not in known:
+                known[part] = shown.add_task(part)
+            shown.update(known[part], completed=done, total=total)
+
+        yield show_bar

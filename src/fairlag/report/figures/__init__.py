@@ -3,5 +3,20 @@
 from fairlag.report.figures.accuracy import accuracy_figure
 from fairlag.report.figures.holdings import holdings_figure
 from fairlag.report.figures.identity import FORMATS, SIZES, check_format, check_size
+from fairlag.report.figures.incentives import incentives_figure
+from fairlag.report.figures.influence import influence_figure
+from fairlag.report.figures.staleness import staleness_figure
+from fairlag.report.figures.timeline import timeline_figure
 
-__all__ = ["FORMATS", "SIZES", "accuracy_figure", "check_format", "check_size", "holdings_figure"]
+__all__ = [
+    "FORMATS",
+    "SIZES",
+    "accuracy_figure",
+    "check_format",
+    "check_size",
+    "holdings_figure",
+    "incentives_figure",
+    "influence_figure",
+    "staleness_figure",
+    "timeline_figure",
+]

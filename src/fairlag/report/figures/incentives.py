@@ -1,0 +1,115 @@
+"""Who would gain by cheating: the influence of a client that throttles itself, a panel a strategy."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fairlag.analyse.audit import StrategyAudit
+from fairlag.analyse.incentives import FACTORS, REPLICATIONS, Incentive
+from fairlag.report.figures.identity import (
+    WIDE,
+    Look,
+    caption,
+    check_panels,
+    group_legend,
+    group_look,
+    headline,
+    panels,
+    percent,
+    strategy_look,
+    title_width,
+)
+from fairlag.report.words import shortened
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_TICKS = (1, 2, 4, 8, 20)
+
+
+def incentives_figure(
+    audits: Sequence[StrategyAudit], file: Path, size: str = "double", looks: Sequence[Look] | None = None
+) -> None:
+    """Influence of one client of each group against how much longer than necessary it takes, and what it gains."""
+    check_panels(len(audits))
+    looks = looks or [strategy_look(place) for place in range(len(audits))]
+    groups = max(len(each.groups) for each in audits)
+    with panels(file, len(audits), size, tall=1.65 + 0.13 * groups, around=0.95) as (figure, axes):
+        room = title_width(len(audits), size)
+        brief = room < WIDE
+        labels = shortened([each.label for each in audits], room)
+        for panel, look, label, each in zip(axes, looks, labels, audits, strict=True):
+            _draw(panel, each, brief=brief)
+            headline(panel, look, label)
+        from matplotlib.lines import Line2D
+
+        fair = Line2D([], [], color="#222222", linestyle=(0, (4, 2)), linewidth=0.9, label="fair share 1/n")
+        best = Line2D([], [], color="#222222", marker="*", markersize=8, linestyle="", label="pays most")
+        names = list(dict.fromkeys(group.name for each in audits for group in each.groups))
+        group_legend(figure, names, [fair, best] if _tempting(audits) else [fair])
+        highest = max(float(group.incentive.influence.max()) for each in audits for group in each.groups)
+        axes[0].set_ylim(0, max(highest, 1 / sum(group.clients for group in audits[0].groups)) * (1.1 + 0.11 * groups))
+        caption(figure, _reading(audits))
+
+
+def verdict(incentive: Incentive, *, tried: bool, brief: bool = False) -> str:
+    """What throttling does for a client, in words; in few where there is little room."""
+    if brief:
+        return _in_brief(incentive, tried=tried)
+    if not tried:
+        return "not tried, too few updates"
+    if not incentive.truthful:
+        return f"gains {incentive.throttle_gain:.0%} at ×{incentive.best_throttle:g}"
+    if incentive.smallest_gain < 1:
+        return f"gains nothing (±{incentive.smallest_gain:.0%})"
+    return "run too short to tell"
+
+
+def _in_brief(incentive: Incentive, *, tried: bool) -> str:
+    if not tried:
+        return "not tried"
+    if not incentive.truthful:
+        return f"+{incentive.throttle_gain:.0%} at ×{incentive.best_throttle:g}"
+    return f"no gain (±{incentive.smallest_gain:.0%})" if incentive.smallest_gain < 1 else "too short"
+
+
+def _reading(audits: Sequence[StrategyAudit]) -> str:
+    words = "One client at a time takes longer than it must: simulated without training"
+    tried = sorted({each.incentive_aggregations for each in audits} - {0})
+    if not tried:
+        return f"{words}."
+    length = " to ".join(f"{number:,}" for number in dict.fromkeys((tried[0], tried[-1])))
+    return f"{words}, means over {REPLICATIONS} seeds of {length} aggregations. ±: what a gain must exceed to count."
+
+
+def _tempting(audits: Sequence[StrategyAudit]) -> bool:
+    return any(not group.incentive.truthful for each in audits for group in each.groups)
+
+
+def _draw(axes: "Axes", audit: StrategyAudit, *, brief: bool) -> None:
+    from matplotlib.ticker import NullLocator
+
+    tried = audit.incentive_aggregations > 0
+    clients = sum(group.clients for group in audit.groups)
+    words = []
+    for place, group in enumerate(audit.groups):
+        look, found = group_look(place), group.incentive
+        words.append(f"{group.name}: {verdict(found, tried=tried, brief=brief)}")
+        if not tried:
+            continue
+        axes.plot(found.factors, found.influence, marker="o", markersize=3, linewidth=1.4, color=look.colour)
+        if not found.truthful:
+            best = found.influence[found.factors.index(found.best_throttle)]
+            star: Any = {"markersize": 10, "markeredgecolor": "white", "zorder": 4}
+            axes.plot(found.best_throttle, best, "*", color=look.colour, **star)
+    axes.axhline(1 / clients, color="#222222", linestyle=(0, (4, 2)), linewidth=0.9)
+    axes.set_xscale("log")
+    axes.set_xlim(FACTORS[0] * 0.93, FACTORS[-1] * 1.08)
+    axes.set_xticks(_TICKS, [f"×{factor}" for factor in _TICKS])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter(percent)
+    axes.set_xlabel("throttling factor")
+    axes.set_ylabel("share of all weight")
+    corner: Any = {"xycoords": "axes fraction", "textcoords": "offset points", "ha": "right", "va": "top"}
+    told = axes.annotate("\n".join(words), (1, 1), (-2, -3), fontsize=6.5 if brief else None, **corner)
+    told.set_in_layout(False)  # a long name must not make the panels narrow

@@ -1,0 +1,117 @@
+"""Who the model listens to: every client's share of all weight beside its fair share, a panel a strategy."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fairlag.analyse.compare import repeated
+from fairlag.analyse.evidence import Influence, influence
+from fairlag.lab.run import Run
+from fairlag.report.figures.identity import (
+    WIDE,
+    caption,
+    check_panels,
+    group_legend,
+    group_look,
+    headline,
+    panels,
+    percent,
+    seeds_in_words,
+    strategy_looks,
+    title_width,
+)
+from fairlag.report.words import NONE, labels_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MANY = 200
+"""Of more clients than that, a bar each would be too thin: those of a group are sorted into a curve."""
+
+
+def influence_figure(runs: Sequence[Run], file: Path, size: str = "double") -> None:
+    """A bar a client, or a curve a group where there are many clients; the mean over seeds, and their deviation."""
+    found = repeated(runs)
+    check_panels(len(found))
+    shown = [influence(each) for each in found]
+    many = max(len(each.clients) for each in shown) > MANY
+    looks = strategy_looks(found)
+    with panels(file, len(shown), size, tall=1.65, around=0.95) as (figure, axes):
+        room = title_width(len(shown), size)
+        narrow = room < WIDE
+        labels = labels_of(found, room if narrow else room - 12)
+        for panel, look, label, each in zip(axes, looks, labels, shown, strict=True):
+            (_draw_curves if many else _draw_bars)(panel, each)
+            jain = NONE if each.jain.mean is None else f"{each.jain.mean:.3f}"
+            headline(panel, look, label, f"Jain {jain}", narrow=narrow)
+        _set_heights(axes[0], shown, many=many)
+        from matplotlib.lines import Line2D
+
+        fair = Line2D([], [], color="#222222", linestyle=(0, (4, 2)), linewidth=0.9, label="fair share 1/n")
+        group_legend(figure, list(dict.fromkeys(name for each in shown for name in each.groups)), [fair])
+        caption(figure, _reading(shown, many=many))
+
+
+def _draw_bars(axes: "Axes", shown: Influence) -> None:
+    places, mean, deviation = np.arange(len(shown.clients)), shown.mean, shown.deviation
+    wide = len(places) <= 60
+    colours = [group_look(int(group)).colour for group in shown.group_of]
+    axes.bar(places, mean, width=0.78 if wide else 1.0, color=colours, linewidth=0)
+    if deviation is not None:
+        axes.errorbar(places, mean, deviation, fmt="none", ecolor="#222222", elinewidth=0.7 if wide else 0.4)
+    axes.axhline(shown.fair, color="#222222", linestyle=(0, (4, 2)), linewidth=0.9)
+    axes.set_xlim(-0.8, len(places) - 0.2)
+    axes.grid(visible=False, axis="x")
+    middles = [float(places[shown.group_of == group].mean()) for group in np.unique(shown.group_of)]
+    names = [f"{shown.groups[group]}\n({(shown.group_of == group).sum():,})" for group in np.unique(shown.group_of)]
+    axes.set_xticks(middles, names if len(names) <= 4 else [""] * len(names))
+    axes.tick_params(axis="x", length=0)
+    axes.set_xlabel("clients, by group")
+    axes.set_ylabel("share of all weight")
+    axes.yaxis.set_major_formatter(percent)
+
+
+def _draw_curves(axes: "Axes", shown: Influence) -> None:
+    for group in np.unique(shown.group_of):
+        look = group_look(int(group))
+        where, shares = shown.quantiles(int(group))
+        times = shares / shown.fair
+        mean = times.mean(axis=0)
+        if len(times) > 1:
+            spread = times.std(axis=0, ddof=1)
+            axes.fill_between(where, mean - spread, mean + spread, color=look.colour, alpha=0.25, linewidth=0)
+        axes.plot(where, mean, color=look.colour, linestyle=look.line, linewidth=1.4)
+    axes.axhline(1.0, color="#222222", linestyle=(0, (4, 2)), linewidth=0.9)
+    axes.set_xlim(0, 1)
+    axes.xaxis.set_major_formatter(percent)
+    axes.set_xlabel("clients of a group, sorted")
+    axes.set_ylabel("times its fair share")
+
+
+def _set_heights(axes: "Axes", shown: Sequence[Influence], *, many: bool) -> None:
+    """From 0, or below where weights are; of many clients a few that are heard far more than others are cut off."""
+    axes.set_ylim(bottom=min(0.0, min(float(each.mean.min() / (each.fair if many else 1)) for each in shown)))
+    if many:
+        axes.set_ylim(top=min(axes.get_ylim()[1], 1.2 * _heard_by(shown, 0.95)))
+
+
+def _heard_by(shown: Sequence[Influence], part: float) -> float:
+    """What that part of the clients of every group has at the most, in fair shares, and at least one."""
+    groups = ((each, int(group)) for each in shown for group in np.unique(each.group_of))
+    place = round(20 * part)
+    return max(1.0, *(float(each.quantiles(group, 21)[1].mean(axis=0)[place] / each.fair) for each, group in groups))
+
+
+def _reading(shown: Sequence[Influence], *, many: bool) -> str:
+    seeds = seeds_in_words([len(each.shares) for each in shown])
+    several = max(len(each.shares) for each in shown) > 1
+    means = f"mean and standard deviation over {seeds}" if several else "one seed"
+    if many:
+        clients = max(len(each.clients) for each in shown)
+        words = "are too many for a bar each: those of a group are sorted, the least heard first"
+        highest = _heard_by(shown, 1.0)
+        cut = f" The highest are cut off, up to {highest:.1f}." if highest > 1.2 * _heard_by(shown, 0.95) else ""
+        return f"{clients:,} clients {words}; {means}.{cut}"
+    return f"Bars: a client each, its part of the weight of all updates; {means}."
