@@ -31,6 +31,19 @@ from fairlag.types import (
 from fairlag.vector import EMPTY, Layout, Vector
 from fairlag.zoo import ALGORITHMS
 
+DELAYS = [
+    "constant(2)",
+    "uniform(1, 3)",
+    "normal(10, 2)",
+    "exponential(4)",
+    "lognormal(3, 1)",
+    "gamma(2, 2)",
+    "pareto(1, 1.5)",
+    "mixture(0.9, uniform(1, 2), 0.1, 30)",
+    "scaled(0.1, uniform(1, 2))",
+]
+"""One of every kind that needs no file."""
+
 
 def vec(*values: float) -> Vector:
     """A float32 vector."""

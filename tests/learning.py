@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from fairlag.data.dataset import Dataset
+from fairlag.execute.processes import Processes
 from fairlag.learn.flat import Flat
 from fairlag.learn.learner import Blueprint, Learner, Order, Placement, Score, keep_memory
 from fairlag.learn.local import Recipe, schedule
@@ -121,6 +122,22 @@ def update(by: Learner, parameters: Vector, *, key: int = 1, client: int = 1, ve
     out = np.empty_like(parameters)
     by.train(Order(key, client, version), parameters, out)
     return out
+
+
+class Pools(dict[int, Processes]):
+    """Pools by their number of workers, started when they are first asked for: that takes seconds."""
+
+    def __init__(self, plan: Blueprint, places: Placement) -> None:
+        super().__init__()
+        self._given = plan, data(), places
+
+    def __missing__(self, workers: int) -> Processes:
+        self[workers] = Processes(*self._given, workers=workers, vectors=2)
+        return self[workers]
+
+    def close(self) -> None:
+        for pool in self.values():
+            pool.close()
 
 
 def plain(score: Score) -> list[list[float]]:

@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,7 +20,7 @@ from fairlag.rules.local import Feedback, Local, toward_drift
 from fairlag.state import State, pack, unpack
 from fairlag.types import Dispatch
 from fairlag.vector import Matrix, Vector
-from tests.learning import blueprint, data, first
+from tests.learning import Pools, blueprint, data, first
 
 PLAN = blueprint(recipe=Recipe(steps=3, batch=4, lr=schedule(0.05), momentum=0.5))
 START = first(PLAN)
@@ -28,20 +29,10 @@ CLIENTS = 6
 PLACES = Placement(np.arange(84), np.arange(0, 85, 14), np.arange(84, 120), np.zeros(CLIENTS, np.int64))
 
 
-class Pools(dict[int, Processes]):
-    """Pools by their number of workers, started when they are first asked for."""
-
-    def __missing__(self, workers: int) -> Processes:
-        self[workers] = Processes(PLAN, data(), PLACES, workers=workers, vectors=2)
-        return self[workers]
-
-
 @pytest.fixture(scope="module")
 def pools() -> Iterator[Pools]:
-    made = Pools()
-    yield made
-    for pool in made.values():
-        pool.close()
+    with closing(Pools(PLAN, PLACES)) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

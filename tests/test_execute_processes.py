@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ from fairlag.server import Server
 from fairlag.strategy import Strategy
 from fairlag.types import Aggregation, Dispatch, Ended
 from fairlag.zoo import ALGORITHMS, fedavg, fedbuff, fedstaleweight
-from tests.learning import PLACEMENT, Fragile, blueprint, data, first, fragile, plain, unscaled
+from tests.learning import PLACEMENT, Fragile, Pools, blueprint, data, first, fragile, plain, unscaled
 
 PLAN = blueprint(recipe=Recipe(steps=2, batch=8, lr=schedule("step(0.1, every=5)"), momentum=0.5))
 FLEET = Fleet([Group("fast", 8, parse("uniform(1, 2)")), Group("slow", 4, parse("uniform(8, 12)"))], seed=0)
@@ -48,20 +49,10 @@ def serial() -> Serial:
     return Serial(PLAN, data(), PLACES)
 
 
-class Pools(dict[int, Processes]):
-    """Pools by their number of workers, started when they are first asked for: that takes seconds."""
-
-    def __missing__(self, workers: int) -> Processes:
-        self[workers] = Processes(PLAN, data(), PLACES, workers=workers, vectors=2)
-        return self[workers]
-
-
 @pytest.fixture(scope="module")
 def pools() -> Iterator[Pools]:
-    made = Pools()
-    yield made
-    for pool in made.values():
-        pool.close()
+    with closing(Pools(PLAN, PLACES)) as made:
+        yield made
 
 
 @pytest.fixture

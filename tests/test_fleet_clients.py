@@ -14,6 +14,7 @@ from fairlag.errors import InputError
 from fairlag.fleet import availability
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
+from tests.helpers import DELAYS
 
 FAST = Group("fast", 3, parse("uniform(1, 2)"))
 SLOW = Group("slow", 2, parse("lognormal(10, 0.5)"), vanish=0.5, away=parse("exponential(3)"))
@@ -159,16 +160,6 @@ def test_a_throttled_fleet_keeps_its_steps() -> None:
     assert (throttled.mean_durations / fleet.mean_durations).tolist() == [1, 8, 1, 1, 0.5]
 
 
-DELAYS = [
-    "constant(2)",
-    "uniform(1, 3)",
-    "normal(10, 2)",
-    "exponential(4)",
-    "lognormal(3, 1)",
-    "gamma(2, 2)",
-    "pareto(1, 1.5)",
-    "mixture(0.9, uniform(1, 2), 0.1, 30)",
-]
 PER: tuple[Literal["task", "step"], ...] = ("task", "step")
 
 

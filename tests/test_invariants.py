@@ -18,19 +18,8 @@ from fairlag.rules import select, trigger, weigh
 from fairlag.runtime.virtual import run
 from fairlag.strategy import Strategy
 from fairlag.types import Aggregation, Arrived, Dispatch, Ended, Event, Failed, Joined, Left, Report, Update, Wake, Woke
-from tests.helpers import Computes, Watched, vec
+from tests.helpers import DELAYS, Computes, Watched, vec
 
-DELAYS = [
-    "constant(2)",
-    "uniform(1, 3)",
-    "normal(10, 2)",
-    "exponential(4)",
-    "lognormal(3, 1)",
-    "gamma(2, 2)",
-    "pareto(1, 1.5)",
-    "mixture(0.9, uniform(1, 2), 0.1, 30)",
-    "scaled(0.1, uniform(1, 2))",
-]
 PER: list[Literal["task", "step"]] = ["task", "task", "step"]
 PRESENCE = [
     "always",

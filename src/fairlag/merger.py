@@ -1,15 +1,14 @@
 """The arithmetic of an aggregation: a buffer of updates becomes the next version, rule by rule, each checked."""
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import numpy as np
 
 from fairlag.buffer import Buffer
 from fairlag.errors import DivergedError, InputError, StrategyError
 from fairlag.rules.keep import Keeping
-from fairlag.rules.rule import failure, label_of
+from fairlag.rules.rule import blaming, failure, label_of
 from fairlag.state import Leaf, Savable, State, copy_into, leaves, refill, take
 from fairlag.strategy import Strategy
 from fairlag.types import Dispatch, Floats, Report
@@ -64,7 +63,7 @@ class Merger:
         if self._size:
             whole = Buffer(tasks, staleness, reports, self._rows, drafted)
             if self.stepper is not None:
-                with _blaming("rule of steps", self._strategy.local.steps):
+                with blaming("rule of steps", self._strategy.local.steps):
                     self.stepper.merged(whole, self._view)
             self._versions.publish(self._stepped(whole, weights))
         else:
@@ -94,17 +93,17 @@ class Merger:
         strategy, parameters = self._strategy, self._versions.newest
         updates = buffer.updates
         if strategy.edit is not None:
-            with _blaming("edit", strategy.edit):
+            with blaming("edit", strategy.edit):
                 updates = strategy.edit(updates, buffer, self._view)
             _check_shape("edit", strategy.edit, updates, (len(buffer), self._size))
-        with _blaming("reduction", strategy.reduce):
+        with blaming("reduction", strategy.reduce):
             step = self._reduced(weights, updates, buffer)
         _check_shape("reduce", strategy.reduce, step, parameters.shape)
         with np.errstate(over="ignore", invalid="ignore"):
             # A step may be a view of the buffer's rows, which the next updates overwrite; a rule may keep it.
             given_away = step.flags.owndata and step.flags.writeable
             step = np.array(step, np.float32, copy=None if given_away else True)
-            with _blaming("server rule", strategy.apply):
+            with blaming("server rule", strategy.apply):
                 step, self._state = strategy.apply.update(step, self._state, parameters)
             _check_shape("apply", strategy.apply, step, parameters.shape)
             parameters = np.asarray(parameters + step, np.float32)
@@ -156,14 +155,6 @@ class Merger:
             raise StrategyError(
                 f"the state of {label_of(self._strategy.apply)} is not one that its init makes: {error}"
             ) from error
-
-
-@contextmanager
-def _blaming(kind: str, rule: object) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        raise failure(kind, rule, error) from error
 
 
 def _check_shape(slot: str, rule: object, result: object, shape: tuple[int, ...]) -> None:

@@ -60,8 +60,7 @@ class Influence:
 
 def influence(strategy: Repeated) -> Influence:
     """Who was listened to, over the seeds that have weights yet."""
-    found = [(run, run.influence()) for run in strategy.runs]
-    frames = [frame for _, frame in found if frame["weight"].sum() > 0]
+    frames = [frame for frame in (run.influence() for run in strategy.runs) if frame["weight"].sum() > 0]
     if not frames:
         raise InputError(f"{_named(strategy)} has no influence to draw: no update of it has been aggregated yet")
     groups = strategy.runs[0].groups

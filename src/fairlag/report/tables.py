@@ -13,7 +13,7 @@ from fairlag.analyse import theory
 from fairlag.analyse.audit import GroupAudit, StrategyAudit
 from fairlag.analyse.incentives import FACTORS, REPLICATIONS
 from fairlag.lab.experiment import Experiment
-from fairlag.report.words import NONE
+from fairlag.report.words import NONE, span
 from fairlag.runtime.agenda import NOTHING_MORE
 from fairlag.zoo import ALGORITHMS
 
@@ -85,7 +85,7 @@ def _group_row(group: GroupAudit) -> list[Text]:
 
 
 def _reading(audits: Sequence[StrategyAudit], seeds: int) -> list[str]:
-    aggregations = _span([audit.aggregations for audit in audits])
+    aggregations = span([audit.aggregations for audit in audits])
     lines = [
         "share, influence, fair: the group's part of all updates, weight and clients",
         "  Nothing is trained: all clients count as having equally many examples.",
@@ -98,14 +98,10 @@ def _reading(audits: Sequence[StrategyAudit], seeds: int) -> list[str]:
     tried = [audit.incentive_aggregations for audit in audits if audit.incentive_aggregations]
     if tried:
         replications = max(seeds, REPLICATIONS)
-        lines.append(f"Throttling: up to ×{FACTORS[-1]:g}, {replications} seeds of {_span(tried)} aggregations.")
+        lines.append(f"Throttling: up to ×{FACTORS[-1]:g}, {replications} seeds of {span(tried)} aggregations.")
     if len(tried) < len(audits):
         lines.append("Throttling was not tried where clients send too few updates: see --incentive-updates.")
     return lines
-
-
-def _span(numbers: list[int]) -> str:
-    return " to ".join(f"{number:,}" for number in dict.fromkeys((min(numbers), max(numbers))))
 
 
 def _remarks(audits: Sequence[StrategyAudit]) -> list[str]:

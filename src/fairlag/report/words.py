@@ -28,6 +28,15 @@ def number(spread: Spread, form: str) -> str:
     return NONE if spread.mean is None else form.format(spread.mean)
 
 
+def span(numbers: Sequence[int]) -> str:
+    """From the smallest to the largest.
+
+    >>> span([2000, 500, 2000]), span([500])
+    ('500 to 2,000', '500')
+    """
+    return " to ".join(f"{each:,}" for each in dict.fromkeys((min(numbers), max(numbers))))
+
+
 def shortened(labels: Sequence[str], width: int) -> list[str]:
     """Labels of at most this width; where cutting the end would make some alike, a third or more is of their end.
 

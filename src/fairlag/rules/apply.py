@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from fairlag.errors import StrategyError
+from fairlag.rules import check
 from fairlag.vector import Layout, Vector
 
 State = tuple[Any, ...]
@@ -180,8 +181,7 @@ def _adaptive(label: str, lr: float, beta1: float, eps: float, grown: Callable[[
 
 
 def _rate(lr: float) -> float:
-    if not (lr > 0 and math.isfinite(lr)):
-        raise StrategyError(f"the server learning rate is {lr}, it must be a positive number")
+    check.positive("the server learning rate", lr)
     return float(lr)
 
 

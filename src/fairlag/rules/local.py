@@ -8,8 +8,9 @@ from typing import Protocol
 
 from fairlag.buffer import Buffer
 from fairlag.errors import StrategyError
+from fairlag.rules import check
 from fairlag.rules.drift import drifts
-from fairlag.rules.rule import failure, label_of
+from fairlag.rules.rule import blaming, label_of
 from fairlag.state import Savable, State, rows, table
 from fairlag.types import Floats
 from fairlag.vector import Matrix, Vector
@@ -102,13 +103,11 @@ class Local:
         (0, 2.0)
         """
         steps, pace = 0, 1.0
-        try:
+        with blaming("rule of", self):
             if stepper is not None:
                 steps = index(stepper.of(client))
             if self.pace is not None:
                 pace = float(self.pace(view, client))
-        except Exception as error:
-            raise failure("rule of", self, error) from error
         if stepper is not None and steps < 1:
             raise StrategyError(f"{label_of(self.steps)} asks for {steps} steps, it must ask for at least 1")
         if not 0 < pace < math.inf:
@@ -187,12 +186,9 @@ def toward_drift(target: float, *, gain: float, first: int) -> Steps:
     >>> toward_drift(3.0, gain=1.0, first=10).label
     'toward_drift(3.0, gain=1.0, first=10)'
     """
-    if not (target > 0 and math.isfinite(target)):
-        raise StrategyError(f"the drift aimed at is {target}, it must be a positive number")
-    if not (gain >= 0 and math.isfinite(gain)):
-        raise StrategyError(f"the gain is {gain}, it must be a number of at least 0")
-    if not (isinstance(first, int) and first >= 1):
-        raise StrategyError(f"the first number of steps is {first}, it must be a whole number of at least 1")
+    check.positive("the drift aimed at", target)
+    check.not_negative("the gain", gain)
+    check.whole("the first number of steps", first, 1)
     label = f"toward_drift({target}, gain={gain}, first={first})"
     return Steps(label, lambda: _TowardDrift(target, gain, first))
 

@@ -1,7 +1,8 @@
 """What every rule tells about itself: how it is written, what history it needs, whether it reads single updates."""
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import PurePath
@@ -131,6 +132,21 @@ def failure(kind: str, rule: object, error: Exception) -> StrategyError:
     steps = traceback.extract_tb(error.__traceback__)
     where = f" ({PurePath(steps[-1].filename).name}, line {steps[-1].lineno})" if steps else ""
     return StrategyError(f"the {kind} {label_of(rule)} raised {type(error).__name__}: {error}{where}")
+
+
+@contextmanager
+def blaming(kind: str, rule: object) -> Iterator[None]:
+    """Around a user's rule: what it raises is one sentence. Where every event passes, a plain `try` costs less.
+
+    >>> with blaming("edit", len):  # doctest: +ELLIPSIS
+    ...     len(None)
+    Traceback (most recent call last):
+    fairlag.errors.StrategyError: the edit len raised TypeError: object of type 'NoneType' has no len() (...)
+    """
+    try:
+        yield
+    except Exception as error:
+        raise failure(kind, rule, error) from error
 
 
 def _marked(rule: Rule, known: Traits) -> Rule:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fairlag.errors import StrategyError
+from fairlag.rules import check
 from fairlag.seeds import uniform
 from fairlag.state import State, take
 from fairlag.types import Dispatch, Integers
@@ -123,7 +124,7 @@ def concurrency(m: int, *, fresh: bool = False) -> Select:
     >>> concurrency(10).label
     'concurrency(10)'
     """
-    at_least_one("concurrency", m)
+    check.whole("the concurrency", m, 1, "client")
     label = f"concurrency({m}, fresh=True)" if fresh else f"concurrency({m})"
     return Select(label, lambda view, stream: _Places(view, stream, m, fresh), fresh, places=m)
 
@@ -137,11 +138,10 @@ def cohort(m: int, *, over: float = 0.0, deadline: float | None = None) -> Selec
     >>> cohort(10, over=0.3, deadline=60.0).label
     'cohort(10, over=0.3, deadline=60.0)'
     """
-    at_least_one("cohort", m)
+    check.whole("the cohort", m, 1, "client")
     if not (over >= 0 and math.isfinite(over)):
         raise StrategyError(f"the over-selection is {over}, it must be at least 0 (0.3 picks 30 % more than needed)")
-    if deadline is not None and not deadline > 0:
-        raise StrategyError(f"the deadline is {deadline}, it must be positive, or none")
+    check.deadline(deadline)
     options = [f"over={over}"] * (over > 0) + [f"deadline={deadline}"] * (deadline is not None)
     return Select(
         f"cohort({', '.join([str(m), *options])})",
@@ -316,9 +316,3 @@ class _Cohort(Selector):
 def in_order(clients: Collection[int]) -> Integers:
     """Clients as an array, to be saved."""
     return np.fromiter(clients, np.int64, len(clients))
-
-
-def at_least_one(name: str, value: int) -> None:
-    """Refuses a number of clients that is none."""
-    if not isinstance(value, int) or value < 1:
-        raise StrategyError(f"the {name} is {value}, it must be a whole number of at least 1 client")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fairlag.errors import StrategyError
+from fairlag.rules import check
 from fairlag.rules.select import Select, Selector, in_order
 from fairlag.state import State, rows, table, take
 from fairlag.types import Dispatch
@@ -24,10 +25,8 @@ def tolerant(share: float, *, lag: int, deadline: float | None = None) -> Select
     """
     if not 0 < share <= 1:
         raise StrategyError(f"the share of drafted clients is {share}, it must be above 0 and at most 1")
-    if not (isinstance(lag, int) and lag >= 0):
-        raise StrategyError(f"the tolerated lag is {lag}, it must be a whole number of at least 0 versions")
-    if deadline is not None and not deadline > 0:
-        raise StrategyError(f"the deadline is {deadline}, it must be positive, or none")
+    check.whole("the tolerated lag", lag, 0, "versions")
+    check.deadline(deadline)
     options = f", deadline={deadline}" if deadline is not None else ""
     patience = math.inf if deadline is None else deadline
     return Select(

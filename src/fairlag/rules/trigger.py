@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fairlag.errors import StrategyError
+from fairlag.rules import check
 from fairlag.view import View
 
 _MOST = 10_000_000
@@ -47,7 +48,7 @@ def every(interval: float) -> Trigger:
     >>> every(0.5).wake(View(Ledger()))
     0.5
     """
-    _positive("interval", interval)
+    check.positive("the interval", interval)
 
     def wake(view: View) -> float:
         tick = math.floor(view.time / interval) + 1
@@ -64,7 +65,7 @@ def quorum(k: int, *, deadline: float) -> Trigger:
     1
     """
     _whole("quorum", k)
-    _positive("deadline", deadline)
+    check.positive("the deadline", deadline)
     return Trigger(
         f"quorum({k}, deadline={deadline})",
         lambda view: view.buffered >= k or view.time >= view.renewed + deadline,
@@ -80,7 +81,7 @@ def paced(bound: float) -> Trigger:
     >>> paced(5).label
     'paced(5)'
     """
-    _positive("staleness bound", bound)
+    check.positive("the staleness bound", bound)
 
     def due(view: View) -> float:
         return view.renewed + view.slowest / bound
@@ -104,8 +105,3 @@ def cohort_done() -> Trigger:
 def _whole(name: str, value: int) -> None:
     if not isinstance(value, int) or not 1 <= value <= _MOST:
         raise StrategyError(f"the {name} is {value}, it must be a positive whole number up to {_MOST:,}")
-
-
-def _positive(name: str, value: float) -> None:
-    if not (value > 0 and math.isfinite(value)):
-        raise StrategyError(f"the {name} is {value}, it must be a positive number")

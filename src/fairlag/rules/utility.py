@@ -8,8 +8,8 @@ from heapq import heapify, heappop, heappush
 
 import numpy as np
 
-from fairlag.errors import StrategyError
-from fairlag.rules.select import Select, Selector, at_least_one
+from fairlag.rules import check
+from fairlag.rules.select import Select, Selector
 from fairlag.seeds import uniform
 from fairlag.state import State, rows, table, take
 from fairlag.view import View
@@ -37,11 +37,8 @@ class Credit:
 
     def __post_init__(self) -> None:
         for name, least in (("credit", 1), ("nearby", 0), ("pool", 1), ("least", 1)):
-            value = getattr(self, name)
-            if not (isinstance(value, int) and value >= least):
-                raise StrategyError(f"{name} is {value}, it must be a whole number of at least {least}")
-        if not (self.reach > 0 and math.isfinite(self.reach)):
-            raise StrategyError(f"the reach is {self.reach}, it must be a positive number")
+            check.whole(name, getattr(self, name), least)
+        check.positive("the reach", self.reach)
 
     def outlier(self, losses: Sequence[float], place: int) -> bool:
         """Is the loss at that place an outlier among them all?"""
@@ -62,11 +59,9 @@ def by_utility(m: int, *, power: float = 0.5, window: int | None = None, credit:
     >>> by_utility(5).label
     'by_utility(5, power=0.5)'
     """
-    at_least_one("concurrency", m)
-    if not (power >= 0 and math.isfinite(power)):
-        raise StrategyError(f"the power is {power}, it must be a number of at least 0")
-    if window is not None and window < 1:
-        raise StrategyError(f"the window is {window}, it must be at least 1 update, or none for all of the past")
+    check.whole("the concurrency", m, 1, "client")
+    check.not_negative("the power", power)
+    check.window(window)
     options = [f"window={window}"] * (window is not None) + [f"credit={credit}"] * (credit is not None)
     return Select(
         f"by_utility({', '.join([str(m), f'power={power}', *options])})",

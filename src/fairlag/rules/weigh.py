@@ -8,6 +8,7 @@ import numpy as np
 from fairlag.buffer import Buffer
 from fairlag.errors import StrategyError
 from fairlag.ledger import Ledger
+from fairlag.rules import check
 from fairlag.rules.drift import drifts
 from fairlag.rules.rule import factory, reads_profiles, reads_updates, reads_window
 from fairlag.types import Floats, Report
@@ -95,8 +96,7 @@ def hinge(slope: float, start: float) -> Weigh:
     [1.0, 0.0909]
     """
     for name, value in (("slope", slope), ("start", start)):
-        if not (value >= 0 and math.isfinite(value)):
-            raise StrategyError(f"the {name} of the hinge is {value}, it must be a number of at least 0")
+        check.not_negative(f"the {name} of the hinge", value)
     return lambda buffer, view: 1 / (slope * np.maximum(buffer.staleness - start, 0) + 1)
 
 
@@ -108,8 +108,7 @@ def by_drift(factor: float, eps: float) -> Weigh:
     [2.0, 2.0]
     """
     for name, value in (("factor", factor), ("eps", eps)):
-        if not (value > 0 and math.isfinite(value)):
-            raise StrategyError(f"{name} is {value}, it must be a positive number")
+        check.positive(name, value)
 
     @reads_updates
     def weigh(buffer: Buffer, view: View) -> Floats:
@@ -126,8 +125,7 @@ def by_ticks(interval: float) -> Weigh:
     >>> by_ticks(5.0)(buffer, view).tolist()
     [1.0, 2.0]
     """
-    if not (interval > 0 and math.isfinite(interval)):
-        raise StrategyError(f"the interval is {interval}, it must be a positive number")
+    check.positive("the interval", interval)
     # At least one, as a task that takes no time still waits for the end of its interval.
     return lambda buffer, view: np.maximum(np.ceil((view.mean_duration(buffer.clients) / interval).round(9)), 1.0)
 
@@ -153,8 +151,7 @@ def polynomial(power: float) -> Weigh:
     >>> polynomial(0.5)(buffer, view).tolist()
     [1.0, 0.5]
     """
-    if not (power >= 0 and math.isfinite(power)):
-        raise StrategyError(f"the power is {power}, it must be a number of at least 0")
+    check.not_negative("the power", power)
     return lambda buffer, view: np.power(1.0 + buffer.staleness, -power)
 
 
@@ -168,8 +165,7 @@ def exponential(gamma: float) -> Weigh:
     >>> exponential(0.5)(buffer, view).tolist(), exponential(2.0)(buffer, view).tolist()
     ([1.0, 0.25], [0.25, 1.0])
     """
-    if not (gamma > 0 and math.isfinite(gamma)):
-        raise StrategyError(f"gamma is {gamma}, it must be a positive number")
+    check.positive("gamma", gamma)
 
     def weigh(buffer: Buffer, view: View) -> Floats:
         powers = buffer.staleness * math.log(gamma)
@@ -191,10 +187,8 @@ def mean_staleness(*, scale: float = 1.0, window: int | None = None) -> Weigh:
     >>> mean_staleness(scale=2)(buffer, view).tolist()
     [0.5, 3.5]
     """
-    if not (scale >= 0 and math.isfinite(scale)):
-        raise StrategyError(f"the scale is {scale}, it must be a number of at least 0")
-    if window is not None and window < 1:
-        raise StrategyError(f"the window is {window}, it must be at least 1 update, or none for all of the past")
+    check.not_negative("the scale", scale)
+    check.window(window)
 
     @reads_window(window or 0)
     def weigh(buffer: Buffer, view: View) -> Floats:

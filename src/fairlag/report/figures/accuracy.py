@@ -14,6 +14,7 @@ from fairlag.report.figures.identity import (
     SIZES,
     Look,
     caption,
+    caption_size,
     check_size,
     drawing,
     fitting,
@@ -175,7 +176,7 @@ def _legend(figure: "Figure", axes: "Axes", strategies: Sequence[_Strategy]) -> 
             loc="outside lower left",
             ncols=-(-len(labels) // rows),
             title=wrapped(f"{reading} The one that ends highest is named first.", figure),
-            title_fontsize=6.5 if figure.get_figwidth() < SIZES["double"] else 7.0,
+            title_fontsize=caption_size(figure),
             alignment="left",
         )
         below.get_title().set_color(FAINT)

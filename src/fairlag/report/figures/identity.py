@@ -64,6 +64,10 @@ _SMALLER: Any = {"font.size": 7.0, "axes.titlesize": 7.5, "savefig.dpi": 300}
 """In one column, where there is little room."""
 
 
+FAIR: Any = {"color": "#222222", "linestyle": (0, (4, 2)), "linewidth": 0.9}
+"""The line of what everybody would have if all had the same."""
+
+
 class Look(NamedTuple):
     """How a line is drawn."""
 
@@ -193,15 +197,16 @@ def headline(axes: "Axes", look: Look, words: str, fact: str = "", *, narrow: bo
 
 def caption(figure: "Figure", words: str) -> None:
     """Below the figure: what is to know to read it."""
-    figure.supxlabel(wrapped(words, figure), fontsize=_caption_size(figure), color=FAINT, x=0.01, ha="left")
+    figure.supxlabel(wrapped(words, figure), fontsize=caption_size(figure), color=FAINT, x=0.01, ha="left")
 
 
 def wrapped(words: str, figure: "Figure") -> str:
     """A caption in lines that are not wider than the figure."""
-    return fill(words, int(figure.get_figwidth() * 72 / (_caption_size(figure) * 0.52)))
+    return fill(words, int(figure.get_figwidth() * 72 / (caption_size(figure) * 0.52)))
 
 
-def _caption_size(figure: "Figure") -> float:
+def caption_size(figure: "Figure") -> float:
+    """The letters of what stands below a figure, in points."""
     return 6.5 if figure.get_figwidth() < SIZES["double"] else 7.0
 
 
@@ -215,6 +220,13 @@ def group_legend(figure: "Figure", names: Sequence[str], more: Sequence["Line2D"
         for name, look in zip(names, looks, strict=True)
     ]
     legend(figure, [*keys, *more])
+
+
+def fair_key() -> "Line2D":
+    """What the line of the fair share is called in a legend."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], **FAIR, label="fair share 1/n")
 
 
 def legend(figure: "Figure", handles: Sequence[Any]) -> None:

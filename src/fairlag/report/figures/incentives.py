@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 from fairlag.analyse.audit import StrategyAudit
 from fairlag.analyse.incentives import FACTORS, REPLICATIONS, Incentive
 from fairlag.report.figures.identity import (
+    FAIR,
     WIDE,
     Look,
     caption,
     check_panels,
+    fair_key,
     group_legend,
     group_look,
     headline,
@@ -19,7 +21,7 @@ from fairlag.report.figures.identity import (
     strategy_look,
     title_width,
 )
-from fairlag.report.words import shortened
+from fairlag.report.words import shortened, span
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,7 +45,7 @@ def incentives_figure(
             headline(panel, look, label)
         from matplotlib.lines import Line2D
 
-        fair = Line2D([], [], color="#222222", linestyle=(0, (4, 2)), linewidth=0.9, label="fair share 1/n")
+        fair = fair_key()
         best = Line2D([], [], color="#222222", marker="*", markersize=8, linestyle="", label="pays most")
         names = list(dict.fromkeys(group.name for each in audits for group in each.groups))
         group_legend(figure, names, [fair, best] if _tempting(audits) else [fair])
@@ -75,10 +77,10 @@ def _in_brief(incentive: Incentive, *, tried: bool) -> str:
 
 def _reading(audits: Sequence[StrategyAudit]) -> str:
     words = "One client at a time takes longer than it must: simulated without training"
-    tried = sorted({each.incentive_aggregations for each in audits} - {0})
+    tried = [each.incentive_aggregations for each in audits if each.incentive_aggregations]
     if not tried:
         return f"{words}."
-    length = " to ".join(f"{number:,}" for number in dict.fromkeys((tried[0], tried[-1])))
+    length = span(tried)
     return f"{words}, means over {REPLICATIONS} seeds of {length} aggregations. ±: what a gain must exceed to count."
 
 
@@ -102,7 +104,7 @@ def _draw(axes: "Axes", audit: StrategyAudit, *, brief: bool) -> None:
             best = found.influence[found.factors.index(found.best_throttle)]
             star: Any = {"markersize": 10, "markeredgecolor": "white", "zorder": 4}
             axes.plot(found.best_throttle, best, "*", color=look.colour, **star)
-    axes.axhline(1 / clients, color="#222222", linestyle=(0, (4, 2)), linewidth=0.9)
+    axes.axhline(1 / clients, **FAIR)
     axes.set_xscale("log")
     axes.set_xlim(FACTORS[0] * 0.93, FACTORS[-1] * 1.08)
     axes.set_xticks(_TICKS, [f"×{factor}" for factor in _TICKS])

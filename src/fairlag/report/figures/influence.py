@@ -10,9 +10,11 @@ from fairlag.analyse.compare import repeated
 from fairlag.analyse.evidence import Influence, influence
 from fairlag.lab.run import Run
 from fairlag.report.figures.identity import (
+    FAIR,
     WIDE,
     caption,
     check_panels,
+    fair_key,
     group_legend,
     group_look,
     headline,
@@ -47,10 +49,7 @@ def influence_figure(runs: Sequence[Run], file: Path, size: str = "double") -> N
             jain = NONE if each.jain.mean is None else f"{each.jain.mean:.3f}"
             headline(panel, look, label, f"Jain {jain}", narrow=narrow)
         _set_heights(axes[0], shown, many=many)
-        from matplotlib.lines import Line2D
-
-        fair = Line2D([], [], color="#222222", linestyle=(0, (4, 2)), linewidth=0.9, label="fair share 1/n")
-        group_legend(figure, list(dict.fromkeys(name for each in shown for name in each.groups)), [fair])
+        group_legend(figure, list(dict.fromkeys(name for each in shown for name in each.groups)), [fair_key()])
         caption(figure, _reading(shown, many=many))
 
 
@@ -61,7 +60,7 @@ def _draw_bars(axes: "Axes", shown: Influence) -> None:
     axes.bar(places, mean, width=0.78 if wide else 1.0, color=colours, linewidth=0)
     if deviation is not None:
         axes.errorbar(places, mean, deviation, fmt="none", ecolor="#222222", elinewidth=0.7 if wide else 0.4)
-    axes.axhline(shown.fair, color="#222222", linestyle=(0, (4, 2)), linewidth=0.9)
+    axes.axhline(shown.fair, **FAIR)
     axes.set_xlim(-0.8, len(places) - 0.2)
     axes.grid(visible=False, axis="x")
     middles = [float(places[shown.group_of == group].mean()) for group in np.unique(shown.group_of)]
@@ -83,7 +82,7 @@ def _draw_curves(axes: "Axes", shown: Influence) -> None:
             spread = times.std(axis=0, ddof=1)
             axes.fill_between(where, mean - spread, mean + spread, color=look.colour, alpha=0.25, linewidth=0)
         axes.plot(where, mean, color=look.colour, linestyle=look.line, linewidth=1.4)
-    axes.axhline(1.0, color="#222222", linestyle=(0, (4, 2)), linewidth=0.9)
+    axes.axhline(1.0, **FAIR)
     axes.set_xlim(0, 1)
     axes.xaxis.set_major_formatter(percent)
     axes.set_xlabel("clients of a group, sorted")
