@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fairlag.analyse.compare import Repeated
 from fairlag.errors import InputError
-from fairlag.lab.plan import planned_labels
+from fairlag.report.colours import GROUPS, LINES, STRATEGIES, Shade, strategy_places
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,14 +23,7 @@ SIZES = {"single": 3.4, "double": 7.0}
 PANELS = 8
 """More strategies than that have no room for a panel each."""
 
-_STRATEGIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Okabe and Ito's, which people of every colour vision tell apart; the yellow is left out, too pale for a line."""
-
-_GROUPS = ("#44AA99", "#882255", "#999933", "#332288", "#CC6677", "#88CCEE", "#117733", "#DDCC77")
-"""Tol's muted ones, as safe, and none of the strategies'; the first two also differ where all is printed grey."""
-
-_LINES: Any = ("-", "--", ":", (0, (5, 1.2, 1, 1.2)))
-"""One after the other, once all colours are used."""
+_LINES: Any = {"solid": "-", "dash": "--", "dot": ":", "dashdot": (0, (5, 1.2, 1, 1.2))}
 
 FAINT = "#666666"
 
@@ -81,16 +74,12 @@ def strategy_look(place: int) -> Look:
     >>> strategy_look(1)
     Look(colour='#D55E00', line='-')
     """
-    return Look(_STRATEGIES[place % len(_STRATEGIES)], _LINES[place // len(_STRATEGIES) % len(_LINES)])
+    return _look(STRATEGIES, place)
 
 
 def strategy_looks(found: Sequence[Repeated]) -> list[Look]:
-    """Of these strategies: of one plan as in a figure of the whole plan, else in their order."""
-    plans = {run.folder.parent for each in found for run in each.runs}
-    planned = planned_labels(plans.pop()) if len(plans) == 1 else []
-    if len({each.label for each in found} & set(planned)) == len(found):
-        return [strategy_look(planned.index(each.label)) for each in found]
-    return [strategy_look(place) for place in range(len(found))]
+    """Of these strategies, in every figure."""
+    return [strategy_look(place) for place in strategy_places(found)]
 
 
 def group_look(place: int) -> Look:
@@ -99,7 +88,12 @@ def group_look(place: int) -> Look:
     >>> group_look(0)
     Look(colour='#44AA99', line='-')
     """
-    return Look(_GROUPS[place % len(_GROUPS)], _LINES[place // len(_GROUPS) % len(_LINES)])
+    return _look(GROUPS, place)
+
+
+def _look(colours: Sequence[Shade], place: int) -> Look:
+    line = LINES[place // len(colours) % len(LINES)]
+    return Look(colours[place % len(colours)].light, _LINES[line])
 
 
 def check_format(file: Path) -> None:

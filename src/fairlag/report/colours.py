@@ -1,0 +1,50 @@
+"""The colours of strategies and client groups, the same in every figure and on every page, on white and on black."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fairlag.analyse.compare import Repeated
+from fairlag.lab.plan import planned_labels
+
+
+class Shade(NamedTuple):
+    """A colour as it is on a light and on a dark ground."""
+
+    light: str
+    dark: str
+
+
+STRATEGIES = (
+    Shade("#0072B2", "#4BA3DF"),
+    Shade("#D55E00", "#EE7D3B"),
+    Shade("#009E73", "#2FC596"),
+    Shade("#CC79A7", "#E295C1"),
+    Shade("#E69F00", "#F2B632"),
+    Shade("#56B4E9", "#9CDBFF"),
+    Shade("#000000", "#F2F2F2"),
+)
+"""Okabe and Ito's, which people of every colour vision tell apart; the yellow is left out, too pale for a line."""
+
+GROUPS = (
+    Shade("#44AA99", "#5CCBB8"),
+    Shade("#882255", "#D9659C"),
+    Shade("#999933", "#C2C254"),
+    Shade("#332288", "#9184E8"),
+    Shade("#CC6677", "#E78C99"),
+    Shade("#88CCEE", "#A9E1FB"),
+    Shade("#117733", "#55B573"),
+    Shade("#DDCC77", "#EADC98"),
+)
+"""Tol's muted ones, as safe, and none of the strategies'; the first two also differ where all is printed grey."""
+
+LINES = ("solid", "dash", "dot", "dashdot")
+"""How lines are drawn one after the other, once all colours are used."""
+
+
+def strategy_places(found: Sequence[Repeated]) -> list[int]:
+    """The places of these strategies, which decide their colours: of one plan as in the whole plan, else their order."""
+    plans = {run.folder.parent for each in found for run in each.runs}
+    planned = planned_labels(plans.pop()) if len(plans) == 1 else []
+    if len({each.label for each in found} & set(planned)) == len(found):
+        return [planned.index(each.label) for each in found]
+    return list(range(len(found)))
