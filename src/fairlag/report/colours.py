@@ -42,7 +42,7 @@ LINES = ("solid", "dash", "dot", "dashdot")
 
 
 def strategy_places(found: Sequence[Repeated]) -> list[int]:
-    """The places of these strategies, which decide their colours: of one plan as in the whole plan, else their order."""
+    """The places of these strategies, which give their colours: of one plan as in the whole plan, else their order."""
     plans = {run.folder.parent for each in found for run in each.runs}
     planned = planned_labels(plans.pop()) if len(plans) == 1 else []
     if len({each.label for each in found} & set(planned)) == len(found):
