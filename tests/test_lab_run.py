@@ -81,6 +81,20 @@ def test_influence_is_the_part_of_all_weight(tmp_path: Path) -> None:
     assert frame["staleness"].tolist() == [0.0, 0.0, 1.0]
 
 
+def test_influence_of_groups_is_the_sum_over_their_clients(tmp_path: Path) -> None:
+    frame = made(tmp_path).influence("group")
+    assert frame[["group", "clients", "examples", "updates"]].to_numpy().tolist() == [
+        ["fast", 2, 20, 3],
+        ["slow", 1, 20, 1],
+    ]
+    assert frame["share"].tolist() == [0.75, 0.25]
+    assert frame["influence"].tolist() == [0.625, 0.375]
+    assert frame["fair"].tolist() == [2 / 3, 1 / 3]
+    assert frame["staleness"].tolist() == [0.0, 1.0]
+    with pytest.raises(InputError, match="influence is asked for by 'label', it must be by client or by group"):
+        Run(tmp_path).influence("label")
+
+
 def test_accuracy_is_on_the_whole_test_set_and_the_curve_on_one_sample(tmp_path: Path) -> None:
     run = made(tmp_path)
     assert run.accuracy() == 0.64
@@ -157,7 +171,7 @@ def test_a_run_without_rows_has_frames_of_the_same_kinds(tmp_path: Path) -> None
             kinds = getattr(full, name).dtypes
             numbers = [column for column, kind in kinds.items() if kind not in ("object", "str")]
             assert getattr(empty, name).dtypes[numbers].tolist() == kinds[numbers].tolist()
-        assert "accuracy nan" in repr(empty)
+        assert "0 aggregations, virtual time 0.0, not evaluated yet" in repr(empty)
 
 
 def test_an_unfinished_run_has_no_model_yet(tmp_path: Path) -> None:
@@ -170,10 +184,10 @@ def test_an_unfinished_run_has_no_model_yet(tmp_path: Path) -> None:
 def test_it_says_what_it_is(tmp_path: Path) -> None:
     run = made(tmp_path, label="a<b")
     assert repr(run) == (
-        f"Run({str(tmp_path)!r}: experiment demo, strategy a<b, seed 0, status finished, aggregations 2 of 2, "
-        "virtual time 9.0, accuracy 0.6400)"
+        f"Run({str(tmp_path)!r}: a<b on demo, seed 0, finished, 2 of 2 aggregations, virtual time 9.0, "
+        "accuracy 64.00 %)"
     )
-    assert "<td>a&lt;b</td>" in run._repr_html_()
+    assert "<b>a&lt;b</b> on demo, seed 0: finished" in run._repr_html_()
 
 
 def test_runs_are_found_up_to_two_folders_down(tmp_path: Path) -> None:

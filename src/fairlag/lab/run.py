@@ -1,7 +1,7 @@
 """Reading a run directory: what a run recorded, as pandas frames, also while it is still being written."""
 
 import json
-from html import escape
+from collections.abc import Iterable
 from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from fairlag.errors import InputError
+from fairlag.lab.card import Card, Group
 from fairlag.lab.folder import DATABASE, EXPERIMENT, MODEL, is_locked, meta_of, reading, unpacked
 
 if TYPE_CHECKING:
@@ -30,10 +31,15 @@ FROM clients LEFT JOIN (
 ) USING (client) ORDER BY client
 """
 
+_PER_GROUP = f"""
+SELECT "group", COUNT(*) AS clients, SUM(examples) AS examples, SUM(updates) AS updates, SUM(weight) AS weight,
+    SUM(staleness * updates) / SUM(updates) AS staleness
+FROM ({_PER_CLIENT}) GROUP BY "group"
+"""
 
 _KINDS = {
     **dict.fromkeys(
-        ("client", "count", "correct", "examples", "ordinal", "steps", "task", "updates", "version"), "int64"
+        ("client", "clients", "count", "correct", "examples", "ordinal", "steps", "task", "updates", "version"), "int64"
     ),
     **dict.fromkeys(("accuracy", "dispatched", "ended", "loss", "pace", "staleness", "time", "weight"), "float64"),
     **dict.fromkeys(("partial", "whole"), "bool"),
@@ -116,14 +122,18 @@ class Run:
         """Why updates were refused, and how many."""
         return self._frame("SELECT * FROM refusals ORDER BY reason")
 
-    def influence(self) -> "pd.DataFrame":
-        """One row a client: its part of all updates and of all weight, its fair part 1/n, and its mean staleness."""
-        frame = self._frame(_PER_CLIENT)
+    def influence(self, by: str = "client") -> "pd.DataFrame":
+        """One row a client, or a group: its part of all updates, weight and clients, and its mean staleness."""
+        if by not in ("client", "group"):
+            raise InputError(f"influence is asked for by {by!r}, it must be by client or by group")
+        frame = self._frame(_PER_CLIENT if by == "client" else _PER_GROUP)
+        if by == "group":
+            frame = frame.sort_values("group", key=lambda names: names.map(self.groups.index), ignore_index=True)
         updates, weight = frame["updates"].sum(), frame["weight"].sum()
         return frame.assign(
             share=frame["updates"] / updates if updates else 0.0,
             influence=frame["weight"] / weight if weight else 0.0,
-            fair=1 / len(frame) if len(frame) else 0.0,
+            fair=1 / max(1, len(frame)) if by == "client" else frame["clients"] / frame["clients"].sum(),
         )
 
     def curve(self, scope: str = "all", name: str | None = None) -> "pd.DataFrame":
@@ -181,26 +191,48 @@ class Run:
             frame = pd.read_sql_query(query, database)
         return frame.astype({name: kind for name, kind in _KINDS.items() if name in frame})
 
-    def _facts(self) -> dict[str, str]:
-        of = f" of {self.planned:,}" if self.planned else ""
-        return {
-            "experiment": self.experiment,
-            "strategy": self.label,
-            "seed": str(self.seed),
-            "status": self.status,
-            "aggregations": f"{self.version:,}{of}",
-            "virtual time": f"{self.virtual_time:,.1f}",
-            "accuracy": f"{self.accuracy():.4f}",
-        }
+    def _card(self, *, groups: bool = True) -> Card:
+        """What is to be shown; groups take a look at every task."""
+        evaluations, meta, status = self.evaluations, self.meta, self.status
+        version, time = self._newest()
+        return Card(
+            folder=str(self.folder),
+            experiment=self.experiment,
+            label=self.label,
+            seed=self.seed,
+            status=status,
+            reason=str(meta["reason"]) if status == "failed" else "",
+            version=version,
+            planned=self.planned,
+            time=time,
+            until=meta.get("until_time"),
+            accuracy=final_of(evaluations),
+            groups=self._groups(evaluations) if groups else (),
+        )
+
+    def _groups(self, evaluations: "pd.DataFrame") -> tuple[Group, ...]:
+        shares = self.influence("group")
+        heard = shares["updates"].any()
+        return tuple(
+            Group(
+                name=row["group"],
+                clients=row["clients"],
+                accuracy=final_of(evaluations, "group", row["group"]),
+                influence=row["influence"] if heard else nan,  # of nothing there is no part
+                fair=row["fair"],
+                staleness=row["staleness"],
+            )
+            for row in shares.to_dict("records")
+        )
 
     def __repr__(self) -> str:
-        facts = ", ".join(f"{name} {value}" for name, value in self._facts().items())
-        return f"Run({str(self.folder)!r}: {facts})"
+        return self._card(groups=False).in_a_line()
+
+    def __str__(self) -> str:
+        return self._card().text()
 
     def _repr_html_(self) -> str:
-        facts = {"run": str(self.folder), **self._facts()}
-        rows = (f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in facts.items())
-        return f"<table>{''.join(rows)}</table>"
+        return self._card().html()
 
 
 def curve_of(evaluations: "pd.DataFrame", scope: str = "all", name: str | None = None) -> "pd.DataFrame":
@@ -225,6 +257,27 @@ def _chosen(evaluations: "pd.DataFrame", scope: str, name: str | None) -> "pd.Da
     if len(names) > 1:
         raise InputError(f"there is more than one {scope}: give a name, one of {', '.join(names)}")
     return rows
+
+
+Runs = Run | Iterable[Run] | str | Path
+"""One run, several, or those in a folder."""
+
+
+def given(meant: Runs) -> list[Run]:
+    """The runs that a user means, at least one.
+
+    >>> given([])
+    Traceback (most recent call last):
+    fairlag.errors.InputError: no runs are given
+    """
+    if isinstance(meant, str | Path):
+        if not (found := runs(meant)):
+            raise InputError(f"there are no runs in {str(meant)!r}")
+        return found
+    found = [meant] if isinstance(meant, Run) else list(meant)
+    if not found:
+        raise InputError("no runs are given")
+    return found
 
 
 def runs(folder: str | Path) -> list[Run]:

@@ -1,0 +1,104 @@
+"""What a run shows of itself: in a line, in a few lines for a terminal, and as HTML for a notebook."""
+
+from dataclasses import dataclass
+from math import isnan
+from typing import NamedTuple
+
+from fairlag.markup import Markup, bar, cell, element, head, line, table
+from fairlag.numerals import made_of, number, percent
+
+
+class Group(NamedTuple):
+    """What a client group got; not a number where that is not known."""
+
+    name: str
+    clients: int
+    accuracy: float
+    influence: float
+    fair: float
+    staleness: float
+
+    def cells(self) -> tuple[str, ...]:
+        """Its row, below `HEADS`."""
+        return (
+            self.name,
+            f"{self.clients:,}",
+            percent(self.accuracy),
+            number(self.influence, "{:.3f}"),
+            number(self.fair, "{:.3f}"),
+            number(self.staleness, "{:.2f}"),
+        )
+
+
+HEADS = ("group", "clients", "accuracy %", "influence", "fair", "staleness")
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """The facts about a run that are worth a look."""
+
+    folder: str
+    experiment: str
+    label: str
+    seed: int
+    status: str
+    reason: str
+    """Why it failed, if it did."""
+    version: int
+    planned: int | None
+    time: float
+    until: float | None
+    """When it is to end, if a virtual time is to end it."""
+    accuracy: float
+    groups: tuple[Group, ...]
+
+    @property
+    def done(self) -> float:
+        """Which part of what was planned."""
+        if self.planned:
+            return self.version / self.planned
+        return self.time / self.until if self.until else 0.0
+
+    def _facts(self) -> str:
+        aggregations = f"{made_of(self.version, self.planned)} aggregations"
+        until = f" of {self.until:,.1f}" if self.until else ""
+        accuracy = "not evaluated yet" if isnan(self.accuracy) else f"accuracy {percent(self.accuracy)} %"
+        return f"{aggregations}, virtual time {self.time:,.1f}{until}, {accuracy}"
+
+    def _status(self) -> str:
+        return f"{self.status}: {self.reason}" if self.reason else self.status
+
+    def in_a_line(self) -> str:
+        """For a list of runs."""
+        what = f"{self.label} on {self.experiment}, seed {self.seed}"
+        return f"Run({self.folder!r}: {what}, {self.status}, {self._facts()})"
+
+    def text(self) -> str:
+        """For a terminal: what it is, how far it came, and a row a group."""
+        rows = [HEADS, *(group.cells() for group in self.groups)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [f"{self.label} on {self.experiment}, seed {self.seed}: {self._status()}", self._facts()]
+        for name, *numbers in rows:
+            aligned = (each.rjust(width) for each, width in zip(numbers, widths[1:], strict=True))
+            lines.append("  ".join([name.ljust(widths[0]), *aligned]))
+        return "\n".join([*lines, self.folder])
+
+    def html(self) -> Markup:
+        """For a notebook: the same, with bars of influence, in which a mark is the fair share."""
+        what = f" on {self.experiment}, seed {self.seed}: {self._status()}"
+        progress = Markup() if self.status == "finished" else bar(self.done)
+        heads = [head(name, words=name == "group") for name in HEADS]
+        most = max((max(group.fair, group.influence) for group in self.groups), default=1.0)
+        return element(
+            "div",
+            line(element("b", self.label), what, progress),
+            line(self._facts()),
+            table([heads], [_row(group, most) for group in self.groups]),
+            line(self.folder, faint=True),
+        )
+
+
+def _row(group: Group, most: float) -> list[Markup]:
+    name, clients, accuracy, influence, *others = group.cells()
+    shown = bar(group.influence, most, group.fair)
+    return [cell(name, words=True), cell(clients), cell(accuracy), cell(shown, influence), *map(cell, others)]

@@ -1,0 +1,34 @@
+"""How single numbers are written for people: in per cent, in a format, or as a dash where there is none."""
+
+from math import isnan
+
+NONE = "–"
+"""What is not known."""
+
+
+def number(value: float | None, form: str) -> str:
+    """A number in a format.
+
+    >>> number(1234.5, "{:,.0f}"), number(None, "{:,.0f}"), number(float("nan"), "{:.2f}")
+    ('1,234', '–', '–')
+    """
+    return NONE if value is None or isnan(value) else form.format(value)
+
+
+def percent(value: float | None, deviation: float | None = None) -> str:
+    """A number in per cent, and its standard deviation where there is one.
+
+    >>> percent(0.5, 0.015), percent(0.5), percent(None)
+    ('50.00 ±1.50', '50.00', '–')
+    """
+    mean = number(value, "{:.2%}").rstrip("%")
+    return mean if deviation is None else f"{mean} ±{100 * deviation:.2f}"
+
+
+def made_of(made: int, planned: int | None) -> str:
+    """How many of those that were planned, if a number was.
+
+    >>> made_of(1500, 2000), made_of(1500, None)
+    ('1,500 of 2,000', '1,500')
+    """
+    return f"{made:,}" + (f" of {planned:,}" if planned else "")
