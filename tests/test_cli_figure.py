@@ -214,11 +214,14 @@ def test_a_strategy_keeps_its_colour_without_the_others(kept: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ("--kind pie --out x.pdf", "--kind is 'pie', it must be one of accuracy, influence, staleness, timeline"),
+        (
+            "--kind pie --out x.pdf",
+            "the kind of a figure is 'pie', it must be one of accuracy, influence, staleness, timeline",
+        ),
         ("--kind influence --out x.jpg", "'x.jpg' cannot be drawn: the name must end with .png, .pdf, .svg"),
         ("--kind influence --out no/x.pdf", "there is no folder 'no'"),
         ("--kind influence --out x.pdf --size triple", "the size of a figure is 'triple', it must be single or double"),
-        ("--kind influence --out x.pdf --until 3", "--until is 3, but only a timeline has a window"),
+        ("--kind influence --out x.pdf --until 3", "a window until 3 is asked for, but only a timeline has one"),
         ("--kind timeline --out x.pdf --from 100", "no task runs from 100"),
         ("--kind incentives --out x.pdf", "cannot be built again"),
         ("--out x.pdf", "Missing option '--kind'"),

@@ -1,7 +1,6 @@
 """Accuracy over runs: lines with bands, a colour a strategy."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -13,6 +12,7 @@ from fairlag.report.figures.identity import (
     FAINT,
     SIZES,
     Look,
+    Sheet,
     caption,
     caption_size,
     check_size,
@@ -40,7 +40,7 @@ _LONGEST = 30
 _AXES = {"time": "virtual time", "version": "aggregations"}
 
 
-def accuracy_figure(runs: Sequence[Run], file: Path, size: str = "double") -> None:
+def accuracy_figure(runs: Sequence[Run], sheet: Sheet, size: str = "double") -> None:
     """Accuracy against virtual time and aggregations, a line a strategy; below, on the labels of each client group."""
     if not runs:
         raise InputError("there are no runs to draw")
@@ -51,7 +51,7 @@ def accuracy_figure(runs: Sequence[Run], file: Path, size: str = "double") -> No
     across = _across(len(groups), size)
     down = -(-len(groups) // across)
     above = 1 if size == "double" else 2
-    with drawing(file, _height(strategies, above, down, size), size) as figure:
+    with drawing(sheet, _height(strategies, above, down, size), size) as figure:
         grid = figure.add_gridspec(above + down, 12, height_ratios=[1.0] * above + [0.85] * down)
         upper: list[Axes] = []
         for place, along in enumerate(_AXES):

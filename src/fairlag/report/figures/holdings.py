@@ -1,14 +1,13 @@
 """Who holds what: the labels of clients as a table of blues."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairlag.errors import InputError
-from fairlag.report.figures.identity import drawing
+from fairlag.report.figures.identity import Sheet, drawing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,7 +18,7 @@ _MOST_CELLS = 240
 """More cells than that have no room for their numbers."""
 
 
-def holdings_figure(counts: NDArray[Any], row_names: Sequence[str], title: str, file: Path) -> None:
+def holdings_figure(counts: NDArray[Any], row_names: Sequence[str], title: str, sheet: Sheet) -> None:
     """Who holds what: a row a client or group, a column a label, darker the more examples; the first rows, if many."""
     table = np.asarray(counts)
     if table.ndim != 2 or len(row_names) != len(table) or not table.size:
@@ -28,7 +27,7 @@ def holdings_figure(counts: NDArray[Any], row_names: Sequence[str], title: str, 
     rows, columns = shown.shape
     from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-    with drawing(file, height=1.1 + max(1.0, rows * (0.22 if rows <= 25 else 0.14))) as figure:
+    with drawing(sheet, height=1.1 + max(1.0, rows * (0.22 if rows <= 25 else 0.14))) as figure:
         axes = figure.add_subplot()
         mesh = axes.pcolormesh(np.ma.masked_equal(shown, 0), cmap=_blues(), vmin=0, edgecolors="white", linewidth=1.0)
         axes.set_facecolor("#f4f4f4")

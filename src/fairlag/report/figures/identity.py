@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 FORMATS = ("png", "pdf", "svg")
+
+Sheet = Path | BytesIO
+"""What a figure is drawn on: a file, in the format that its name ends with, or memory, as PNG."""
 
 SIZES = {"single": 3.4, "double": 7.0}
 """Inches: one column of a paper, or both. Nothing is scaled, so letters are as large as they say."""
@@ -117,9 +121,12 @@ def check_panels(count: int) -> None:
 
 
 @contextmanager
-def drawing(file: Path, height: float, size: str = "double") -> Iterator["Figure"]:
-    """An empty figure that is written when it is done, in the format that the file's name ends with."""
-    check_format(file)
+def drawing(sheet: Sheet, height: float, size: str = "double") -> Iterator["Figure"]:
+    """An empty figure that is written when it is done."""
+    suffix = ".png"
+    if isinstance(sheet, Path):
+        check_format(sheet)
+        suffix = sheet.suffix.lower()
     check_size(size)
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -128,7 +135,7 @@ def drawing(file: Path, height: float, size: str = "double") -> Iterator["Figure
     with rc_context(_STYLE | (_SMALLER if size == "single" else {})):
         figure = Figure(figsize=(SIZES[size], height), layout="constrained")
         yield figure
-        figure.savefig(file, metadata=dates.get(file.suffix.lower()))
+        figure.savefig(sheet, format=suffix[1:], metadata=dates.get(suffix))
 
 
 def columns(panels: int, size: str) -> int:
@@ -143,7 +150,9 @@ def columns(panels: int, size: str) -> int:
 
 
 @contextmanager
-def panels(file: Path, count: int, size: str, *, tall: float, around: float) -> Iterator[tuple["Figure", list["Axes"]]]:
+def panels(
+    sheet: Sheet, count: int, size: str, *, tall: float, around: float
+) -> Iterator[tuple["Figure", list["Axes"]]]:
     """A figure of so many panels with the same axes, each of that height in inches, and what is around them.
 
     Only the outer ones have numbers and labels at their axes.
@@ -152,7 +161,7 @@ def panels(file: Path, count: int, size: str, *, tall: float, around: float) -> 
     check_size(size)
     across = columns(count, size)
     down = -(-count // across)
-    with drawing(file, tall * down + around, size) as figure:
+    with drawing(sheet, tall * down + around, size) as figure:
         grid = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False)
         for spare in grid.flat[count:]:
             spare.remove()

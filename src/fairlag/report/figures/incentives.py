@@ -1,7 +1,6 @@
 """Who would gain by cheating: the influence of a client that throttles itself, a panel a strategy."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairlag.analyse.audit import StrategyAudit
@@ -10,6 +9,7 @@ from fairlag.report.figures.identity import (
     FAIR,
     WIDE,
     Look,
+    Sheet,
     caption,
     check_panels,
     fair_key,
@@ -30,13 +30,13 @@ _TICKS = (1, 2, 4, 8, 20)
 
 
 def incentives_figure(
-    audits: Sequence[StrategyAudit], file: Path, size: str = "double", looks: Sequence[Look] | None = None
+    audits: Sequence[StrategyAudit], sheet: Sheet, size: str = "double", looks: Sequence[Look] | None = None
 ) -> None:
     """Influence of one client of each group against how much longer than necessary it takes, and what it gains."""
     check_panels(len(audits))
     looks = looks or [strategy_look(place) for place in range(len(audits))]
     groups = max(len(each.groups) for each in audits)
-    with panels(file, len(audits), size, tall=1.65 + 0.13 * groups, around=0.95) as (figure, axes):
+    with panels(sheet, len(audits), size, tall=1.65 + 0.13 * groups, around=0.95) as (figure, axes):
         room = title_width(len(audits), size)
         brief = room < WIDE
         labels = shortened([each.label for each in audits], room)

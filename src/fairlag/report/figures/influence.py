@@ -1,7 +1,6 @@
 """Who the model listens to: every client's share of all weight beside its fair share, a panel a strategy."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +11,7 @@ from fairlag.lab.run import Run
 from fairlag.report.figures.identity import (
     FAIR,
     WIDE,
+    Sheet,
     caption,
     check_panels,
     fair_key,
@@ -24,7 +24,7 @@ from fairlag.report.figures.identity import (
     strategy_looks,
     title_width,
 )
-from fairlag.report.words import NONE, labels_of
+from fairlag.report.words import labels_of, number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,21 +33,20 @@ MANY = 200
 """Of more clients than that, a bar each would be too thin: those of a group are sorted into a curve."""
 
 
-def influence_figure(runs: Sequence[Run], file: Path, size: str = "double") -> None:
+def influence_figure(runs: Sequence[Run], sheet: Sheet, size: str = "double") -> None:
     """A bar a client, or a curve a group where there are many clients; the mean over seeds, and their deviation."""
     found = repeated(runs)
     check_panels(len(found))
     shown = [influence(each) for each in found]
     many = max(len(each.clients) for each in shown) > MANY
     looks = strategy_looks(found)
-    with panels(file, len(shown), size, tall=1.65, around=0.95) as (figure, axes):
+    with panels(sheet, len(shown), size, tall=1.65, around=0.95) as (figure, axes):
         room = title_width(len(shown), size)
         narrow = room < WIDE
         labels = labels_of(found, room if narrow else room - 12)
         for panel, look, label, each in zip(axes, looks, labels, shown, strict=True):
             (_draw_curves if many else _draw_bars)(panel, each)
-            jain = NONE if each.jain.mean is None else f"{each.jain.mean:.3f}"
-            headline(panel, look, label, f"Jain {jain}", narrow=narrow)
+            headline(panel, look, label, f"Jain {number(each.jain, '{:.3f}')}", narrow=narrow)
         _set_heights(axes[0], shown, many=many)
         group_legend(figure, list(dict.fromkeys(name for each in shown for name in each.groups)), [fair_key()])
         caption(figure, _reading(shown, many=many))

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from math import ceil, isfinite
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,6 +10,7 @@ from fairlag.analyse.compare import repeated
 from fairlag.analyse.evidence import GroupStaleness, staleness
 from fairlag.lab.run import Run
 from fairlag.report.figures.identity import (
+    Sheet,
     caption,
     check_panels,
     group_legend,
@@ -32,7 +32,7 @@ _LONG = 60
 """Where somebody is later than that, the axis is logarithmic beyond 1, so that the fast ones are seen too."""
 
 
-def staleness_figure(runs: Sequence[Run], file: Path, size: str = "double") -> None:
+def staleness_figure(runs: Sequence[Run], sheet: Sheet, size: str = "double") -> None:
     """The part of a group's updates that is at most so stale; its mean, and the one that theory predicts."""
     found = repeated(runs)
     check_panels(len(found))
@@ -41,7 +41,7 @@ def staleness_figure(runs: Sequence[Run], file: Path, size: str = "double") -> N
     seen = max(len(group.counts) for groups in shown for group in groups) - 1
     longest = max(seen, *(ceil(mean) for mean in predicted), 0)
     theory = bool(predicted)
-    with panels(file, len(shown), size, tall=1.6, around=1.0) as (figure, axes):
+    with panels(sheet, len(shown), size, tall=1.6, around=1.0) as (figure, axes):
         labels = labels_of(found, title_width(len(shown), size))
         for panel, look, label, groups in zip(axes, strategy_looks(found), labels, shown, strict=True):
             _draw(panel, groups, longest)

@@ -1,7 +1,6 @@
 """Who works when: one lane a client, one bar a task in the colour of the version that it started from."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from fairlag.analyse.timeline import LANES, Bar, Timeline, timeline
 from fairlag.errors import InputError
 from fairlag.lab.run import Run
 from fairlag.report.figures.identity import (
+    Sheet,
     caption,
     check_size,
     drawing,
@@ -46,7 +46,7 @@ _SPOILT: Any = {"facecolor": "#f2f2f2", "edgecolor": "#777777", "hatch": "//////
 
 
 def timeline_figure(
-    runs: Sequence[Run], file: Path, size: str = "double", begin: float | None = None, until: float | None = None
+    runs: Sequence[Run], sheet: Sheet, size: str = "double", begin: float | None = None, until: float | None = None
 ) -> None:
     """The first seed of each strategy in a window of time, the same for all of them."""
     found = repeated(runs)
@@ -60,7 +60,7 @@ def timeline_figure(
     most = max(len(each.clients) for each in shown)
     lane = 0.155 if most <= 20 else 0.115
     height = sum(len(each.clients) * lane + 0.3 for each in shown) + (1.2 if size == "double" else 1.6)
-    with drawing(file, height, size) as figure:
+    with drawing(sheet, height, size) as figure:
         grid = figure.subplots(len(shown), 1, squeeze=False, height_ratios=[len(each.clients) for each in shown])
         looks = strategy_looks(found)
         labels = labels_of(found, title_width(1, size) - 12)

@@ -1,0 +1,59 @@
+"""`fairlag.figure`: the figures of papers in a notebook."""
+
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+from struct import unpack
+
+from fairlag.lab.run import Run, Runs, given
+from fairlag.report.figures.identity import SIZES, check_format
+from fairlag.report.figures.kinds import Kind
+
+
+def figure(
+    runs: Runs,
+    kind: str = "accuracy",
+    *,
+    size: str = "double",
+    begin: float | None = None,
+    until: float | None = None,
+) -> "Picture":
+    """Draws runs: their accuracy, influence, staleness, a timeline of tasks, or incentives, what throttling would gain.
+
+    `runs` are Runs, or the folder that they are in; `size` is "single" or "double", the columns of a paper. A timeline
+    shows the virtual time from `begin` to `until`.
+    """
+    return Picture(Kind(kind, size, begin, until), given(runs))
+
+
+class Picture:
+    """A figure that a notebook shows, and that can be saved."""
+
+    def __init__(self, kind: Kind, runs: Sequence[Run]) -> None:
+        self._kind, self._runs = kind, runs
+        with BytesIO() as sheet:
+            kind.draw(runs, sheet)
+            self.png = sheet.getvalue()
+
+    def save(self, file: str | Path) -> None:
+        """Draws it into a file: .png, .pdf or .svg."""
+        path = Path(file)
+        check_format(path)
+        self._kind.draw(self._runs, path)
+
+    @property
+    def pixels(self) -> tuple[int, int]:
+        """Width and height, as the head of a PNG says them."""
+        width, height = unpack(">II", self.png[16:24])
+        return width, height
+
+    def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
+        """An inch of paper is a hundred pixels of the page, which are finer on fine screens."""
+        width, height = self.pixels
+        across = 100 * SIZES[self._kind.size]
+        return self.png, {"width": round(across), "height": round(across * height / width)}
+
+    def __repr__(self) -> str:
+        width, height = self.pixels
+        runs = f"{len(self._runs)} run{'s' if len(self._runs) > 1 else ''}"
+        return f"<{self._kind.name} of {runs}, {width} × {height} pixels; .save('figure.pdf') keeps it>"
