@@ -6,18 +6,23 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fairlag.analyse.audit import audit
     from fairlag.lab.experiment import load
-    from fairlag.lab.run import Run
+    from fairlag.lab.run import Run, runs
     from fairlag.lab.simulate import simulate
+    from fairlag.report.compared import compare
+    from fairlag.report.figures.picture import figure
     from fairlag.strategy import Strategy
 
 __version__ = metadata.version("fairlag")
-__all__ = ["Run", "Strategy", "__version__", "audit", "load", "simulate"]
+__all__ = ["Run", "Strategy", "__version__", "audit", "compare", "figure", "load", "runs", "simulate"]
 
 _HOMES = {
     "Run": "fairlag.lab.run",
     "Strategy": "fairlag.strategy",
     "audit": "fairlag.analyse.audit",
+    "compare": "fairlag.report.compared",
+    "figure": "fairlag.report.figures.picture",
     "load": "fairlag.lab.experiment",
+    "runs": "fairlag.lab.run",
     "simulate": "fairlag.lab.simulate",
 }
 

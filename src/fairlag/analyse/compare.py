@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fairlag.analyse import fairness
 from fairlag.errors import InputError
 from fairlag.lab.run import Run, curve_of, final_of
+from fairlag.numerals import made_of
 from fairlag.types import Floats
 
 if TYPE_CHECKING:
@@ -271,8 +272,8 @@ def _remarks(facts: list[_Facts], strategies: list[_Strategy]) -> tuple[str, ...
     remarks = []
     for each in facts:
         if not each.finished:
-            of = f" of {each.run.planned:,}" if each.run.planned else ""
-            remarks.append(f"seed {each.run.seed} is unfinished, at {each.version:,}{of} aggregations")
+            made = made_of(each.version, each.run.planned)
+            remarks.append(f"seed {each.run.seed} is unfinished, at {made} aggregations")
     if twice := sorted({seed for seed in seeds if seeds.count(seed) > 1}):
         remarks.append(f"more than one run has seed {_listed(twice)}")
     if missing := sorted({run.seed for run in everyone} - set(seeds)):

@@ -1,8 +1,7 @@
 """Tables of runs for a terminal: which there are, and how strategies compare over their seeds."""
 
 import sqlite3
-from collections.abc import Iterable, Sequence
-from math import isnan
+from collections.abc import Sequence
 from os.path import commonpath
 from pathlib import Path
 
@@ -10,27 +9,21 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fairlag.analyse.compare import Accuracy, Comparison, GroupComparison
+from fairlag import numerals
+from fairlag.analyse.compare import Comparison, GroupComparison
 from fairlag.analyse.ranking import Ranking
 from fairlag.errors import InputError
 from fairlag.lab.run import Run
+from fairlag.report.cells import INFLUENCE, STALENESS, about, group_cells, remarks, title
 from fairlag.report.ranking import ranking_table
 from fairlag.report.tables import block, titled
-from fairlag.report.words import NONE, number, percent
+from fairlag.report.words import number, percent
 
 _COLUMNS = {"group": 13, "clients": 9, "final %": 14, "best %": 14, "influence": 11, "fair": 7, "staleness": 10}
 """What a comparison shows, and how wide: 78 in all, so that a terminal of 80 holds it."""
 
 _FEW = 6
 """Of more strategies than that, the details would hide who is best."""
-
-_BY = {
-    "accuracy": "accuracy",
-    "group": "the group's accuracy",
-    "influence": "the group's influence",
-    "jain": "Jain index",
-    "time": "time",
-}
 
 _STATUS = {"finished": "green", "running": "cyan", "interrupted": "yellow", "failed": "red"}
 
@@ -63,24 +56,25 @@ def _run_row(run: Run) -> list[Text]:
         Text(status, style=_STATUS[status]),
         Text(f"{run.version:,}" + (f"/{run.planned:,}" if run.planned else "")),
         Text(f"{run.virtual_time:,.0f}"),
-        Text(NONE if isnan(accuracy) else f"{100 * accuracy:.2f} %"),
+        Text(numerals.number(100 * accuracy, "{:.2f} %")),
     ]
 
 
-def compare_table(rankings: Sequence[Ranking], *, details: bool = False) -> RenderableType:
+def compare_table(
+    rankings: Sequence[Ranking], *, details: bool = False, more: str = "`fairlag compare DIR --details`"
+) -> RenderableType:
     """The ranking of each experiment's strategies, then what is to know of each; of many only where it is asked for."""
     parts: list[RenderableType] = []
     for ranking in rankings:
         strategies = [row.comparison for row in ranking.rows]
         group = "" if ranking.group is None else f"; group: {ranking.group}"
-        title = f"Comparison of {ranking.experiment}, ranked by {_BY[ranking.by]}{group}"
-        parts += [Text(title, style="bold"), Text(), ranking_table(ranking), Text()]
+        parts += [Text(title(ranking) + group, style="bold"), Text(), ranking_table(ranking), Text()]
         if details or len(strategies) <= _FEW:
             parts += _details(strategies)
         else:
-            words = f"{len(strategies)} strategies: `fairlag compare DIR --details` shows the groups of each"
+            words = f"{len(strategies)} strategies: {more} shows the groups of each"
             parts.append(Text(words, style="dim"))
-        parts += [Text(f"{_several(labels)}: {remark}.", style="yellow") for remark, labels in _remarks(strategies)]
+        parts += [Text(remark, style="yellow") for remark in remarks(ranking)]
     return Group(*parts)
 
 
@@ -88,68 +82,34 @@ def _details(strategies: Sequence[Comparison]) -> list[RenderableType]:
     """One block a strategy, one row a group; then how long each took to an accuracy."""
     parts: list[RenderableType] = [block(_COLUMNS, [[Text(name, style="dim") for name in _COLUMNS]])]
     for each in strategies:
-        parts.append(Text.assemble((each.label, "bold"), (f"  {_about(each)}", "dim")))
+        words = f"  {about(each)}, Jain index {number(each.jain, '{:.3f}')}"
+        parts.append(Text.assemble((each.label, "bold"), (words, "dim")))
         parts.append(block(_COLUMNS, [_all_row(each), *(_group_row(group) for group in each.groups)]))
     if any(each.accuracy.reached for each in strategies):
         parts += [Text(), _targets_table(strategies)]
     return [*parts, Text(), *(Text(line, style="dim") for line in _READING)]
 
 
-def _remarks(strategies: Sequence[Comparison]) -> Iterable[tuple[str, list[str]]]:
-    """Each remark once, with the labels of the strategies that it is made of."""
-    together: dict[str, list[str]] = {}
-    for each in strategies:
-        for remark in each.remarks:
-            together.setdefault(remark, []).append(each.label)
-    return together.items()
-
-
-def _several(labels: list[str]) -> str:
-    """Labels in a line, the first ones of many.
-
-    >>> _several(["A", "B"]), _several(["A", "B", "C", "D", "E"])
-    ('A, B', 'A, B, C and 2 more')
-    """
-    rest = len(labels) - 3
-    return ", ".join(labels) if rest <= 1 else f"{', '.join(labels[:3])} and {rest} more"
-
-
 _READING = (
     "final: the last version on all test examples, over the seeds that finished",
     "best: the highest point of the curve, on the sample of them that it is drawn on",
     "  both mean ± standard deviation, for a group on the labels that it holds",
-    "influence, fair: the group's part of all weight and of all clients",
-    "staleness: how many versions late its updates are on average",
+    INFLUENCE,
+    STALENESS,
 )
-
-
-def _about(comparison: Comparison) -> str:
-    finished, seeds = comparison.finished, len(comparison.seeds)
-    words = f"{finished} of {seeds}" if finished < seeds else f"{seeds}"
-    words += f" seed{'s' if seeds > 1 else ''}{' finished' if finished < seeds else ''}"
-    made = number(comparison.aggregations, "{:,.0f}")
-    return f"{words}, {made} aggregations, Jain index {number(comparison.jain, '{:.3f}')}"
 
 
 def _all_row(comparison: Comparison) -> list[Text]:
     clients = sum(group.clients for group in comparison.groups)
+    final, best = comparison.accuracy.final, comparison.accuracy.best
     late = number(comparison.staleness, "{:.2f}")
-    return [Text("  all"), Text(f"{clients:,}"), *_accuracies(comparison.accuracy), Text(), Text(), Text(late)]
+    return [Text(each) for each in ("  all", f"{clients:,}", percent(final), percent(best), "", "", late)]
 
 
 def _group_row(group: GroupComparison) -> list[Text]:
-    return [
-        Text(f"  {group.name}"),
-        Text(f"{group.clients:,}"),
-        *_accuracies(group.accuracy),
-        Text(number(group.influence, "{:.3f}")),
-        Text(f"{group.fair:.3f}"),
-        Text(number(group.staleness, "{:.2f}")),
-    ]
-
-
-def _accuracies(accuracy: Accuracy) -> list[Text]:
-    return [Text(percent(accuracy.final)), Text(percent(accuracy.best))]
+    final, *others = group_cells(group)
+    best = percent(group.accuracy.best)
+    return [Text(each) for each in (f"  {group.name}", f"{group.clients:,}", final, best, *others)]
 
 
 def _targets_table(comparisons: Sequence[Comparison]) -> Table:

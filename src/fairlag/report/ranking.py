@@ -1,14 +1,14 @@
 """A ranking of strategies for a terminal: one row each, as wide as the terminal allows."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from fairlag.analyse.ranking import Ranked, Ranking
-from fairlag.report.words import NONE, number, percent, shortened
+from fairlag.analyse.ranking import Ranking
+from fairlag.report.cells import MARK, GroupCells, StrategyCells, group_cells, reading, strategy_cells
+from fairlag.report.words import shortened
 
 _COLUMNS = {
     "accuracy": "accuracy %",
@@ -20,13 +20,12 @@ _COLUMNS = {
 }
 """What a ranking shows beside rank and label, and what stands above it."""
 
-_MARK = "▾"
 _LEAST_LABEL = 8
 
 
 def ranking_table(ranking: Ranking) -> RenderableType:
     """The strategies, best first: the column that decides is marked, and what has no number there has no rank."""
-    return Group(_Rows(ranking), Text(), *(Text(line, style="dim") for line in _reading(ranking)))
+    return Group(_Rows(ranking), Text(), *(Text(line, style="dim") for line in reading(ranking, _of_group(ranking))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +36,10 @@ class _Rows:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         by, rows = self.ranking.by, self.ranking.rows
-        head = [f"{_MARK if name == by else ''}{title}" for name, title in _COLUMNS.items()]
-        numbers = [_numbers(row) for row in rows]
-        decisive = list(_COLUMNS).index(by)
-        ranks = [NONE if cells[decisive] == NONE else str(row.rank) for row, cells in zip(rows, numbers, strict=True)]
+        head = [f"{MARK if name == by else ''}{title}" for name, title in _COLUMNS.items()]
+        own = [strategy_cells(row, by) for row in rows]
+        numbers = [_numbers(each, group_cells(row.group)) for each, row in zip(own, rows, strict=True)]
+        ranks = [each.rank for each in own]
         labels = [row.comparison.label for row in rows]
         widths = [max(map(len, column)) for column in zip(head, *numbers, strict=True)]
         room = options.max_width - max(map(len, ranks)) - sum(widths) - len(widths) - 1
@@ -57,31 +56,14 @@ class _Rows:
         yield table
 
 
-def _numbers(row: Ranked) -> list[str]:
-    found, group, goal = row.comparison, row.group, row.reached
-    time = NONE if goal is None else number(goal.virtual_time, "{:,.0f}")
-    if goal is not None and row.partly:
-        time += f" ({goal.virtual_time.seeds}/{len(found.seeds)})"
+def _numbers(own: StrategyCells, group: GroupCells) -> list[str]:
+    return [own.accuracy, group.accuracy, group.influence, group.fair, own.jain, own.time]
+
+
+def _of_group(ranking: Ranking) -> list[str]:
+    if ranking.group is None:
+        return []
     return [
-        percent(found.accuracy.final),
-        NONE if group is None else percent(group.accuracy.final),
-        NONE if group is None else number(group.influence, "{:.3f}"),
-        NONE if group is None else f"{group.fair:.3f}",
-        number(found.jain, "{:.3f}"),
-        time,
+        f"group: the same on the labels of {ranking.group}, whose clients send the fewest updates",
+        f"influence, fair: the part of {ranking.group} in all weight and in all clients",
     ]
-
-
-_ORDER = {"influence": f"{_MARK} the closest to fair first", "time": f"{_MARK} the shortest first"}
-
-
-def _reading(ranking: Ranking) -> Iterator[str]:
-    yield _ORDER.get(ranking.by, f"{_MARK} the highest first")
-    yield "accuracy: final, on all test examples, mean ± deviation over finished seeds"
-    if ranking.group is not None:
-        yield f"group: the same on the labels of {ranking.group}, whose clients send the fewest updates"
-        yield f"influence, fair: the part of {ranking.group} in all weight and in all clients"
-    goal = next((row.reached for row in ranking.rows if row.reached), None)
-    if goal is not None:
-        after = "; (1/2): only one seed of two got there" if any(row.partly for row in ranking.rows) else ""
-        yield f"time: virtual time to {100 * goal.target:g} % accuracy{after}"

@@ -1,7 +1,7 @@
 """Tables for a terminal: what an audit found, which strategies there are, what the theory says."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import isinf, isnan
+from math import isinf
 from typing import Literal
 
 from rich.box import SIMPLE_HEAD
@@ -13,7 +13,8 @@ from fairlag.analyse import theory
 from fairlag.analyse.audit import GroupAudit, StrategyAudit
 from fairlag.analyse.incentives import FACTORS, REPLICATIONS
 from fairlag.lab.experiment import Experiment
-from fairlag.report.words import NONE, span
+from fairlag.numerals import number
+from fairlag.report.words import span
 from fairlag.runtime.agenda import NOTHING_MORE
 from fairlag.zoo import ALGORITHMS
 
@@ -79,7 +80,7 @@ def _group_row(group: GroupAudit) -> list[Text]:
         Text(f"{group.influence:.3f}", style=style),
         Text(f"{group.fair:.3f}"),
         Text(f"{group.staleness:.2f}"),
-        Text(NONE if isnan(group.staleness_predicted) else f"{group.staleness_predicted:.2f}"),
+        Text(number(group.staleness_predicted, "{:.2f}")),
         gain,
     ]
 

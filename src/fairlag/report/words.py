@@ -2,10 +2,8 @@
 
 from collections.abc import Sequence
 
+from fairlag import numerals
 from fairlag.analyse.compare import Repeated, Spread
-
-NONE = "–"
-"""What is not known."""
 
 
 def percent(spread: Spread) -> str:
@@ -14,9 +12,7 @@ def percent(spread: Spread) -> str:
     >>> percent(Spread(0.5, 0.015, 2)), percent(Spread(0.5, None, 1)), percent(Spread(None, None, 0))
     ('50.00 ±1.50', '50.00', '–')
     """
-    if spread.mean is None:
-        return NONE
-    return f"{100 * spread.mean:.2f}" + (f" ±{100 * spread.deviation:.2f}" if spread.deviation is not None else "")
+    return numerals.percent(spread.mean, spread.deviation)
 
 
 def number(spread: Spread, form: str) -> str:
@@ -25,7 +21,7 @@ def number(spread: Spread, form: str) -> str:
     >>> number(Spread(1234.5, None, 1), "{:,.0f}"), number(Spread(None, None, 0), "{:,.0f}")
     ('1,234', '–')
     """
-    return NONE if spread.mean is None else form.format(spread.mean)
+    return numerals.number(spread.mean, form)
 
 
 def span(numbers: Sequence[int]) -> str:

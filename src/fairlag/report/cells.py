@@ -1,0 +1,115 @@
+"""What the cells of a comparison say, and the words around them: the same in a terminal and in a notebook."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from fairlag.analyse.compare import Comparison, GroupComparison
+from fairlag.analyse.ranking import CRITERIA, Ranked, Ranking
+from fairlag.numerals import NONE
+from fairlag.report.words import number, percent
+
+MARK = "▾"
+"""At the head of the column that decides."""
+
+INFLUENCE = "influence, fair: the group's part of all weight and of all clients"
+STALENESS = "staleness: how many versions late its updates are on average"
+
+_BY = {
+    "accuracy": "accuracy",
+    "group": "the group's accuracy",
+    "influence": "the group's influence",
+    "jain": "Jain index",
+    "time": "time",
+}
+
+_ORDER = {"influence": "the closest to fair first", "time": "the shortest first"}
+
+
+class StrategyCells(NamedTuple):
+    """What a row says of a strategy."""
+
+    rank: str
+    accuracy: str
+    jain: str
+    staleness: str
+    time: str
+    """To the first target."""
+
+
+def strategy_cells(row: Ranked, by: str) -> StrategyCells:
+    """What lacks the number that is ranked by has no rank."""
+    found, goal = row.comparison, row.reached
+    time = NONE if goal is None else number(goal.virtual_time, "{:,.0f}")
+    if goal is not None and row.partly:
+        time += f" ({goal.virtual_time.seeds}/{len(found.seeds)})"
+    return StrategyCells(
+        rank=NONE if CRITERIA[by](found, row.group) is None else str(row.rank),
+        accuracy=percent(found.accuracy.final),
+        jain=number(found.jain, "{:.3f}"),
+        staleness=number(found.staleness, "{:.2f}"),
+        time=time,
+    )
+
+
+class GroupCells(NamedTuple):
+    """What a row says of a client group."""
+
+    accuracy: str = NONE
+    influence: str = NONE
+    fair: str = NONE
+    staleness: str = NONE
+
+
+def group_cells(group: GroupComparison | None) -> GroupCells:
+    """Nothing of a group that the strategy's fleet does not have."""
+    if group is None:
+        return GroupCells()
+    return GroupCells(
+        accuracy=percent(group.accuracy.final),
+        influence=number(group.influence, "{:.3f}"),
+        fair=f"{group.fair:.3f}",
+        staleness=number(group.staleness, "{:.2f}"),
+    )
+
+
+def title(ranking: Ranking) -> str:
+    """What is compared, and who comes first."""
+    return f"Comparison of {ranking.experiment}, ranked by {_BY[ranking.by]}"
+
+
+def reading(ranking: Ranking, groups: Sequence[str]) -> Iterator[str]:
+    """How the columns are to be read; between accuracy and time those of groups."""
+    yield f"{MARK} {_ORDER.get(ranking.by, 'the highest first')}"
+    yield "accuracy: final, on all test examples, mean ± deviation over finished seeds"
+    yield from groups
+    goal = next((row.reached for row in ranking.rows if row.reached), None)
+    if goal is not None:
+        after = "; (1/2): only one seed of two got there" if any(row.partly for row in ranking.rows) else ""
+        yield f"time: virtual time to {100 * goal.target:g} % accuracy{after}"
+
+
+def remarks(ranking: Ranking) -> list[str]:
+    """What must be known before comparing: each remark once, with the strategies that it is made of."""
+    together: dict[str, list[str]] = {}
+    for row in ranking.rows:
+        for remark in row.comparison.remarks:
+            together.setdefault(remark, []).append(row.comparison.label)
+    return [f"{_several(labels)}: {remark}." for remark, labels in together.items()]
+
+
+def _several(labels: list[str]) -> str:
+    """Labels in a line, the first ones of many.
+
+    >>> _several(["A", "B"]), _several(["A", "B", "C", "D", "E"])
+    ('A, B', 'A, B, C and 2 more')
+    """
+    rest = len(labels) - 3
+    return ", ".join(labels) if rest <= 1 else f"{', '.join(labels[:3])} and {rest} more"
+
+
+def about(comparison: Comparison) -> str:
+    """How much there is of a strategy."""
+    finished, seeds = comparison.finished, len(comparison.seeds)
+    words = f"{finished} of {seeds}" if finished < seeds else f"{seeds}"
+    words += f" seed{'s' if seeds > 1 else ''}{' finished' if finished < seeds else ''}"
+    return f"{words}, {number(comparison.aggregations, '{:,.0f}')} aggregations"

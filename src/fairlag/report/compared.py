@@ -1,0 +1,92 @@
+"""`fairlag.compare`: strategies side by side in Python, as a sequence, a table, a frame, and HTML for a notebook."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from io import StringIO
+from shutil import get_terminal_size
+from typing import TYPE_CHECKING, overload
+
+from rich.console import Console
+
+from fairlag.analyse import compare as comparing
+from fairlag.analyse.compare import Comparison, GroupComparison
+from fairlag.analyse.ranking import Ranked, Ranking, check_criterion, ranked
+from fairlag.lab.run import Runs, given
+from fairlag.markup import element
+from fairlag.report.comparison import compare_table
+from fairlag.report.ranking_html import ranking_html
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def compare(runs: Runs, targets: Sequence[float] = (), *, by: str = "accuracy") -> "Compared":
+    """Compares strategies, each over its seeds, and ranks them.
+
+    `runs` are Runs, or the folder that they are in. `targets` are accuracies between 0 and 1 to be reached; without
+    any, one is chosen. They are ranked `by` accuracy, jain, time to the first target, or by the accuracy ("group") or
+    the influence of the least served group.
+
+    >>> compare([], by="speed")
+    Traceback (most recent call last):
+    fairlag.errors.InputError: nothing is ranked by 'speed'; choose accuracy, group, influence, jain or time
+    """
+    check_criterion(by)
+    return Compared(ranked(comparing.compare(given(runs), targets), by))
+
+
+class Compared(Sequence[Comparison]):
+    """The strategies of each experiment, the best first."""
+
+    def __init__(self, rankings: Iterable[Ranking]) -> None:
+        self.rankings = tuple(rankings)
+        """One an experiment."""
+
+    @property
+    def _rows(self) -> list[tuple[Ranking, Ranked]]:
+        return [(ranking, row) for ranking in self.rankings for row in ranking.rows]
+
+    @overload
+    def __getitem__(self, index: int) -> Comparison: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Comparison, ...]: ...
+    def __getitem__(self, index: int | slice) -> Comparison | tuple[Comparison, ...]:
+        return tuple(row.comparison for _, row in self._rows)[index]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def frame(self) -> "pd.DataFrame":
+        """One row a strategy: means over seeds, deviations of accuracies; of a group as "influence: slow"."""
+        import pandas as pd
+
+        return pd.DataFrame([dict(_columns(ranking, row)) for ranking, row in self._rows])
+
+    def __repr__(self) -> str:
+        text = StringIO()
+        width = max(80, get_terminal_size().columns)
+        # In a notebook a console would show what it prints, and write nothing.
+        console = Console(file=text, width=width, color_system=None, force_jupyter=False)
+        console.print(compare_table(self.rankings, more="`.frame()`"), highlight=False)
+        return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+
+    def _repr_html_(self) -> str:
+        return element("div", *map(ranking_html, self.rankings))
+
+
+def _columns(ranking: Ranking, row: Ranked) -> Iterator[tuple[str, object]]:
+    found, goal = row.comparison, row.reached
+    yield from (("experiment", ranking.experiment), ("rank", row.rank), ("strategy", found.label))
+    yield from (("seeds", len(found.seeds)), ("finished", found.finished))
+    yield from (("accuracy", found.accuracy.final.mean), ("accuracy_deviation", found.accuracy.final.deviation))
+    yield from (("best", found.accuracy.best.mean), ("jain", found.jain.mean), ("staleness", found.staleness.mean))
+    yield from (("aggregations", found.aggregations.mean), ("virtual_time", found.virtual_time.mean))
+    yield from (("target", goal and goal.target), ("time_to_target", goal and goal.virtual_time.mean))
+    for group in found.groups:
+        for name, value in _group_columns(group):
+            yield f"{name}: {group.name}", value
+
+
+def _group_columns(group: GroupComparison) -> Iterator[tuple[str, float | None]]:
+    yield from (("accuracy", group.accuracy.final.mean), ("accuracy_deviation", group.accuracy.final.deviation))
+    yield from (("influence", group.influence.mean), ("fair", group.fair))
+    yield from (("share", group.update_share.mean), ("staleness", group.staleness.mean))
