@@ -49,7 +49,8 @@ bench: $(BASE) ## Measure the speed of the timeline and of training, as ratios t
 	$(BIN)/python benchmarks/timeline.py
 	$(BIN)/python benchmarks/engine.py
 
-examples: $(BASE) ## Run every example
+# The notebook among them is executed by a slow test: that needs Jupyter, which only the developers' environment has.
+examples: $(BASE) ## Run every example script
 	@set -e; for example in $(sort $(wildcard examples/*.py)); do \
 	    echo "$(BIN)/python $$example"; $(BIN)/python "$$example"; \
 	done
