@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import fairlag
-from fairlag.cli import audit, data, figure, lists, results, run
+from fairlag.cli import audit, data, figure, lists, report, results, run
 from fairlag.cli.terminal import err, show
 from fairlag.errors import FairlagError, InputError, Interrupted
 
@@ -27,6 +27,8 @@ for command in (
     run.resume,
     results.runs,
     results.compare,
+    report.report,
+    report.watch,
     figure.figure,
     lists.strategies,
     lists.presets,

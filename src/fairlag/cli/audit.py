@@ -20,12 +20,16 @@ from fairlag.cli.terminal import (
     at_least_one,
     bars,
     check_file,
+    check_page,
     err,
+    say,
     show,
 )
 from fairlag.lab.experiment import load
 from fairlag.lab.simulate import cores
 from fairlag.report import tables
+from fairlag.report.page.build import audit_page
+from fairlag.report.page.shell import html
 
 
 def audit(
@@ -42,11 +46,15 @@ def audit(
     theory: Annotated[bool, typer.Option("--theory", help="Also print what the paper predicts for the fleet.")] = False,
     as_json: Json = False,
     file: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Also write the JSON to a file.")] = None,
+    page: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="Also write a page about it: .html.")
+    ] = None,
 ) -> None:
     """Who would the model listen to, how stale would updates be, who would gain by throttling? Without learning."""
     workers = cores() if workers is None else at_least_one("--workers", workers)
     at_least_one("--incentive-updates", incentive_updates)
     check_file("--out", file)
+    check_page("--report", page)
     # What a user's rule prints must not get between the lines of the result.
     with redirect_stdout(sys.stderr):
         experiment = load(source).only(strategy or [])
@@ -60,6 +68,8 @@ def audit(
     text = json.dumps({"experiment": experiment.name, "strategies": [each.as_json() for each in audits]}, indent=2)
     if file is not None:
         file.write_text(text + "\n", "utf-8")
+    if page is not None:
+        page.write_text(html(audit_page(experiment, audits, seeds)), "utf-8")
     if as_json:
         print(text)
         return
@@ -68,7 +78,9 @@ def audit(
         for buffer in sorted({each.whole_buffer for each in audits}):
             show(tables.theory_table(experiment, buffer, audits))
     if file is not None:
-        show(f"The audit is in {file}")
+        say(f"The audit is in {file}")
+    if page is not None:
+        say(f"The report is {page}")
 
 
 @contextmanager

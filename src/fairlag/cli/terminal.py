@@ -57,6 +57,13 @@ def check_file(option: str, file: Path | None) -> None:
         raise InputError(f"{option} is {str(file)!r}, which cannot be written")
 
 
+def check_page(option: str, file: Path | None) -> None:
+    """Refuses a file for a page that cannot be written, or that a browser would not show."""
+    check_file(option, file)
+    if file is not None and file.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"{option} is {str(file)!r}: the page is HTML, its name must end with .html")
+
+
 @contextmanager
 def bars(*columns: ProgressColumn) -> Iterator[Progress]:
     """Progress bars on standard error, which are gone when the work is done."""

@@ -14,6 +14,8 @@ from fairlag.errors import InputError
 # Spawned, not forked: a fork copies the locks of threads that it does not copy.
 CONTEXT = multiprocessing.get_context("spawn")
 
+_TUNABLES = "GLIBC_TUNABLES"
+
 
 @contextmanager
 def interrupts_held_back() -> Iterator[None]:
@@ -36,6 +38,22 @@ def interrupts_held_back() -> Iterator[None]:
             signal.signal(signal.SIGINT, handler)
     if noted:
         signal.raise_signal(signal.SIGINT)
+
+
+@contextmanager
+def large_pages() -> Iterator[None]:
+    """While processes are started: their allocator asks Linux for large pages, unless the user has tuned it already.
+
+    A step of a CNN is about a tenth faster with them; glibc reads this only when a process begins.
+    """
+    if _TUNABLES in os.environ or not sys.platform.startswith("linux"):
+        yield
+        return
+    os.environ[_TUNABLES] = "glibc.malloc.hugetlb=1"
+    try:
+        yield
+    finally:
+        del os.environ[_TUNABLES]
 
 
 def check_that_it_travels(thing: object) -> None:

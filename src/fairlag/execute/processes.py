@@ -268,7 +268,7 @@ class Processes:
         here, there = children.CONTEXT.Pipe()
         given = (there, self._blueprint, self._shared, self._beginning)
         process = children.CONTEXT.Process(target=work, args=given, daemon=True)
-        with children.interrupts_held_back():
+        with children.interrupts_held_back(), children.large_pages():
             process.start()
         there.close()
         return _Worker(process, here, rows)

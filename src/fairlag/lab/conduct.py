@@ -21,9 +21,9 @@ from fairlag.vector import Vector
 if TYPE_CHECKING:
     from fairlag.learn import learner
 
-CHECKPOINT = 20.0
-"""How many seconds of work a crash may cost, where checkpoints are cheap."""
-_COSTLY = 30
+CHECKPOINT = 5.0
+"""How many seconds of work a crash may cost, and how far a page that follows a run is behind it, where that is cheap."""
+_COSTLY = 50
 """A checkpoint is made only after so many times the seconds that the last one took."""
 _LOOK = 0.1
 """About how many seconds pass between two looks at the clock, at Ctrl-C, and at what was evaluated."""

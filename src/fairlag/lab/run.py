@@ -78,6 +78,11 @@ class Run:
             return meta_of(database, self.folder)
 
     @property
+    def settings(self) -> dict[str, Any]:
+        """The tables of its resolved experiment, with its strategy and seed alone."""
+        return dict(self._written()["experiment"])
+
+    @property
     def status(self) -> str:
         """Is it "finished", "failed", "running", or "interrupted" such that it can be resumed?"""
         status = str(self.meta["status"])
@@ -157,7 +162,7 @@ class Run:
         from fairlag.learn.flat import Flat
 
         tensors, meta = self.tensors(), self.meta
-        written = json.loads((self.folder / EXPERIMENT).read_text("utf-8"))
+        written = self._written()
         table = dict(written["experiment"].get("model", {}))
         if not table or table["use"].startswith("<"):
             why = (
@@ -178,6 +183,11 @@ class Run:
         except InputError as error:
             raise InputError(f"the model of the run in {str(self.folder)!r} is another by now: {error}") from None
         return model.eval()
+
+    def _written(self) -> dict[str, Any]:
+        """What it was made from, as it is on disk."""
+        found: dict[str, Any] = json.loads((self.folder / EXPERIMENT).read_text("utf-8"))
+        return found
 
     def _newest(self) -> tuple[int, float]:
         with reading(self.folder) as database:

@@ -1,22 +1,19 @@
 """Drawing runs by the name of a kind of figure: what the command line and notebooks share."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 
-from fairlag.analyse.audit import Progress, StrategyAudit
-from fairlag.analyse.audit import audit as audited
+from fairlag.analyse.audit import Progress
 from fairlag.analyse.compare import repeated
-from fairlag.analyse.evidence import experiment_of
 from fairlag.errors import InputError
 from fairlag.lab.run import Run
+from fairlag.report.audits import throttled
 from fairlag.report.figures.accuracy import accuracy_figure
 from fairlag.report.figures.identity import Sheet, check_panels, check_size, strategy_looks
 from fairlag.report.figures.incentives import incentives_figure
 from fairlag.report.figures.influence import influence_figure
 from fairlag.report.figures.staleness import staleness_figure
 from fairlag.report.figures.timeline import timeline_figure
-from fairlag.report.words import labels_of
 
 _OVER_RUNS = {"accuracy": accuracy_figure, "influence": influence_figure, "staleness": staleness_figure}
 KINDS = (*_OVER_RUNS, "timeline", "incentives")
@@ -47,8 +44,9 @@ class Kind:
         if self.name == "timeline":
             timeline_figure(runs, sheet, self.size, self.begin, self.until)
         elif self.name == "incentives":
-            audits = _audits(runs, workers, progress)
-            incentives_figure(audits, sheet, self.size, strategy_looks(repeated(runs)))
+            found = repeated(runs)
+            check_panels(len(found))
+            incentives_figure(throttled(found, workers, progress), sheet, self.size, strategy_looks(found))
         else:
             if self.name == "accuracy":
                 _check_evaluated(runs)
@@ -62,19 +60,3 @@ def _check_evaluated(runs: Sequence[Run]) -> None:
             raise InputError(
                 f"{each.label} in {str(each.runs[0].folder)!r} has no accuracy to draw: no version of it was evaluated"
             )
-
-
-def _audits(runs: Sequence[Run], workers: int, progress: Progress | None) -> list[StrategyAudit]:
-    """What throttling would gain under the strategy of each run, from its experiment: nothing is trained."""
-    found = repeated(runs)
-    check_panels(len(found))
-    audits = []
-    for each, label in zip(found, labels_of(found), strict=True):
-        told = None if progress is None else partial(_tell, progress, label)
-        (result,) = audited(experiment_of(each.runs[0]), seeds=1, workers=workers, progress=told)
-        audits.append(replace(result, label=label))
-    return audits
-
-
-def _tell(progress: Progress, label: str, part: str, done: int, total: int) -> None:
-    progress(f"{label}: {part}", done, total)

@@ -1,0 +1,122 @@
+"""Putting a page together: what is read of runs, or of an audit, and the sections that show it."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from fairlag.analyse.audit import StrategyAudit
+from fairlag.analyse.classes import class_curves
+from fairlag.analyse.compare import Repeated, compare, repeated
+from fairlag.analyse.curves import curves
+from fairlag.analyse.evidence import GroupStaleness, Influence, influence_if_any, staleness_if_any
+from fairlag.analyse.fates import audited_fates, fates
+from fairlag.analyse.ranking import ranked
+from fairlag.analyse.timeline import timeline_if_any
+from fairlag.analyse.weights import weights
+from fairlag.lab.experiment import Experiment
+from fairlag.lab.plan import written
+from fairlag.lab.run import Run
+from fairlag.report.colours import strategy_places
+from fairlag.report.page.accuracy import accuracy_section
+from fairlag.report.page.classes import classes_section
+from fairlag.report.page.incentives import incentives_section
+from fairlag.report.page.influence import influence_section
+from fairlag.report.page.losses import losses_section
+from fairlag.report.page.spec import Named, Page, Section
+from fairlag.report.page.staleness import staleness_section
+from fairlag.report.page.summary import Tables, counted, experiment_section, findings, settings
+from fairlag.report.page.timeline import timeline_room, timeline_section
+from fairlag.report.page.weights import weights_room, weights_section
+from fairlag.report.words import labels_of
+
+Found = TypeVar("Found")
+
+
+def runs_page(runs: Sequence[Run], audits: Sequence[StrategyAudit] | None = None, status: str = "") -> Page:
+    """All that there is to show of runs; audits are by the label that their strategy has among these."""
+    found = repeated(runs)
+    named = [Named(label, place) for label, place in zip(labels_of(found), strategy_places(found), strict=True)]
+    experiments, compared = settings(found), compare(runs)
+    trained = any(tables.get("data") for tables in experiments)
+    rankings = ranked(compared, "accuracy" if trained else "jain")
+    return Page(
+        title=", ".join(dict.fromkeys(each.experiment for each in found)),
+        lead=findings(compared),
+        facts=_facts(experiments, len(found), runs),
+        sections=[
+            experiment_section(experiments, rankings, named),
+            *(_learnt(found, named) if trained else []),
+            *_heard(found, named),
+            incentives_section(_by_label(named, audits or [])),
+            losses_section(_each(found, named, lambda each: fates(each.runs))),
+        ],
+        status=status,
+    )
+
+
+def audit_page(experiment: Experiment, audits: Sequence[StrategyAudit], seeds: int) -> Page:
+    """All that an audit found; nothing was trained."""
+    shown = [(Named(audit.label, place), audit) for place, audit in enumerate(audits)]
+    tables = {**json.loads(written(experiment))["experiment"], "data": None}
+    return Page(
+        title=f"Audit of {experiment.name}",
+        lead=["Simulated without training: who the model would listen to, how late updates would be, who would gain."],
+        facts=_counts([tables]) | {"strategies": f"{len(audits)}", "seeds": f"{seeds}"},
+        sections=[
+            experiment_section([tables], [], []),
+            influence_section([(named, Influence.of_audit(audit)) for named, audit in shown]),
+            staleness_section([(named, GroupStaleness.of_audit(audit)) for named, audit in shown]),
+            incentives_section(shown),
+            losses_section([(named, audited_fates(audit, seeds)) for named, audit in shown]),
+        ],
+    )
+
+
+def waiting_page(title: str, why: str) -> Page:
+    """A page while there is nothing to show."""
+    return Page(title=title, lead=[f"There is nothing to show yet: {why}."], facts={}, sections=[], status="waiting")
+
+
+def _learnt(found: Sequence[Repeated], named: Sequence[Named]) -> list[Section]:
+    groups = list(dict.fromkeys(name for each in found for name in each.runs[0].groups))
+    return [
+        accuracy_section(_each(found, named, curves), groups),
+        classes_section(_each(found, named, class_curves), groups),
+    ]
+
+
+def _heard(found: Sequence[Repeated], named: Sequence[Named]) -> list[Section]:
+    bars, points = timeline_room(len(found)), weights_room(len(found))
+    return [
+        influence_section(_each(found, named, influence_if_any)),
+        staleness_section(_each(found, named, staleness_if_any)),
+        timeline_section(_each(found, named, lambda each: timeline_if_any(each.runs[0], bars))),
+        weights_section(_each(found, named, lambda each: weights(each.runs[0], points))),
+    ]
+
+
+def _each(
+    found: Sequence[Repeated], named: Sequence[Named], read: Callable[[Repeated], Found]
+) -> list[tuple[Named, Found]]:
+    return [(name, read(each)) for name, each in zip(named, found, strict=True)]
+
+
+def _by_label(named: Sequence[Named], audits: Sequence[StrategyAudit]) -> list[tuple[Named, StrategyAudit]]:
+    known = {audit.label: audit for audit in audits}
+    return [(name, known[name.label]) for name in named if name.label in known]
+
+
+def _facts(experiments: Sequence[Tables], strategies: int, runs: Sequence[Run]) -> dict[str, str]:
+    finished = sum(run.status == "finished" for run in runs)
+    made = sum(run.version for run in runs)
+    return _counts(experiments) | {
+        "strategies": f"{strategies:,}",
+        "seeds": f"{len({run.seed for run in runs}):,}",
+        "runs finished": f"{finished:,} of {len(runs):,}",
+        "aggregations": f"{made:,}",
+    }
+
+
+def _counts(experiments: Sequence[Mapping[str, object]]) -> dict[str, str]:
+    sizes = [counted(tables) for tables in experiments]
+    return {"clients": " or ".join(dict.fromkeys(f"{size:,}" for size in sizes))}

@@ -1,0 +1,174 @@
+"""What was run, in plain words, from the settings that runs keep: fleet, data, local training, strategies and seeds."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fairlag.analyse.compare import Comparison, Repeated
+from fairlag.analyse.ranking import Ranked, Ranking
+from fairlag.numerals import number
+from fairlag.report.cells import MARK, group_cells, reading, remarks, strategy_cells, title
+from fairlag.report.page.spec import Named, Section, Table
+
+Tables = Mapping[str, Any]
+"""An experiment as it is written into the directory of a run."""
+
+_GROUPS = "of a group: accuracy on the labels that it holds, its part of all weight and of all clients"
+
+
+def settings(found: Sequence[Repeated]) -> list[dict[str, Any]]:
+    """The resolved experiments of these strategies, each once, with all of its strategies and seeds."""
+    together: dict[str, dict[str, Any]] = {}
+    for each in found:
+        for run in each.runs:
+            tables = dict(run.settings)
+            strategies, seed = tables.pop("strategies"), tables.pop("seed")
+            whole = together.setdefault(json.dumps(tables), {**tables, "seeds": [], "strategies": []})
+            whole["seeds"] += [seed] if seed not in whole["seeds"] else []
+            whole["strategies"] += [one for one in strategies if one not in whole["strategies"]]
+    return list(together.values())
+
+
+def experiment_section(experiments: Sequence[Tables], rankings: Sequence[Ranking], named: Sequence[Named]) -> Section:
+    """The settings in words and as they are, and how the strategies came out."""
+    lines = [line for tables in experiments for line in described(tables)]
+    return Section(
+        name="experiment",
+        title="What was run",
+        lead=" ".join(lines),
+        tables=[_ranking(ranking, named) for ranking in rankings],
+        remarks=[line for ranking in rankings for line in (*remarks(ranking), _legend(ranking))],
+        source="\n\n".join(json.dumps(tables, indent=2, ensure_ascii=False) for tables in experiments),
+    )
+
+
+def _ranking(ranking: Ranking, named: Sequence[Named]) -> Table:
+    """The strategies, best first, and what each client group got."""
+    names = list(dict.fromkeys(group.name for row in ranking.rows for group in row.comparison.groups))
+    head = ["", "accuracy %", "Jain", "staleness", "time"]
+    head += [f"{name}: {column}" for name in names for column in ("accuracy %", "influence", "fair")]
+    colours = {name.label: name.colour for name in named}
+    labels = [row.comparison.label for row in ranking.rows]
+    return Table(
+        caption=title(ranking),
+        head=head,
+        rows=[_row(ranking, row, names) for row in ranking.rows],
+        marks=[colours.get(label, colours.get(f"{label}, {ranking.experiment}", "")) for label in labels],
+    )
+
+
+def _row(ranking: Ranking, row: Ranked, names: Sequence[str]) -> list[str]:
+    rank, *cells = strategy_cells(row, ranking.by)
+    groups = {group.name: group for group in row.comparison.groups}
+    for name in names:
+        cells += group_cells(groups.get(name))[:3]
+    return [f"{rank} {row.comparison.label}", *cells]
+
+
+def _legend(ranking: Ranking) -> str:
+    words = "; ".join(line.removeprefix(f"{MARK} ") for line in reading(ranking, [_GROUPS]))
+    return f"In the table: {words}."
+
+
+def described(tables: Tables) -> list[str]:
+    """An experiment in sentences.
+
+    >>> described({"clients": [{"group": "fast", "count": 2, "delay": "uniform(1, 2)", "labels": [0, 1, 2]}],
+    ...            "aggregations": 100, "data": {"use": "digits"}, "model": {"use": "mlp"},
+    ...            "local": {"steps": 1, "batch": 32, "lr": 0.1}})
+    ... # doctest: +NORMALIZE_WHITESPACE
+    ['2 clients train mlp on digits, until 100 aggregations are made.',
+     'fast: 2 clients; a task takes uniform(1, 2); they hold the labels 0–2.',
+     'A task is 1 step on batches of 32 at a learning rate of 0.1.']
+    """
+    clients = tables["clients"]
+    return [_headline(tables), *(_group(each) for each in clients), *_task(tables)]
+
+
+def _headline(tables: Tables) -> str:
+    ends = [f"{tables['aggregations']:,} aggregations are made"] if tables.get("aggregations") else []
+    ends += [f"{tables['until_time']:,g} units of virtual time are over"] if tables.get("until_time") else []
+    what = "are simulated without training"
+    if tables.get("data"):
+        what = f"train {tables.get('model', {}).get('use', 'a model')} on {tables['data']['use']}"
+    return f"{_counted(counted(tables), 'client')} {what}, until {' or '.join(ends) or 'they are stopped'}."
+
+
+def _group(table: Tables) -> str:
+    words = [f"{table['group']}: {_counted(table['count'], 'client')}; a task takes {table['delay']}"]
+    if table.get("delay_per") == "step":
+        words[0] += " per step"
+    if (where := table.get("availability", "always")) != "always":
+        words.append(f"they are there {where}")
+    if table.get("vanish"):
+        words.append(f"{table['vanish']:g} of tasks end because the client vanishes")
+    if table.get("labels"):
+        words.append(f"they hold the labels {spans(table['labels'])}")
+    return "; ".join(words) + "."
+
+
+def _task(tables: Tables) -> list[str]:
+    local = tables.get("local")
+    if not tables.get("data") or not local:
+        return []
+    length = _counted(local["epochs"], "epoch") if local.get("epochs") else _counted(local.get("steps", 1), "step")
+    more = [
+        f"{name.replace('_', ' ')} {local[name]:g}" for name in ("momentum", "weight_decay", "prox") if local.get(name)
+    ]
+    extra = f", with {' and '.join(more)}" if more else ""
+    return [f"A task is {length} on batches of {local['batch']} at a learning rate of {local['lr']}{extra}."]
+
+
+def spans(labels: Sequence[int]) -> str:
+    """Whole numbers with neighbours together.
+
+    >>> spans([0, 1, 2, 5, 7, 8])
+    '0–2, 5, 7–8'
+    """
+    runs: list[list[int]] = []
+    for label in sorted(labels):
+        if runs and label == runs[-1][-1] + 1:
+            runs[-1].append(label)
+        else:
+            runs.append([label])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}–{run[-1]}" for run in runs)
+
+
+def findings(compared: Sequence[Comparison]) -> list[str]:
+    """What came out, in a sentence or two: who ended best, and who was heard least under whom."""
+    lines = []
+    ended = [each for each in compared if each.accuracy.final.mean is not None]
+    if ended:
+        best = max(ended, key=lambda each: each.accuracy.final.mean or 0.0)
+        worst = min(ended, key=lambda each: each.accuracy.final.mean or 0.0)
+        line = f"{best.label} ended with the highest accuracy, {100 * (best.accuracy.final.mean or 0):.1f} %"
+        if worst is not best:
+            line += f", and {worst.label} with the lowest, {100 * (worst.accuracy.final.mean or 0):.1f} %"
+        lines.append(f"{line}.")
+    heard = [each for each in compared if each.jain.mean is not None and len(each.groups) > 1]
+    for each in _extremes(heard):
+        group = min(each.groups, key=lambda one: (one.influence.mean or 0.0) / one.fair)
+        lines.append(
+            f"Under {each.label}, {group.name} has {_share(group.influence.mean)} of all weight where "
+            f"{_share(group.fair)} would be fair (Jain index {each.jain.mean:.3f})."
+        )
+    return lines
+
+
+def _extremes(heard: Sequence[Comparison]) -> list[Comparison]:
+    """The least and the most even one."""
+    order = sorted(heard, key=lambda each: each.jain.mean or 0.0)
+    return order if len(order) < 2 else [order[0], order[-1]]
+
+
+def _share(part: float | None) -> str:
+    return number(part, "{:.1%}")
+
+
+def counted(tables: Tables) -> int:
+    """How many clients there are."""
+    return int(sum(each["count"] for each in tables["clients"]))
+
+
+def _counted(count: float, noun: str) -> str:
+    return f"{count:,g} {noun}{'' if count == 1 else 's'}"

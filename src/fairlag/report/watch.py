@@ -1,0 +1,140 @@
+"""Serving a page that follows runs: read-only, built anew only when a run on disk has changed and somebody asks."""
+
+import threading
+from collections.abc import Callable
+from hashlib import sha256
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
+from socket import AF_INET, AF_INET6
+from time import monotonic
+from typing import ClassVar, NamedTuple
+
+from fairlag.report.page import shell
+from fairlag.report.page.spec import Page
+
+Address = tuple[str, int]
+
+_AT_LEAST = 1.0
+"""Seconds between two looks at the disk, however many readers ask."""
+
+_COSTLY = 4
+"""A page is built again only after so many times the seconds that the last one took: the run comes first."""
+
+
+class Answer(NamedTuple):
+    """The data of a page, and its tag."""
+
+    body: bytes
+    tag: str
+
+
+class Follower:
+    """The newest page of some runs: the same for all who ask at the same time."""
+
+    def __init__(self, state: Callable[[], object], build: Callable[[], Page]) -> None:
+        """`state` is different when the page would be; it is cheap. `build` makes the page."""
+        self._state = state
+        self._build = build
+        self._lock = threading.Lock()
+        self._seen: object = None
+        self._answer = Answer(b"", "")
+        self._next = 0.0
+
+    def answer(self) -> Answer:
+        """The page as it is now, or was a moment ago."""
+        with self._lock:
+            if monotonic() >= self._next:
+                self._renew()
+            return self._answer
+
+    def _renew(self) -> None:
+        began, state = monotonic(), self._state()
+        if state != self._seen or not self._answer.body:
+            body = shell.data(self._build()).encode()
+            self._answer = Answer(body, f'"{sha256(body).hexdigest()[:32]}"')
+            self._seen = state
+        took = monotonic() - began
+        self._next = monotonic() + max(_AT_LEAST, _COSTLY * took)
+
+
+class Server(ThreadingHTTPServer):
+    """Answers a page that follows runs, until it is shut down."""
+
+    daemon_threads = True
+
+    def __init__(self, address: Address, title: str, follower: Follower) -> None:
+        self.address_family = AF_INET6 if ":" in address[0] else AF_INET
+        self.follower = follower
+        self.page = shell.shell(title, "page.json", "plotly.js").encode()
+        self.plotly = shell.plotly().encode()
+        super().__init__(address, _Handler)
+
+    @property
+    def address(self) -> str:
+        """Where a browser finds it."""
+        host, port = self.server_address[:2]
+        name = str(host)
+        return f"http://{f'[{name}]' if ':' in name else name}:{port}/"
+
+    def answers(self, host: str) -> bool:
+        """Is that a name by which a browser may ask? A page elsewhere must not read us under a name of its own.
+
+        Who serves others than this machine is asked by whatever name it has.
+        """
+        if not is_loopback(str(self.server_address[0])):
+            return True
+        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+        return name == "localhost" or is_loopback(name.strip("[]"))
+
+
+def is_loopback(host: str) -> bool:
+    """Is that an address of this machine that no other can reach?
+
+    >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("0.0.0.0"), is_loopback("example.org")
+    (True, True, False, False)
+    """
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Server
+    _KINDS: ClassVar[dict[str, str]] = {
+        "/": "text/html; charset=utf-8",
+        "/plotly.js": "text/javascript; charset=utf-8",
+        "/page.json": "application/json",
+    }
+
+    def do_GET(self) -> None:
+        """The page, its data, or plotly's script."""
+        path = self.path.partition("?")[0]
+        if not self.server.answers(self.headers.get("Host", "")):
+            self.send_error(HTTPStatus.MISDIRECTED_REQUEST)
+        elif path not in self._KINDS:
+            self.send_error(HTTPStatus.NOT_FOUND)
+        elif path == "/page.json":
+            self._send(path, *self.server.follower.answer())
+        else:
+            self._send(path, self.server.page if path == "/" else self.server.plotly)
+
+    do_HEAD = do_GET  # noqa: N815
+
+    def _send(self, path: str, body: bytes, tag: str = "") -> None:
+        known = bool(tag) and self.headers.get("If-None-Match") == tag
+        self.send_response(HTTPStatus.NOT_MODIFIED if known else HTTPStatus.OK)
+        self.send_header("Content-Type", self._KINDS[path])
+        self.send_header("Content-Length", "0" if known else str(len(body)))
+        self.send_header("Cache-Control", "max-age=3600" if path == "/plotly.js" else "no-cache")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        if tag:
+            self.send_header("ETag", tag)
+        self.end_headers()
+        if not known and self.command == "GET":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Says nothing: a browser asks every two seconds."""

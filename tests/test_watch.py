@@ -1,0 +1,143 @@
+"""`fairlag watch`: a real server and a real run, killed and resumed while a real browser looks on."""
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from fairlag.report.page.build import waiting_page
+from fairlag.report.watch import Follower
+from tests.browser import chromium, visiting
+from tests.command import Call
+
+
+def command(*words: str) -> list[str]:
+    return [sys.executable, "-m", "fairlag", *words]
+
+
+@contextmanager
+def following(folder: Path, *words: str) -> Iterator[str]:
+    """The address of a server that follows a folder; Ctrl-C ends it, without a complaint."""
+    server = subprocess.Popen(
+        command("watch", str(folder), *words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert server.stdout is not None
+        said = server.stdout.readline()
+        assert said.startswith(f"Following {folder} at http://127.0.0.1:"), said
+        yield said.split()[-1]
+        server.send_signal(signal.SIGINT)
+        _, complaints = server.communicate(timeout=20)
+        assert (server.returncode, complaints) == (0, "")
+    finally:
+        server.kill()
+        server.communicate()
+
+
+def asked(address: str, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
+    where = urlsplit(address)
+    line = http.client.HTTPConnection(where.hostname or "", where.port, timeout=20)
+    try:
+        line.request(method, path, headers=headers)
+        answer = line.getresponse()
+        return answer.status, dict(answer.getheaders()), answer.read()
+    finally:
+        line.close()
+
+
+def test_it_answers_the_page_to_this_machine_alone_and_only_to_read(tmp_path: Path) -> None:
+    with following(tmp_path) as address:
+        status, headers, body = asked(address, "/")
+        assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+        assert b"http://" not in body.replace(b"http://www.w3.org", b"")
+        status, headers, body = asked(address, "/page.json")
+        assert (status, json.loads(body)["sections"]) == (200, [])
+        assert "there are no runs" in json.loads(body)["lead"][0]
+        assert asked(address, "/page.json", **{"If-None-Match": headers["ETag"]})[::2] == (304, b"")
+        assert asked(address, "/page.json", **{"If-None-Match": '"other"'})[0] == 200
+        assert asked(address, "/", "HEAD")[2] == b""
+        assert asked(address, "/../run.sqlite")[0] == 404
+        assert asked(address, "/", "POST")[0] == 501
+        assert asked(address, "/page.json", Host="evil.example")[0] == 421
+        assert asked(address, "/page.json", Host="localhost:80")[0] == 200
+
+
+def test_a_page_is_built_once_for_all_who_ask_and_again_when_a_run_has_changed() -> None:
+    built: list[int] = []
+    state = [0]
+
+    def build() -> "object":
+        built.append(state[0])
+        return waiting_page(f"page {state[0]}", "because")
+
+    follower = Follower(lambda: list(state), build)  # type: ignore[arg-type]
+    first = follower.answer()
+    assert follower.answer() == first
+    state[0] = 1
+    follower._next = 0.0  # time passes
+    second = follower.answer()
+    assert second.tag != first.tag
+    follower._next = 0.0
+    assert follower.answer() == second
+    assert built == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("nowhere",), "there is no folder 'nowhere'"),
+        ((".", "--port", "70000"), "--port is 70000, it must be between 0 and 65535"),
+        ((".", "--host", "256.0.0.1"), "cannot listen at '256.0.0.1', port 0"),
+        ((".", "--workers", "0"), "--workers is 0, it must be at least 1"),
+    ],
+)
+def test_what_cannot_be_followed_is_refused(
+    call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: tuple[str, ...], sentence: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = call("watch", *words)
+    assert (done.code, done.out) == (2, "")
+    assert sentence in done.err
+
+
+def test_a_port_that_is_taken_is_refused(call: Call, tmp_path: Path) -> None:
+    with following(tmp_path) as address:
+        port = str(urlsplit(address).port)
+        done = call("watch", str(tmp_path), "--port", port)
+        assert done.code == 2
+        assert f"cannot listen at '127.0.0.1', port {port}" in done.err
+
+
+@pytest.mark.slow
+def test_it_follows_a_run_through_a_crash_and_a_resume(tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    status = "document.querySelector('#status').textContent"
+    run = command("run", "demo", "--strategy", "fairshare", "--aggregations", "4000", "--workers", "1")
+    quick = os.environ | {"FAIRLAG_CHECKPOINT": "1"}
+    with following(folder) as address, chromium() as browser, visiting(browser, address) as visit:
+        assert "no runs" in visit.page.inner_text("#lead")
+        begun = subprocess.Popen([*run, "--out", str(folder / "demo")], stderr=subprocess.PIPE, env=quick)
+        try:
+            visit.page.wait_for_function(f"/running at [1-9][0-9,]* of 4,000/.test({status})", timeout=90_000)
+            visit.page.wait_for_selector("#chart-accuracy .plot .trace", timeout=30_000)
+            seen = visit.page.evaluate(status)
+            visit.page.wait_for_function(f"{status} !== {json.dumps(seen)}", timeout=60_000)
+        finally:
+            begun.kill()
+            begun.communicate()
+        visit.page.wait_for_function(f"{status}.includes('interrupted at')", timeout=30_000)
+        subprocess.run(command("resume", str(folder / "demo"), "--workers", "1"), check=True, capture_output=True)
+        visit.page.wait_for_function(f"{status}.includes('1 of 1 runs finished')", timeout=30_000)
+        version = visit.page.evaluate("document.querySelector('#chart-accuracy .plot').data.at(-1).x")
+        assert version is not None
+    urllib.request.getproxies()
