@@ -12,7 +12,7 @@ from fairlag.analyse.audit import predicted
 from fairlag.analyse.compare import repeated
 from fairlag.analyse.evidence import experiment_of, influence, staleness
 from fairlag.analyse.fairness import jain
-from fairlag.analyse.timeline import Bar, timeline
+from fairlag.analyse.timeline import Bar, timeline, timeline_if_any
 from fairlag.errors import InputError
 from fairlag.lab.experiment import parse
 from fairlag.lab.run import Run
@@ -119,16 +119,17 @@ def test_nothing_to_show_is_one_sentence(tmp_path: Path) -> None:
 
 def test_a_timeline_of_everything(tmp_path: Path) -> None:
     found = timeline(made(tmp_path))
-    assert (found.begin, found.end, found.population) == (0.0, 9.0, 3)
+    assert (found.begin, found.end, found.reach, found.sizes, found.population) == (0.0, 9.0, 9.0, (2, 1), 3)
     assert (found.clients.tolist(), found.group_of.tolist()) == ([0, 1, 2], [0, 0, 1])
     assert found.bars == (
-        Bar(0, 0.0, 1.0, 0, "aggregated", 2.0),
-        Bar(1, 0.0, 2.0, 0, "aggregated", 2.0),
-        Bar(2, 0.0, 8.0, 0, "aggregated", 9.0),
-        Bar(0, 2.0, 9.0, 1, "aggregated", 9.0),
-        Bar(1, 2.0, 3.0, 1, "refused", inf),
+        Bar(0, 0.0, 1.0, 0, "aggregated", 2.0, 0),
+        Bar(1, 0.0, 2.0, 0, "aggregated", 2.0, 0),
+        Bar(2, 0.0, 8.0, 0, "aggregated", 9.0, 1),
+        Bar(0, 2.0, 9.0, 1, "aggregated", 9.0, 0),
+        Bar(1, 2.0, 3.0, 1, "refused", inf, None, "too old"),
     )
     assert (found.aggregations.tolist(), found.every, found.whole) == ([2.0, 9.0], 1, False)
+    assert found.versions.tolist() == [1, 2]
 
 
 def test_a_timeline_of_a_window(tmp_path: Path) -> None:
@@ -146,6 +147,26 @@ def test_an_automatic_window_shows_about_a_hundred_tasks(tmp_path: Path) -> None
     assert (found.begin, found.end, len(found.bars)) == (0.0, 9.0, 108)
     assert len(found.aggregations) == 108
     assert found.whole
+
+
+def test_a_timeline_goes_on_after_its_window_as_far_as_there_is_room(tmp_path: Path) -> None:
+    run = shuffled(tmp_path, clients=12, tasks=2400)
+    found = timeline(run, room=1000)
+    assert (found.end, found.reach, len(found.bars)) == (9.0, 83.0, 996)  # 84 seconds would be of 1008 tasks
+    assert (len(found.aggregations), found.every, found.versions[-1], found.whole) == (996, 1, 996, True)
+    everything = timeline(run, room=5000)
+    assert (everything.end, everything.reach, len(everything.bars), everything.whole) == (9.0, 200.0, 2400, True)
+    short = timeline(run, room=1)
+    assert (short.end, short.reach, len(short.bars)) == (9.0, 9.0, 108)
+    few = timeline(run, room=500, lanes=2)
+    assert (len(few.bars), few.reach, few.every, len(few.aggregations)) == (400, 200.0, 5, 480)
+
+
+def test_a_run_without_a_timeline_has_none(tmp_path: Path) -> None:
+    assert timeline_if_any(bare(tmp_path / "bare"), 100) is None
+    found = timeline_if_any(made(tmp_path / "made"), 100)
+    assert found is not None
+    assert (found.end, len(found.bars)) == (9.0, 5)
 
 
 def test_few_of_many_clients_are_chosen_evenly(tmp_path: Path) -> None:

@@ -40,12 +40,16 @@ SELECT client FROM active WHERE place = 0 OR place * ?4 / many > (place - 1) * ?
 """Of a group, so many of those who work in a window, evenly spaced."""
 
 _BARS = """
-SELECT tasks.client, dispatched, ended, tasks.version, outcome, time FROM tasks
+SELECT tasks.client, dispatched, ended, tasks.version, outcome, time, staleness, COALESCE(reason, '') FROM tasks
 LEFT JOIN aggregations ON aggregations.version = tasks.aggregation
 WHERE ended > ? AND dispatched < ? AND tasks.client IN ({}) ORDER BY task
 """
 _LAST = "SELECT MAX(ended) FROM tasks WHERE client IN ({}) GROUP BY client"
-_TICKS = "SELECT time FROM aggregations WHERE time >= ? AND time <= ? AND version % ? = 0 ORDER BY version"
+_FOLLOWING = """
+SELECT dispatched FROM tasks WHERE ended > ? AND client IN ({}) ORDER BY dispatched LIMIT 1 OFFSET ?
+"""
+_MADE = "SELECT COUNT(*) FROM aggregations WHERE time >= ? AND time <= ?"
+_TICKS = "SELECT time, version FROM aggregations WHERE time >= ? AND time <= ? AND version % ? = 0 ORDER BY version"
 
 
 class Bar(NamedTuple):
@@ -58,6 +62,9 @@ class Bar(NamedTuple):
     outcome: str
     merged: float
     """Endless for a task that was not."""
+    staleness: int | None = None
+    reason: str = ""
+    """Why it was not merged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,50 +73,78 @@ class Timeline:
 
     begin: float
     end: float
+    reach: float
+    """Until when it goes on after the window, for who moves it."""
     groups: tuple[str, ...]
     clients: Integers
     """One a lane, sorted by group and then by client."""
     group_of: Integers
     """Per lane: the place of its group."""
-    population: int
-    """How many clients there are in all."""
+    sizes: tuple[int, ...]
+    """How many clients each group has, with those that have no lane."""
     bars: tuple[Bar, ...]
     aggregations: Floats
     """When versions were made; of too many, every so manieth."""
+    versions: Integers
+    """Which they were."""
     every: int
     whole: bool
-    """Did every client work on after the window? If not, a task may be missing that has no end in the records."""
+    """Did every client work on after its end? If not, a task may be missing that has no end in the records."""
+
+    @property
+    def population(self) -> int:
+        """How many clients there are in all."""
+        return sum(self.sizes)
 
 
-def timeline(run: Run, begin: float | None = None, until: float | None = None, lanes: int = LANES) -> Timeline:
+def timeline(
+    run: Run, begin: float | None = None, until: float | None = None, lanes: int = LANES, room: int = 0
+) -> Timeline:
     """The tasks of at most so many clients in a window, chosen such that about a hundred are visible unless it is said.
 
-    Clients are chosen evenly over groups, and within a group, from those that work in the window.
+    Clients are chosen evenly over groups, and within a group, from those that work in the window. It goes on after the
+    window as long as there is `room` for their tasks.
     """
     _check_window(begin, until)
     with reading(run.folder) as database:
         start = _beginning(database) if begin is None and until is None else begin or 0.0
-        end, chosen = _window(database, run.groups, start, until, lanes)
-        if not chosen:
+        found = _read(database, run.groups, start, until, lanes, room)
+        if found is None:
             raise _nothing(database, run, start, until)
-        places = {client: lane for lane, (client, _) in enumerate(chosen)}
-        bars = _bars(database, start, end, places)
-        made = database.execute("SELECT COUNT(*) FROM aggregations WHERE time >= ? AND time <= ?", (start, end))
-        every = -(-made.fetchone()[0] // _MOST_TICKS) or 1
-        ticks = [time for (time,) in database.execute(_TICKS, (start, end, every))]
-        last_ends = database.execute(_LAST.format(_marks(places)), tuple(places)).fetchall()
-        population = database.execute("SELECT COUNT(*) FROM clients").fetchone()[0]
+    return found
+
+
+def timeline_if_any(run: Run, room: int, lanes: int = LANES) -> Timeline | None:
+    """The timeline of a run from its beginning, if a task of it has ended yet."""
+    with reading(run.folder) as database:
+        return _read(database, run.groups, _beginning(database), None, lanes, room)
+
+
+def _read(
+    database: sqlite3.Connection, groups: Sequence[str], start: float, until: float | None, lanes: int, room: int
+) -> Timeline | None:
+    end, chosen = _window(database, groups, start, until, lanes)
+    if not chosen:
+        return None
+    places = {client: lane for lane, (client, _) in enumerate(chosen)}
+    last_ends = [last for (last,) in database.execute(_LAST.format(_marks(places)), tuple(places))]
+    reach = max(end, _reach(database, start, places, room, max(last_ends))) if room else end
+    every = -(-database.execute(_MADE, (start, reach)).fetchone()[0] // max(_MOST_TICKS, room)) or 1
+    ticks = database.execute(_TICKS, (start, reach, every)).fetchall()
+    sizes = dict(database.execute("SELECT grp, COUNT(*) FROM clients GROUP BY grp"))
     return Timeline(
         begin=start,
         end=end,
-        groups=tuple(run.groups),
+        reach=reach,
+        groups=tuple(groups),
         clients=np.array([client for client, _ in chosen]),
         group_of=np.array([group for _, group in chosen]),
-        population=population,
-        bars=bars,
-        aggregations=np.array(ticks, np.float64),
+        sizes=tuple(sizes.get(name, 0) for name in groups),
+        bars=_bars(database, start, reach, places),
+        aggregations=np.array([time for time, _ in ticks], np.float64),
+        versions=np.array([version for _, version in ticks], np.int64),
         every=every,
-        whole=all(last >= end for (last,) in last_ends),
+        whole=all(last >= reach for last in last_ends),
     )
 
 
@@ -155,6 +190,12 @@ def _window(
     return best[1:]
 
 
+def _reach(database: sqlite3.Connection, start: float, clients: Collection[int], room: int, last: float) -> float:
+    """When the task begins that would be one too many; the last end if there is none."""
+    found = database.execute(_FOLLOWING.format(_marks(clients)), (start, *clients, room)).fetchone()
+    return float(found[0]) if found else last
+
+
 def _spans(database: sqlite3.Connection, start: float, chosen: Sequence[tuple[int, int]]) -> Floats:
     """When the first tasks of these clients began and ended."""
     clients = [client for client, _ in chosen]
@@ -187,8 +228,8 @@ def _bars(database: sqlite3.Connection, start: float, end: float, places: dict[i
             "which could not be told apart: choose a shorter one"
         )
     return tuple(
-        Bar(places[client], begun, ended, version, outcome, inf if merged is None else merged)
-        for client, begun, ended, version, outcome, merged in rows
+        Bar(places[client], begun, ended, version, outcome, inf if merged is None else merged, staleness, reason)
+        for client, begun, ended, version, outcome, merged, staleness, reason in rows
     )
 
 
