@@ -40,6 +40,9 @@ GROUPS = (
 LINES = ("solid", "dash", "dot", "dashdot")
 """How lines are drawn one after the other, once all colours are used."""
 
+SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x", "pentagon", "triangle-down")
+"""The marks of client groups, as many as they have colours: who sees no colour tells them apart."""
+
 
 def strategy_places(found: Sequence[Repeated]) -> list[int]:
     """The places of these strategies, which give their colours: of one plan as in the whole plan, else their order."""

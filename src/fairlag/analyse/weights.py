@@ -1,0 +1,123 @@
+"""How much each update weighed: single updates of a short run, and bins of versions of any, counted by the database."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import nan
+from typing import Any
+
+import numpy as np
+
+from fairlag.lab.folder import reading
+from fairlag.lab.run import Run
+from fairlag.types import Floats, Integers
+
+BINS = 200
+"""A screen shows no more of them."""
+
+_SIZE = "SELECT COUNT(*), COALESCE(SUM(updates), 0), COALESCE(MAX(version), 0) FROM aggregations"
+_BINNED = """
+SELECT (aggregation - 1) * ? / ? AS bin, grp, MIN(aggregation), MAX(aggregation), COUNT(*),
+    COUNT(weight), SUM(weight), MIN(weight), MAX(weight)
+FROM tasks JOIN clients USING (client) WHERE aggregation IS NOT NULL GROUP BY bin, grp ORDER BY bin, grp
+"""
+_SINGLE = """
+SELECT grp, aggregation, client, staleness, weight
+FROM tasks JOIN clients USING (client) WHERE aggregation IS NOT NULL ORDER BY aggregation, task
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Single:
+    """Updates one by one, in the order of their aggregations."""
+
+    group_of: Integers
+    aggregation: Integers
+    client: Integers
+    staleness: Integers
+    weight: Floats
+    """Not a number where it was none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Binned:
+    """Updates of one group in so many aggregations one after the other, a row each."""
+
+    group_of: Integers
+    first: Integers
+    last: Integers
+    updates: Integers
+    weighed: Integers
+    """How many of them have a weight that is a number."""
+    total: Floats
+    least: Floats
+    most: Floats
+
+    @property
+    def mean(self) -> Floats:
+        """Of those that have a weight."""
+        return np.asarray(
+            np.divide(self.total, self.weighed, out=np.full(len(self.total), nan), where=self.weighed > 0)
+        )
+
+    def of(self, group: int) -> "Binned":
+        """Those of one group."""
+        mine = self.group_of == group
+        return Binned(*(getattr(self, name)[mine] for name in self.__slots__))
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The weights of a run's updates."""
+
+    groups: tuple[str, ...]
+    aggregations: int
+    updates: int
+    binned: Binned
+    single: Single | None
+    """None where there are too many."""
+
+    @property
+    def equal(self) -> float:
+        """What everyone would weigh if all of an aggregation weighed the same, one in all: 1/buffer, on average."""
+        return self.aggregations / self.updates if self.updates else nan
+
+
+def weights(run: Run, room: int, bins: int = BINS) -> Weights:
+    """How much the updates of a run weighed; one by one if there is room for all of them."""
+    with reading(run.folder) as database:
+        aggregations, updates, newest = database.execute(_SIZE).fetchone()
+        binned = database.execute(_BINNED, (min(bins, newest), newest)).fetchall()
+        single = database.execute(_SINGLE).fetchall() if updates <= room else None
+    return Weights(
+        groups=tuple(run.groups),
+        aggregations=aggregations,
+        updates=updates,
+        binned=_binned(binned, run.groups),
+        single=None if single is None else _single(single, run.groups),
+    )
+
+
+def _binned(rows: Sequence[tuple[Any, ...]], groups: Sequence[str]) -> Binned:
+    _, names, *counts = zip(*[row[:6] for row in rows], strict=True) if rows else [()] * 6
+    total, least, most = zip(*[row[6:] for row in rows], strict=True) if rows else [()] * 3
+    first, last, updates, weighed = (np.array(each, np.int64) for each in counts)
+    weights = {"total": total, "least": least, "most": most}
+    return Binned(
+        group_of=_places(names, groups),
+        first=first,
+        last=last,
+        updates=updates,
+        weighed=weighed,
+        **{name: np.array(values, np.float64) for name, values in weights.items()},
+    )
+
+
+def _single(rows: Sequence[tuple[Any, ...]], groups: Sequence[str]) -> Single:
+    names, *counts, weight = zip(*rows, strict=True) if rows else [()] * 5
+    aggregation, client, staleness = (np.array(each, np.int64) for each in counts)
+    return Single(_places(names, groups), aggregation, client, staleness, np.array(weight, np.float64))
+
+
+def _places(names: Sequence[str], groups: Sequence[str]) -> Integers:
+    places = {name: place for place, name in enumerate(groups)}
+    return np.array([places[name] for name in names], np.int64)

@@ -1,0 +1,151 @@
+"""Who would gain by cheating: the influence of a client that throttles itself, and the verdict on each group."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fairlag.analyse.audit import GroupAudit, StrategyAudit
+from fairlag.analyse.incentives import FACTORS, REPLICATIONS
+from fairlag.report.colours import SYMBOLS
+from fairlag.report.figures.incentives import verdict
+from fairlag.report.page.charts import MOST_GROUPS, left_out, plain_names, present, strategy_key, strategy_switch
+from fairlag.report.page.spec import Chart, Json, Named, Section, Table, View, group_colour, numbers
+from fairlag.report.words import NONE, span
+
+_LEAD = (
+    "Would a client be listened to more if it took longer than it must? Where that pays, a strategy invites its "
+    "clients to be slow, and everyone loses."
+)
+_READING = (
+    "A line is one client of a group that takes up to twenty times as long as it must: where it rises above its "
+    "beginning by more than the thin bars, cheating pays, most at the star; the dashed line is a fair share."
+)
+_NONE = "It was not asked who would gain by cheating: `fairlag report` without --no-incentives simulates it."
+_TICKS = (1, 2, 4, 8, 20)
+
+
+def incentives_section(shown: Sequence[tuple[Named, StrategyAudit]]) -> Section:
+    """What throttling does for one client of each group, a strategy at a time."""
+    tried, remarks = present(
+        [(named, audit if audit.incentive_aggregations else None) for named, audit in shown],
+        "throttling was not tried: clients would send too few updates to tell",
+    )
+    if not tried:
+        return Section("incentives", "Incentives", _LEAD, remarks=remarks or [_NONE])
+    highest = max(_height(group) for _, audit in tried for group in audit.groups[:MOST_GROUPS])
+    chart = Chart(
+        name="incentives",
+        title="Does it pay to be slow?",
+        reading=_READING,
+        views={strategy_key(place): _view(audit, highest) for place, (_, audit) in enumerate(tried)},
+        switches=[strategy_switch([named for named, _ in tried])],
+        table=_table(shown),
+    )
+    length = span([audit.incentive_aggregations for _, audit in tried])
+    remarks.append(
+        f"One client at a time is throttled, simulated without training: means over at least {REPLICATIONS} seeds of "
+        f"{length} aggregations. ±: what a gain must exceed to count."
+    )
+    remarks += left_out(max(len(audit.groups) for _, audit in tried))
+    return Section("incentives", "Incentives", _LEAD, charts=[chart], remarks=remarks)
+
+
+def _height(group: GroupAudit) -> float:
+    """How high its line goes, or its fair share if that is higher."""
+    return max(float(group.incentive.influence.max()), group.fair / group.clients)
+
+
+def _view(audit: StrategyAudit, highest: float) -> View:
+    fair = 1 / sum(group.clients for group in audit.groups)
+    groups = audit.groups[:MOST_GROUPS]
+    names = plain_names([group.name for group in groups])
+    traces = [trace for place, group in enumerate(groups) for trace in _lines(group, place, names[place])]
+    layout = {
+        "xaxis": {
+            "title": {"text": "how many times as long as it must it takes"},
+            "type": "log",
+            "range": np.log10([FACTORS[0] * 0.93, FACTORS[-1] * 1.08]).tolist(),
+            "tickvals": list(_TICKS),
+            "ticktext": [f"×{factor}" for factor in _TICKS],
+        },
+        "yaxis": {"title": {"text": "its share of all weight"}, "tickformat": ".1~%", "range": [0, highest * 1.15]},
+    }
+    words = " ".join(f"{group.name}: {verdict(group.incentive, tried=True)}." for group in groups)
+    return View([*traces, _fair(fair)], layout, words)
+
+
+def _lines(group: GroupAudit, place: int, name: str) -> list[Json]:
+    found = group.incentive
+    start, colour = float(found.influence[0]), group_colour(place)
+    gains = found.influence / start - 1 if start else np.zeros(len(found.factors))
+    needed = np.where(np.arange(len(found.factors)) > 0, found.error, 0.0)
+    line: Json = {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "x": list(found.factors),
+        "y": numbers(found.influence, 6),
+        "error_y": {"type": "data", "array": numbers(needed * start, 6), "color": f"{colour}/0.5", "thickness": 1.2},
+        "text": [_told(*point) for point in zip(found.factors, found.influence, gains, needed, strict=True)],
+        "line": {"color": colour, "width": 2},
+        "marker": {"color": colour, "symbol": SYMBOLS[place % len(SYMBOLS)], "size": 7},
+        "name": name,
+        "legendgroup": f"g{place}",
+        "hovertemplate": f"one client of {name} %{{text}}<extra></extra>",
+    }
+    if found.truthful:
+        return [line]
+    best = found.factors.index(found.best_throttle)
+    star = {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [found.best_throttle],
+        "y": [float(found.influence[best])],
+        "marker": {"symbol": "star", "size": 17, "color": colour, "line": {"color": "@panel", "width": 1.5}},
+        "name": f"{name}: pays most",
+        "legendgroup": f"g{place}",
+        "hovertemplate": f"{name}: {verdict(found, tried=True)}<extra></extra>",
+    }
+    return [line, star]
+
+
+def _told(factor: float, share: float, gain: float, needed: float) -> str:
+    if factor == 1:
+        return f"takes as long as it must<br>{share:.3%} of all weight"
+    return (
+        f"takes {factor:g} times as long<br>{share:.3%} of all weight, {gain:+.1%}"
+        f"<br>a gain counts if it is above {needed:.1%}"
+    )
+
+
+def _fair(share: float) -> Json:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "x": [FACTORS[0] * 0.93, FACTORS[-1] * 1.08],
+        "y": [share] * 2,
+        "line": {"color": "@ink", "dash": "dash", "width": 1.2},
+        "name": "fair share",
+        "hovertemplate": f"fair share of one client: {share:.3%}<extra></extra>",
+    }
+
+
+def _table(shown: Sequence[tuple[Named, StrategyAudit]]) -> Table:
+    rows, marks = [], []
+    for named, audit in shown:
+        tried = audit.incentive_aggregations > 0
+        for place, group in enumerate(audit.groups[:MOST_GROUPS]):
+            found = group.incentive
+            best = found.factors.index(found.best_throttle)
+            shares = (found.influence[0], found.influence[best])
+            rows.append(
+                [
+                    f"{named.label}, {group.name}",
+                    *(f"{share:.3%}" if tried else NONE for share in shares),
+                    f"×{found.best_throttle:g}" if tried else NONE,
+                    f"{group.fair / group.clients:.3%}",
+                    verdict(found, tried=tried),
+                ]
+            )
+            marks.append(group_colour(place))
+    head = ("strategy, group", "one client's share", "its best", "reached at", "fair share", "verdict")
+    return Table("What throttling does for one client", head, rows, marks)

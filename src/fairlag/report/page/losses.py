@@ -1,0 +1,193 @@
+"""Refusals and losses: what became of all tasks, by client group and reason."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from fairlag.analyse.fates import Fate, Fates
+from fairlag.report.page.charts import MOST_GROUPS, left_out, plain_names, present
+from fairlag.report.page.spec import Chart, Json, Named, Section, Switch, Table, View, numbers
+from fairlag.report.words import NONE
+from fairlag.types import Outcome
+
+_MOST_PARTS = 8
+"""More reasons could not be told apart in a bar."""
+
+_REASON = 44
+"""How long a reason may be in a legend or a tooltip."""
+
+_OTHER = "other reasons"
+
+_LOOKS: dict[str, tuple[str, Sequence[str]]] = {
+    Outcome.AGGREGATED: ("@faint/0.3", ("",)),
+    Outcome.REFUSED: ("@bad", ("/", "\\", "x", "-", "|", "+", ".")),
+    Outcome.LOST: ("@ink/0.6", ("", "/", "\\", "x", "-", "|", "+", ".")),
+    Outcome.CANCELLED: ("@faint", (".", "/", "x", "\\", "-", "|", "+")),
+}
+"""The colour of an outcome, and the patterns of its reasons."""
+
+_LEAD = (
+    "How much work came to nothing: updates that were refused, tasks that were lost with their client or called off."
+)
+_READING = (
+    "A bar is a strategy, its parts are what became of the tasks that ended, in per cent of them: the shorter the "
+    "coloured parts, the less work was for nothing."
+)
+_SHOWN = {"some": "what came to nothing", "all": "all tasks"}
+
+
+def losses_section(shown: Sequence[tuple[Named, Fates]]) -> Section:
+    """What became of the tasks of strategies; a sentence where all were merged."""
+    title = "Refusals and losses"
+    there, remarks = present([(named, each if each.tasks else None) for named, each in shown], "no task has ended yet")
+    if not there:
+        return Section("losses", title, _LEAD, remarks=["No task has ended yet."])
+    remarks += _remarks(there)
+    parts = _parts(there)
+    if not parts:
+        words = "Nothing was refused, lost or called off: every task that ended was merged."
+        return Section("losses", title, _LEAD, remarks=[words, *remarks])
+    groups = list(dict.fromkeys(name for _, each in there for name in each.groups))
+    several = groups[:MOST_GROUPS] if len(groups) > 1 else []
+    clients = {"all": "all"} | {f"g{place}": name for place, name in enumerate(several)}
+    views = {
+        f"{key}|{extent}": _view(there, parts, None if key == "all" else clients[key], whole=extent == "all")
+        for key in clients
+        for extent in _SHOWN
+    }
+    chart = Chart(
+        name="losses",
+        title="What became of all tasks",
+        reading=_READING,
+        views=views,
+        switches=[Switch("Clients", clients), Switch("Shown", _SHOWN)],
+        height=170 + 34 * len(there),
+        table=_table(there),
+    )
+    return Section(
+        "losses", title, _LEAD, charts=[chart], tables=[_reasons(there)], remarks=remarks + left_out(len(groups))
+    )
+
+
+def _parts(shown: Sequence[tuple[Named, Fates]]) -> list[Fate]:
+    """The fates that have a part of a bar, the common ones of each outcome first; rare ones share one."""
+    found: Counter[Fate] = Counter()
+    for _, each in shown:
+        found.update(each.of())
+    spoilt = [fate for fate, _ in found.most_common() if fate.outcome != Outcome.AGGREGATED]
+    kept = spoilt if len(spoilt) <= _MOST_PARTS else spoilt[: _MOST_PARTS - 3]
+    rest = dict.fromkeys(Fate(fate.outcome, _OTHER) for fate in spoilt[len(kept) :])
+    return [fate for outcome in _LOOKS for fate in (*kept, *rest) if fate.outcome == outcome]
+
+
+def _view(shown: Sequence[tuple[Named, Fates]], parts: Sequence[Fate], group: str | None, *, whole: bool) -> View:
+    counted = [_counted(each.of(group), parts) for _, each in shown]
+    drawn = [Fate(Outcome.AGGREGATED), *parts] if whole else parts
+    seen: Counter[str] = Counter()
+    traces = []
+    for fate in drawn:
+        part = _part(fate, [each[fate] for each in counted], [each.total() for each in counted], seen)
+        traces.append(part | {"hovertext": plain_names([named.label for named, _ in shown])})
+        seen[fate.outcome] += 1
+    layout: Json = {
+        "barmode": "stack",
+        "xaxis": {"title": {"text": "part of the tasks that ended"}, "tickformat": ".1~%", "rangemode": "tozero"},
+        "yaxis": {
+            "tickvals": list(range(len(shown))),
+            "ticktext": plain_names([named.label for named, _ in shown], 24),
+            "range": [len(shown) - 0.45, -0.55],
+            "fixedrange": True,
+            "showgrid": False,
+            "zeroline": False,
+        },
+    }
+    if whole:
+        layout["xaxis"] |= {"range": [0, 1]}
+    missing = [named.label for (named, _), each in zip(shown, counted, strict=True) if not each.total()]
+    return View(traces, layout, f"No task of these clients ended under {', '.join(missing)}." if missing else "")
+
+
+def _counted(tasks: Counter[Fate], parts: Sequence[Fate]) -> Counter[Fate]:
+    """The tasks by the parts of a bar."""
+    found: Counter[Fate] = Counter()
+    for fate, many in tasks.items():
+        merged = fate.outcome == Outcome.AGGREGATED
+        found[fate if merged or fate in parts else Fate(fate.outcome, _OTHER)] += many
+    return found
+
+
+def _part(fate: Fate, tasks: Sequence[int], ended: Sequence[int], seen: Counter[str]) -> Json:
+    colour, patterns = _LOOKS[fate.outcome]
+    name = plain_names([_named(fate)], _REASON)[0]
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "x": numbers([many / max(1, total) for many, total in zip(tasks, ended, strict=True)], 6),
+        "y": list(range(len(tasks))),
+        "width": 0.66,
+        "customdata": [[many, total] for many, total in zip(tasks, ended, strict=True)],
+        "marker": {
+            "color": colour,
+            "line": {"width": 0},
+            "pattern": {"shape": patterns[seen[fate.outcome] % len(patterns)], "solidity": 0.4, "size": 7},
+        },
+        "name": name,
+        "hovertemplate": (
+            f"%{{hovertext}}<br>{name}"
+            "<br>%{customdata[0]:,.0f} of %{customdata[1]:,.0f} tasks, %{x:.3~%}<extra></extra>"
+        ),
+    }
+
+
+def _named(fate: Fate) -> str:
+    if fate.outcome == Outcome.AGGREGATED:
+        return "merged"
+    return f"{fate.outcome}: {fate.reason}" if fate.reason else fate.outcome
+
+
+def _table(shown: Sequence[tuple[Named, Fates]]) -> Table:
+    rows = []
+    for named, each in shown:
+        for group in (None, *(each.groups[:MOST_GROUPS] if len(each.groups) > 1 else ())):
+            counts = Counter[str]()
+            for fate, many in each.of(group).items():
+                counts[fate.outcome] += many
+            total = counts.total()
+            spoilt = f"{1 - counts[Outcome.AGGREGATED] / total:.2%}" if total else NONE
+            name = f"{named.label}, {'all' if group is None else group}"
+            rows.append([name, f"{total:,}", *(f"{counts[outcome]:,}" for outcome in Outcome), spoilt])
+    head = ("strategy, clients", "tasks that ended", "merged", "refused", "lost", "cancelled", "came to nothing")
+    return Table("What became of all tasks", head, rows)
+
+
+def _reasons(shown: Sequence[tuple[Named, Fates]]) -> Table:
+    rows = []
+    for named, each in shown:
+        found = each.of()
+        common = [(fate, many) for fate, many in found.most_common() if fate.outcome != Outcome.AGGREGATED]
+        rows += [
+            [named.label, fate.outcome, fate.reason or NONE, f"{many:,}", f"{many / found.total():.2%}"]
+            for fate, many in common[:_MOST_PARTS]
+        ]
+        if rest := sum(many for _, many in common[_MOST_PARTS:]):
+            rows.append([named.label, NONE, _OTHER, f"{rest:,}", f"{rest / found.total():.2%}"])
+    return Table("Why tasks came to nothing", ("strategy", "what", "why", "tasks", "of those that ended"), rows)
+
+
+def _remarks(shown: Sequence[tuple[Named, Fates]]) -> list[str]:
+    short = [f"{named.label} {each.partial:,} of {each.aggregations:,}" for named, each in shown if each.partial]
+    strays = [
+        f"{named.label} {each.unmatched.total():,} ({_common(each.unmatched)})"
+        for named, each in shown
+        if each.unmatched
+    ]
+    left = [f"{named.label} {each.open:,}" for named, each in shown if each.open]
+    told = (
+        ("Aggregations that were partial, because everyone was waiting while the buffer was short", short),
+        ("Updates that were refused because they belonged to no running task", strays),
+        ("Tasks that were still running, or waited in the buffer, at the end and are in no count", left),
+    )
+    return [f"{words}: {'; '.join(those)}." for words, those in told if those]
+
+
+def _common(reasons: Counter[str]) -> str:
+    return ", ".join(reason for reason, _ in reasons.most_common(_MOST_PARTS))

@@ -1,0 +1,185 @@
+"""The timeline: a lane a client, a bar a task in the colour of the version that it started from."""
+
+from collections.abc import Sequence
+from math import ceil, inf, isfinite, log10
+from statistics import fmean
+
+import numpy as np
+
+from fairlag.analyse.timeline import Timeline
+from fairlag.report.page.charts import plain_names, present, strategy_key, strategy_switch
+from fairlag.report.page.lanes import SPOILT, Rows, aggregations, colour_bar, rows_of, spoilt, tasks, waits_of
+from fairlag.report.page.spec import Chart, Json, Named, Section, Table, View, group_colour
+from fairlag.report.words import NONE
+from fairlag.types import Outcome
+
+_MOST_BARS, _ALL_BARS = 3_000, 12_000
+"""Of a strategy, and of all of them together."""
+
+_LEAD = (
+    "Who works when, and on what. In asynchronous learning nobody waits for the slow: while a slow client trains on an "
+    "old version, the fast ones have made many new ones."
+)
+_READING = (
+    "A lane is a client, a bar one of its tasks, in the colour of the version that it started from; the thin line "
+    "below its end lasts until its update is merged, ticks at the top are aggregations, and hatched bars came to "
+    "nothing."
+)
+
+
+def timeline_room(strategies: int) -> int:
+    """For how many bars of each of so many strategies a page has room.
+
+    >>> timeline_room(1), timeline_room(8), timeline_room(22)
+    (3000, 1500, 545)
+    """
+    return min(_MOST_BARS, _ALL_BARS // max(1, strategies))
+
+
+def timeline_section(shown: Sequence[tuple[Named, Timeline | None]]) -> Section:
+    """The timelines of strategies, one at a time; None is one of a run in which no task has ended."""
+    there, missing = present(shown, "no task has ended yet")
+    if not there:
+        return Section("timeline", "Timeline", _LEAD, remarks=["No task has ended yet."])
+    chart = Chart(
+        name="timeline",
+        title="Who works when, and from which version",
+        reading=_READING,
+        views={strategy_key(place): _view(each) for place, (_, each) in enumerate(there)},
+        switches=[strategy_switch([named for named, _ in there])],
+        height=max(_height(each) for _, each in there),
+        travels=True,
+        table=_table(there),
+    )
+    remarks = [*missing, "Of each strategy the run with its first seed is shown, from its beginning."]
+    return Section("timeline", "Timeline", _LEAD, charts=[chart], remarks=remarks)
+
+
+def _height(shown: Timeline) -> int:
+    count = rows_of(shown).many
+    return 150 + count * (20 if count <= 24 else 16)
+
+
+def _view(shown: Timeline) -> View:
+    rows, period = rows_of(shown), _period(shown)
+    merged = [bar for bar in shown.bars if bar.outcome == Outcome.AGGREGATED]
+    traces = [colour_bar(period), aggregations(shown, rows)]
+    if waits := [bar for bar in merged if bar.end < bar.merged < inf]:
+        traces.append(waits_of(waits, rows))
+    for group in rows.heads:
+        if mine := [bar for bar in merged if shown.group_of[bar.lane] == group]:
+            traces.append(tasks(mine, shown, rows, group, period))
+    for outcome, look in SPOILT.items():
+        if mine := [bar for bar in shown.bars if bar.outcome == outcome]:
+            traces.append(spoilt(mine, shown, rows, outcome, look))
+    return View(traces, _layout(shown, rows, period), _words(shown, period))
+
+
+def _period(shown: Timeline) -> int:
+    """After how many versions colours begin anew, so that those of a window differ; all, where they are not many."""
+    versions = [bar.version for bar in shown.bars]
+    first = [bar.version for bar in shown.bars if bar.begin < shown.end]
+    wide = max(first) - min(first) + 1
+    late = max((bar.staleness or 0 for bar in shown.bars), default=0) + 1
+    wanted = max(wide, min(late, 2 * wide))
+    if max(versions) + 1 <= 2 * wanted:
+        return max(versions) + 1
+    step = int(10 ** int(log10(max(wanted, 10))))
+    return ceil(wanted / step) * step
+
+
+def _layout(shown: Timeline, rows: Rows, period: int) -> Json:
+    return {
+        "barmode": "overlay",
+        "xaxis": {
+            "title": {"text": "virtual time"},
+            "tickformat": ",~g",
+            "range": [shown.begin, shown.end],
+            "minallowed": shown.begin,
+            "maxallowed": shown.reach,
+            "showgrid": False,
+            "zeroline": False,
+        },
+        "yaxis": {
+            "range": [rows.many - 0.4, -1.6],
+            "fixedrange": True,
+            "tickvals": rows.of_lane.tolist(),
+            "ticktext": [f"{client:,}" for client in shown.clients.tolist()],
+            "showgrid": False,
+            "zeroline": False,
+            "ticks": "outside",
+            "ticklen": 12,
+            "tickcolor": "rgba(0,0,0,0)",
+        },
+        "shapes": [_rule(shown, rows, group) for group in rows.heads],
+        "annotations": [_head(shown, rows, group) for group in rows.heads],
+    }
+
+
+def _rule(shown: Timeline, rows: Rows, group: int) -> Json:
+    """Beside the lanes of a group, in its colour."""
+    mine = rows.of_lane[shown.group_of == group]
+    across = {"xref": "paper", "xsizemode": "pixel", "xanchor": 0, "x0": -9, "x1": -4}
+    look = {"type": "rect", "line": {"width": 0}, "fillcolor": group_colour(group)}
+    return {**look, **across, "y0": int(mine[0]) - 0.46, "y1": int(mine[-1]) + 0.46}
+
+
+def _head(shown: Timeline, rows: Rows, group: int) -> Json:
+    here, all_of_it = int(np.count_nonzero(shown.group_of == group)), shown.sizes[group]
+    many = f"{here:,} of {all_of_it:,}" if here < all_of_it else f"{here:,}"
+    return {
+        "text": f"<b>{plain_names(shown.groups)[group]}</b>, {many} {'client' if all_of_it == 1 else 'clients'}",
+        "xref": "paper",
+        "x": 0,
+        "xanchor": "left",
+        "xshift": -9,
+        "y": rows.heads[group] + 0.05,
+        "yanchor": "middle",
+        "showarrow": False,
+        "bgcolor": "@panel",
+        "borderpad": 1,
+    }
+
+
+def _words(shown: Timeline, period: int) -> str:
+    words = f"Virtual time from {shown.begin:,.4g} to {shown.end:,.4g}"
+    words += f" at first; move or zoom to see all until {shown.reach:,.4g}." if shown.reach > shown.end else "."
+    if len(shown.clients) < shown.population:
+        words += (
+            f" {len(shown.clients)} of {shown.population:,} clients, chosen evenly over the groups from those at work."
+        )
+    else:
+        words += f" All {shown.population} clients." if shown.population > 1 else ""
+    if shown.every > 1:
+        words += f" A tick stands for {shown.every} aggregations."
+    if period <= max(bar.version for bar in shown.bars):
+        words += f" Colours begin anew every {period:,} versions: a tooltip has the very one."
+    if not shown.whole:
+        words += " A task without an end in the records is not shown."
+    return words
+
+
+def _table(shown: Sequence[tuple[Named, Timeline]]) -> Table:
+    rows, marks = [], []
+    for named, each in shown:
+        for group in rows_of(each).heads:
+            rows.append([f"{named.label}, {each.groups[group]}", *_numbers(each, group)])
+            marks.append(group_colour(group))
+    head = ("strategy, group", "clients", "tasks", "mean duration", "mean wait", "mean staleness", "came to nothing")
+    return Table("What the lanes show, in virtual time", head, rows, marks)
+
+
+def _numbers(shown: Timeline, group: int) -> list[str]:
+    bars = [bar for bar in shown.bars if shown.group_of[bar.lane] == group]
+    merged = [bar for bar in bars if bar.outcome == Outcome.AGGREGATED]
+    means = (
+        [bar.end - bar.begin for bar in bars],
+        [bar.merged - bar.end for bar in merged if isfinite(bar.merged)],
+        [float(bar.staleness or 0) for bar in merged],
+    )
+    return [
+        f"{np.count_nonzero(shown.group_of == group):,}",
+        f"{len(bars):,}",
+        *(f"{fmean(values):,.3g}" if values else NONE for values in means),
+        f"{len(bars) - len(merged):,}",
+    ]

@@ -1,0 +1,165 @@
+"""The weights of each aggregation: a point an update, or what the updates of a group weighed in many aggregations."""
+
+from collections.abc import Sequence
+from math import isnan
+
+import numpy as np
+
+from fairlag.analyse.weights import Weights
+from fairlag.report.colours import SYMBOLS
+from fairlag.report.page.charts import MOST_GROUPS, left_out, plain_names, present, strategy_key, strategy_switch
+from fairlag.report.page.spec import Chart, Json, Named, Section, Table, View, group_colour, numbers
+from fairlag.report.words import NONE
+
+_MOST_POINTS, _ALL_POINTS = 4_000, 32_000
+"""Of a strategy, and of all of them together."""
+
+_LEAD = (
+    "How much each update counted when it was merged. A strategy is fair to the slow if their fewer updates weigh more "
+    "than the many of the fast."
+)
+_READING = (
+    "Each point is an update, or each line the mean of a client group's updates and its band their lightest to their "
+    "heaviest, at the aggregation that merged them; on the dashed line all updates of an aggregation weigh the same."
+)
+
+
+def weights_room(strategies: int) -> int:
+    """Of how many updates of each of so many strategies a page shows every one.
+
+    >>> weights_room(1), weights_room(8), weights_room(22)
+    (4000, 4000, 1454)
+    """
+    return min(_MOST_POINTS, _ALL_POINTS // max(1, strategies))
+
+
+def weights_section(shown: Sequence[tuple[Named, Weights]]) -> Section:
+    """The weights of updates, a strategy at a time."""
+    there, remarks = present(
+        [(named, each if each.updates else None) for named, each in shown], "no update has been aggregated yet"
+    )
+    if not there:
+        return Section("weights", "Weights", _LEAD, remarks=["No update has been aggregated yet."])
+    chart = Chart(
+        name="weights",
+        title="What updates weigh",
+        reading=_READING,
+        views={strategy_key(place): _view(each) for place, (_, each) in enumerate(there)},
+        switches=[strategy_switch([named for named, _ in there])],
+        travels=True,
+        table=_table(there),
+    )
+    remarks += ["Of each strategy the run with its first seed is shown."]
+    remarks += left_out(max(len(each.groups) for _, each in there))
+    return Section("weights", "Weights", _LEAD, charts=[chart], remarks=remarks)
+
+
+def _view(shown: Weights) -> View:
+    drawn = _bands if shown.single is None else _points
+    names = plain_names(shown.groups)
+    traces = [trace for group in _groups(shown) for trace in drawn(shown, group, names[group])]
+    layout = {
+        "xaxis": {"title": {"text": "aggregation"}, "tickformat": ",.0f", "zeroline": False},
+        "yaxis": {"title": {"text": "weight of an update"}, "tickformat": "~g", "rangemode": "tozero"},
+    }
+    return View([*traces, _equal(shown)], layout, _words(shown))
+
+
+def _groups(shown: Weights) -> list[int]:
+    """The places of those that sent updates, not too many of them."""
+    return [group for group in np.unique(shown.binned.group_of).tolist() if group < MOST_GROUPS]
+
+
+def _points(shown: Weights, group: int, name: str) -> list[Json]:
+    single = shown.single
+    assert single is not None
+    mine = single.group_of == group
+    return [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "x": numbers(single.aggregation[mine]),
+            "y": numbers(_finite(single.weight[mine]), 6),
+            "customdata": numbers(np.stack([single.client[mine], single.staleness[mine]], axis=1)),
+            "marker": {
+                "color": group_colour(group),
+                "symbol": SYMBOLS[group % len(SYMBOLS)],
+                "size": 6 if mine.sum() < 800 else 4,
+                "opacity": 0.75,
+            },
+            "name": name,
+            "hovertemplate": (
+                f"client %{{customdata[0]:,.0f}}, {name}<br>weight %{{y:.4~g}} in aggregation %{{x:,.0f}}"
+                "<br>staleness %{customdata[1]:,.0f}<extra></extra>"
+            ),
+        }
+    ]
+
+
+def _bands(shown: Weights, group: int, name: str) -> list[Json]:
+    mine, colour = shown.binned.of(group), group_colour(group)
+    where = numbers((mine.first + mine.last) / 2)
+    band = {"type": "scatter", "mode": "lines", "x": where, "legendgroup": f"g{group}", "line": {"width": 0}}
+    silent = {"hoverinfo": "skip", "showlegend": False}
+    told = np.stack([mine.first, mine.last, mine.updates, _finite(mine.least), _finite(mine.most)], axis=1)
+    return [
+        {**band, **silent, "y": numbers(_finite(mine.least), 6)},
+        {**band, **silent, "y": numbers(_finite(mine.most), 6), "fill": "tonexty", "fillcolor": f"{colour}/0.22"},
+        {
+            **band,
+            "mode": "lines+markers",
+            "y": numbers(_finite(mine.mean), 6),
+            "customdata": numbers(told),
+            "line": {"color": colour, "width": 2},
+            "marker": {"color": colour, "symbol": SYMBOLS[group % len(SYMBOLS)], "size": 6, "maxdisplayed": 12},
+            "name": name,
+            "hovertemplate": (
+                f"{name}, aggregations %{{customdata[0]:,.0f}} to %{{customdata[1]:,.0f}}"
+                "<br>mean weight %{y:.4~g} of %{customdata[2]:,.0f} updates"
+                "<br>from %{customdata[3]:.4~g} to %{customdata[4]:.4~g}<extra></extra>"
+            ),
+        },
+    ]
+
+
+def _equal(shown: Weights) -> Json:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "x": [int(shown.binned.first.min()), int(shown.binned.last.max())],
+        "y": [shown.equal] * 2,
+        "line": {"color": "@ink", "dash": "dash", "width": 1.2},
+        "name": "all the same",
+        "hovertemplate": f"weight {shown.equal:.4g}: all updates of an aggregation weigh the same<extra></extra>",
+    }
+
+
+def _words(shown: Weights) -> str:
+    buffer = shown.updates / shown.aggregations
+    words = f"{shown.updates:,} updates in {shown.aggregations:,} aggregations, {buffer:.3g} in one on average."
+    if shown.single is None:
+        wide = max(1, int((shown.binned.last - shown.binned.first).max()) + 1)
+        words += f" They are too many to be shown one by one: a point of a line is of up to {wide:,} aggregations."
+    lacking = int((shown.binned.updates - shown.binned.weighed).sum())
+    if lacking:
+        words += f" {lacking:,} of the weights are no numbers and left out."
+    return words
+
+
+def _table(shown: Sequence[tuple[Named, Weights]]) -> Table:
+    rows, marks = [], []
+    for named, each in shown:
+        for group in _groups(each):
+            mine = each.binned.of(group)
+            weighed = int(mine.weighed.sum())
+            mean = float(mine.total[mine.weighed > 0].sum()) / weighed if weighed else np.nan
+            least, most = (np.fmin.reduce(mine.least), np.fmax.reduce(mine.most))
+            row = [f"{named.label}, {each.groups[group]}", f"{mine.updates.sum():,}"]
+            rows.append(row + [NONE if isnan(value) else f"{value:.4g}" for value in (mean, least, most)])
+            marks.append(group_colour(group))
+    head = ("strategy, group", "updates", "mean weight", "least", "most")
+    return Table("What updates weigh", head, rows, marks)
+
+
+def _finite(values: np.ndarray) -> np.ndarray:
+    return np.where(np.isfinite(values), values, np.nan)
