@@ -81,7 +81,7 @@ def _period(shown: Timeline) -> int:
     first = [bar.version for bar in shown.bars if bar.begin < shown.end]
     wide = max(first) - min(first) + 1
     late = max((bar.staleness or 0 for bar in shown.bars), default=0) + 1
-    wanted = max(wide, min(late, 2 * wide))
+    wanted = max(wide, min(late, wide * 3 // 2))
     if max(versions) + 1 <= 2 * wanted:
         return max(versions) + 1
     step = int(10 ** int(log10(max(wanted, 10))))

@@ -139,7 +139,8 @@ def _words(shown: Weights) -> str:
     words = f"{shown.updates:,} updates in {shown.aggregations:,} aggregations, {buffer:.3g} in one on average."
     if shown.single is None:
         wide = max(1, int((shown.binned.last - shown.binned.first).max()) + 1)
-        words += f" They are too many to be shown one by one: a point of a line is of up to {wide:,} aggregations."
+        many = f"up to {wide:,} aggregations" if wide > 1 else "one aggregation"
+        words += f" They are too many to be shown one by one: a point of a line is of {many}."
     lacking = int((shown.binned.updates - shown.binned.weighed).sum())
     if lacking:
         words += f" {lacking:,} of the weights are no numbers and left out."

@@ -1,0 +1,73 @@
+"""A run of a million tasks: what the page reads of it takes seconds, and what it shows of it stays light."""
+
+import sqlite3
+from contextlib import closing
+from time import perf_counter
+
+import numpy as np
+import pytest
+
+from fairlag.analyse.fates import fates
+from fairlag.analyse.timeline import timeline_if_any
+from fairlag.analyse.weights import weights
+from fairlag.lab.folder import DATABASE
+from fairlag.lab.run import Run
+from fairlag.lab.store import Store
+from fairlag.report.page.losses import losses_section
+from fairlag.report.page.spec import Named, Section
+from fairlag.report.page.timeline import timeline_room, timeline_section
+from fairlag.report.page.weights import weights_room, weights_section
+from tests.page import checked, size
+
+TASKS, CLIENTS, BUFFER = 1_000_000, 1_000, 10
+
+_TASKS = f"""
+WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n < {TASKS - 1})
+INSERT INTO tasks SELECT n, n % {CLIENTS}, n / {2 * BUFFER}, n / {CLIENTS}, n / {CLIENTS}, 0, 1, n / {CLIENTS} + 1,
+    CASE WHEN n % 50 = 7 THEN 'lost' ELSE 'aggregated' END, CASE WHEN n % 50 = 7 THEN NULL ELSE n / {BUFFER} + 1 END,
+    CASE WHEN n % 50 = 7 THEN NULL ELSE n / {BUFFER} - n / {2 * BUFFER} END,
+    CASE WHEN n % 50 = 7 THEN NULL ELSE 0.05 + 0.001 * (n % 100) END,
+    CASE WHEN n % 50 = 7 THEN 'its client left' END FROM numbers
+"""
+_AGGREGATIONS = f"""
+WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {TASKS // BUFFER})
+INSERT INTO aggregations SELECT n, (n - 1) * {BUFFER} / {CLIENTS} + 1, {BUFFER}, 1.0, 0 FROM numbers
+"""
+
+
+@pytest.fixture(scope="module")
+def big(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("big") / "run"
+    meta = {"experiment": "big", "label": "Big", "seed": 0, "aggregations": TASKS // BUFFER}
+    groups, one = ["fast", "slow"], np.ones(CLIENTS, np.int64)
+    Store.create(folder, meta, experiment="", groups=groups, group_of=np.arange(CLIENTS) % 2, examples=one).close()
+    with closing(sqlite3.connect(folder / DATABASE)) as database, database:
+        database.execute(_TASKS)
+        database.execute(_AGGREGATIONS)
+    return Run(folder)
+
+
+@pytest.mark.slow
+def test_a_million_tasks(big: Run) -> None:
+    began = perf_counter()
+    with closing(sqlite3.connect(big.folder / DATABASE)) as database:
+        database.execute("SELECT client, COUNT(*), SUM(ended) FROM tasks GROUP BY client").fetchall()
+    scan = perf_counter() - began
+    eight = [Named(f"S{place}", place) for place in range(8)]
+    began = perf_counter()
+    when = timeline_if_any(big, timeline_room(8))
+    heavy, lost = weights(big, weights_room(8)), fates([big])
+    assert perf_counter() - began < 60 * scan  # they go over all tasks some twenty times, and never hand them out
+    assert when is not None
+    assert (when.reach, len(when.bars), len(when.clients), when.every) == (37.0, 1_480, 40, 3)
+    assert heavy.single is None
+    assert (heavy.updates, heavy.binned.updates.sum(), len(heavy.binned.mean)) == (TASKS, 980_000, 400)
+    assert lost.of().total() == TASKS
+    sections: list[Section] = [
+        timeline_section([(named, when) for named in eight]),
+        weights_section([(named, heavy) for named in eight]),
+        losses_section([(named, lost) for named in eight]),
+    ]
+    for section in sections:
+        checked(section)
+        assert size(section) < 1_200_000

@@ -1,0 +1,109 @@
+"""Incentives on the report page: the curves, what counts as a gain, the verdicts, and what was not tried."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fairlag.analyse.audit import StrategyAudit, audit
+from fairlag.analyse.incentives import FACTORS, Incentive
+from fairlag.lab.experiment import parse
+from fairlag.report.page.incentives import incentives_section
+from fairlag.report.page.spec import Named
+from tests.page import checked, named, values
+from tests.test_analyse_evidence import LEAN
+
+FEDBUFF = Named("FedBuff", 0)
+
+
+def incentive(influence: list[float], error: float, best: float, gain: float) -> Incentive:
+    return Incentive(FACTORS, np.array(influence), np.full(len(FACTORS), error), best, gain)
+
+
+@pytest.fixture(scope="module")
+def audited() -> StrategyAudit:
+    """Four fast clients, who gain nothing, and two slow ones, who gain 80 % by taking four times as long."""
+    (found,) = audit(parse({**LEAN, "aggregations": 30}), seeds=1, incentive_updates=5_000)
+    truthful = incentive([0.2, 0.18, 0.16, 0.14, 0.12, 0.1, 0.08, 0.06, 0.04], 0.05, 1.0, 0.0)
+    cheating = incentive([0.1, 0.12, 0.14, 0.16, 0.18, 0.15, 0.12, 0.1, 0.05], 0.25, 4.0, 0.8)
+    fast, slow = found.groups
+    groups = (replace(fast, incentive=truthful), replace(slow, incentive=cheating))
+    return replace(found, groups=groups, incentive_aggregations=500)
+
+
+def test_lines_bars_and_the_star_where_it_pays_most(audited: StrategyAudit) -> None:
+    section = incentives_section([(FEDBUFF, audited)])
+    checked(section)
+    traces = named(section.charts[0].views["s0"])
+    assert list(traces) == ["fast", "slow", "slow: pays most", "fair share"]
+    slow = traces["slow"]
+    assert slow["x"] == list(FACTORS)
+    assert values(slow["y"]) == [0.1, 0.12, 0.14, 0.16, 0.18, 0.15, 0.12, 0.1, 0.05]
+    assert values(slow["error_y"]["array"]) == [0.0] + [0.025] * 8
+    assert slow["text"][0] == "takes as long as it must<br>10.000% of all weight"
+    assert slow["text"][4] == (
+        "takes 4 times as long<br>18.000% of all weight, +80.0%<br>a gain counts if it is above 25.0%"
+    )
+    star = traces["slow: pays most"]
+    assert (star["x"], star["y"], star["marker"]["symbol"]) == ([4.0], [0.18], "star")
+    assert "gains 80% at ×4" in star["hovertemplate"]
+    assert traces["fair share"]["y"] == pytest.approx([1 / 6, 1 / 6])
+    assert (traces["fast"]["marker"]["color"], slow["marker"]["color"]) == ("@g0", "@g1")
+
+
+def test_the_verdict_is_in_words_and_in_the_table(audited: StrategyAudit) -> None:
+    (chart,) = incentives_section([(FEDBUFF, audited)]).charts
+    assert chart.views["s0"].words == "fast: gains nothing (±5%). slow: gains 80% at ×4."
+    assert chart.table is not None
+    assert chart.table.rows == [
+        ["FedBuff, fast", "20.000%", "20.000%", "×1", "16.667%", "gains nothing (±5%)"],
+        ["FedBuff, slow", "10.000%", "18.000%", "×4", "16.667%", "gains 80% at ×4"],
+    ]
+
+
+def test_all_strategies_have_the_same_axis(audited: StrategyAudit) -> None:
+    lower = replace(audited, groups=audited.groups[1:])
+    (chart,) = incentives_section([(FEDBUFF, audited), (Named("Other", 1), lower)]).charts
+    heights = [view.layout["yaxis"]["range"] for view in chart.views.values()]
+    assert heights == [[0, pytest.approx(0.23)]] * 2
+    assert chart.views["s0"].layout["xaxis"]["type"] == "log"
+
+
+def test_a_strategy_for_which_it_was_not_tried_is_a_sentence_and_a_row(audited: StrategyAudit) -> None:
+    untried = replace(audited, incentive_aggregations=0)
+    section = incentives_section([(Named("Rare", 0), untried), (FEDBUFF, audited)])
+    checked(section)
+    assert section.remarks[0] == "Of Rare throttling was not tried: clients would send too few updates to tell."
+    (chart,) = section.charts
+    assert chart.switches[0].options == {"s0": "FedBuff"}
+    assert chart.table is not None
+    assert chart.table.rows[0] == ["Rare, fast", "–", "–", "–", "16.667%", "not tried, too few updates"]
+    alone = incentives_section([(Named("Rare", 0), untried)])
+    checked(alone)
+    assert (alone.charts, len(alone.remarks)) == ((), 1)
+
+
+def test_without_audits_it_is_said_how_to_get_them() -> None:
+    section = incentives_section([])
+    checked(section)
+    assert not section.charts
+    assert "`fairlag report` without --no-incentives" in section.remarks[0]
+
+
+def test_a_client_that_is_never_heard_and_hostile_names(audited: StrategyAudit) -> None:
+    silent = incentive([0.0] * len(FACTORS), 3.0, 1.0, 0.0)
+    groups = tuple(replace(each, incentive=silent, name=f"<b>%{{x}}@s0</b>{each.name}") for each in audited.groups)
+    section = incentives_section([(Named("<i>", 0), replace(audited, groups=groups))])
+    checked(section)
+    view = section.charts[0].views["s0"]
+    assert "&lt;b&gt;%&#123;x}&#64;s0&lt;/b&gt;slow" in named(view)
+    assert view.words.startswith("<b>%{x}@s0</b>fast: run too short to tell.")
+    assert view.layout["yaxis"]["range"] == [0, pytest.approx(1.15 / 6)]
+
+
+def test_of_many_groups_the_first_are_shown(audited: StrategyAudit) -> None:
+    groups = tuple(replace(audited.groups[1], name=f"group {place}") for place in range(30))
+    section = incentives_section([(FEDBUFF, replace(audited, groups=groups))])
+    checked(section)
+    assert len(section.charts[0].views["s0"].traces) == 25
+    assert "The first 12 of 30 client groups are shown." in section.remarks
