@@ -99,7 +99,7 @@ def test_tables_and_remarks_have_the_numbers(tmp_path: Path) -> None:
         ["Mine, slow", "5", "0", "3", "1", "1", "100.00%"],
     ]
     (reasons,) = section.tables
-    assert sorted(reasons.rows) == [
+    assert sorted(map(list, reasons.rows)) == [
         ["Mine", "cancelled", "the round is over", "1", "10.00%"],
         ["Mine", "lost", "its client left", "2", "20.00%"],
         ["Mine", "refused", "<b>%{x}</b>", "1", "10.00%"],

@@ -3,11 +3,15 @@
 from math import inf, isnan, nan
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fairlag.analyse.weights import weights
+from fairlag.lab.run import Run
+from fairlag.lab.store import Store
 from fairlag.report.page.spec import Named, View
 from fairlag.report.page.weights import weights_room, weights_section
+from fairlag.types import Aggregation, Dispatch
 from tests.page import checked, named, values
 from tests.test_analyse_compare import bare
 from tests.test_analyse_evidence import shuffled
@@ -43,6 +47,37 @@ def test_weights_of_a_long_run_in_bins(tmp_path: Path) -> None:
     assert even.updates.tolist() == [5, 5, 5, 5]
     assert even.mean.tolist() == [1.0] * 4
     assert (even.least.tolist(), even.most.tolist()) == ([1.0] * 4, [1.0] * 4)
+    assert (even.low.tolist(), even.high.tolist(), found.every) == ([1.0] * 4, [1.0] * 4, 1)
+
+
+def weighted(folder: Path, *values: float) -> Run:
+    """Of one client whose updates had these weights."""
+    one = np.array([0])
+    with Store.create(folder, {}, experiment="", groups=["all"], group_of=one, examples=one) as store:
+        for place, value in enumerate(values):
+            task = (Dispatch(place, 0, place, place, float(place)),)
+            store.record(Aggregation(place + 1, place + 1.0, task, [1.0], np.array([0]), np.array([value]), False))
+        store.commit({}, "", len(values))
+    return Run(folder)
+
+
+def test_eight_tenths_of_the_weights_are_between_low_and_high(tmp_path: Path) -> None:
+    found = weights(weighted(tmp_path, *[0.01 * (7 * place % 101) for place in range(101)]), 0, bins=1).binned
+    assert [*found.low, *found.high, *found.mean] == pytest.approx([0.1, 0.9, 0.5])  # the 11th and the 91st of 0 to 1
+
+
+def test_the_middle_is_looked_for_in_some_of_very_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairlag.analyse.weights._SORTED", 5)
+    run = weighted(tmp_path, *[0.5, 0.1] * 5)
+    found = weights(run, 0, bins=1)
+    assert (found.every, found.binned.low.tolist(), found.binned.high.tolist()) == (2, [0.1], [0.1])
+    assert (found.binned.least.tolist(), found.binned.most.tolist()) == ([0.1], [0.5])
+    assert (
+        weights_section([(FEDAVG, found)])
+        .charts[0]
+        .views["s0"]
+        .words.endswith("Bands are found from one aggregation in 2.")
+    )
 
 
 def test_each_update_is_a_point(tmp_path: Path) -> None:
@@ -61,7 +96,7 @@ def test_many_updates_are_lines_with_bands(tmp_path: Path) -> None:
     view = view_of(tmp_path, 3)
     fast = named(view)["fast"]
     assert (values(fast["x"]), values(fast["y"])) == ([1, 2], [0.5, 0.25])
-    assert values(fast["customdata"]) == [[1, 1, 2, 0.5, 0.5], [2, 2, 1, 0.25, 0.25]]
+    assert values(fast["customdata"]) == [[1, 1, 2, *[0.5] * 4], [2, 2, 1, *[0.25] * 4]]
     assert [values(trace["y"]) for trace in view.traces[:2]] == [[0.5, 0.25]] * 2
     assert view.traces[1]["fill"] == "tonexty"
     assert view.words.endswith("They are too many to be shown one by one: a point of a line is of one aggregation.")

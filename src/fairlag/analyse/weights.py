@@ -14,12 +14,28 @@ from fairlag.types import Floats, Integers
 BINS = 200
 """A screen shows no more of them."""
 
+_SORTED = 60_000
+"""More updates than that are not sorted by weight: that would take longer than all else."""
+
 _SIZE = "SELECT COUNT(*), COALESCE(SUM(updates), 0), COALESCE(MAX(version), 0) FROM aggregations"
 _BINNED = """
-SELECT (aggregation - 1) * ? / ? AS bin, grp, MIN(aggregation), MAX(aggregation), COUNT(*),
+SELECT (aggregation - 1) * ?1 / ?2 AS bin, grp, MIN(aggregation), MAX(aggregation), COUNT(*),
     COUNT(weight), SUM(weight), MIN(weight), MAX(weight)
 FROM tasks JOIN clients USING (client) WHERE aggregation IS NOT NULL GROUP BY bin, grp ORDER BY bin, grp
 """
+_MIDDLE = """
+WITH ranked AS (
+    SELECT (aggregation - 1) * ?1 / ?2 AS bin, grp, weight,
+        ROW_NUMBER() OVER (PARTITION BY (aggregation - 1) * ?1 / ?2, grp ORDER BY weight) AS place,
+        COUNT(*) OVER (PARTITION BY (aggregation - 1) * ?1 / ?2, grp) AS many
+    FROM tasks JOIN clients USING (client) WHERE weight IS NOT NULL AND aggregation % ?3 = 0
+)
+SELECT bin, grp,
+    MIN(CASE WHEN place * 10 >= many THEN weight END), MIN(CASE WHEN place * 10 >= many * 9 THEN weight END)
+FROM ranked GROUP BY bin, grp
+"""
+"""Of each bin: the weight that a tenth of its updates do not exceed, and the one that nine tenths do not."""
+
 _SINGLE = """
 SELECT grp, aggregation, client, staleness, weight
 FROM tasks JOIN clients USING (client) WHERE aggregation IS NOT NULL ORDER BY aggregation, task
@@ -51,6 +67,10 @@ class Binned:
     total: Floats
     least: Floats
     most: Floats
+    low: Floats
+    """What a tenth of them do not exceed, as far as is known."""
+    high: Floats
+    """What nine tenths of them do not exceed."""
 
     @property
     def mean(self) -> Floats:
@@ -73,6 +93,8 @@ class Weights:
     aggregations: int
     updates: int
     binned: Binned
+    every: int
+    """Of how many aggregations one was looked at to find out where the middle of the weights is."""
     single: Single | None
     """None where there are too many."""
 
@@ -86,30 +108,26 @@ def weights(run: Run, room: int, bins: int = BINS) -> Weights:
     """How much the updates of a run weighed; one by one if there is room for all of them."""
     with reading(run.folder) as database:
         aggregations, updates, newest = database.execute(_SIZE).fetchone()
-        binned = database.execute(_BINNED, (min(bins, newest), newest)).fetchall()
+        parts, every = (min(bins, newest), newest), -(-updates // _SORTED) or 1
+        binned = database.execute(_BINNED, parts).fetchall()
+        middle = {row[:2]: row[2:] for row in database.execute(_MIDDLE, (*parts, every))}
         single = database.execute(_SINGLE).fetchall() if updates <= room else None
     return Weights(
         groups=tuple(run.groups),
         aggregations=aggregations,
         updates=updates,
-        binned=_binned(binned, run.groups),
+        binned=_binned([(*row, *middle.get(row[:2], (nan, nan))) for row in binned], run.groups),
+        every=every,
         single=None if single is None else _single(single, run.groups),
     )
 
 
 def _binned(rows: Sequence[tuple[Any, ...]], groups: Sequence[str]) -> Binned:
     _, names, *counts = zip(*[row[:6] for row in rows], strict=True) if rows else [()] * 6
-    total, least, most = zip(*[row[6:] for row in rows], strict=True) if rows else [()] * 3
+    weights = zip(*[row[6:] for row in rows], strict=True) if rows else [()] * 5
     first, last, updates, weighed = (np.array(each, np.int64) for each in counts)
-    weights = {"total": total, "least": least, "most": most}
-    return Binned(
-        group_of=_places(names, groups),
-        first=first,
-        last=last,
-        updates=updates,
-        weighed=weighed,
-        **{name: np.array(values, np.float64) for name, values in weights.items()},
-    )
+    total, least, most, low, high = (np.array(each, np.float64) for each in weights)
+    return Binned(_places(names, groups), first, last, updates, weighed, total, least, most, low, high)
 
 
 def _single(rows: Sequence[tuple[Any, ...]], groups: Sequence[str]) -> Single:

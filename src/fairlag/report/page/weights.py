@@ -19,8 +19,8 @@ _LEAD = (
     "than the many of the fast."
 )
 _READING = (
-    "Each point is an update, or each line the mean of a client group's updates and its band their lightest to their "
-    "heaviest, at the aggregation that merged them; on the dashed line all updates of an aggregation weigh the same."
+    "Each point is an update, or each line the mean of a client group's updates and its band the middle 80 % of them, "
+    "at the aggregation that merged them; on the dashed line all updates of an aggregation weigh the same."
 )
 
 
@@ -101,10 +101,11 @@ def _bands(shown: Weights, group: int, name: str) -> list[Json]:
     where = numbers((mine.first + mine.last) / 2)
     band = {"type": "scatter", "mode": "lines", "x": where, "legendgroup": f"g{group}", "line": {"width": 0}}
     silent = {"hoverinfo": "skip", "showlegend": False}
-    told = np.stack([mine.first, mine.last, mine.updates, _finite(mine.least), _finite(mine.most)], axis=1)
+    edges = [_finite(edge) for edge in (mine.low, mine.high, mine.least, mine.most)]
+    told = np.stack([mine.first, mine.last, mine.updates, *edges], axis=1)
     return [
-        {**band, **silent, "y": numbers(_finite(mine.least), 6)},
-        {**band, **silent, "y": numbers(_finite(mine.most), 6), "fill": "tonexty", "fillcolor": f"{colour}/0.22"},
+        {**band, **silent, "y": numbers(_finite(mine.low), 6)},
+        {**band, **silent, "y": numbers(_finite(mine.high), 6), "fill": "tonexty", "fillcolor": f"{colour}/0.22"},
         {
             **band,
             "mode": "lines+markers",
@@ -116,7 +117,8 @@ def _bands(shown: Weights, group: int, name: str) -> list[Json]:
             "hovertemplate": (
                 f"{name}, aggregations %{{customdata[0]:,.0f}} to %{{customdata[1]:,.0f}}"
                 "<br>mean weight %{y:.4~g} of %{customdata[2]:,.0f} updates"
-                "<br>from %{customdata[3]:.4~g} to %{customdata[4]:.4~g}<extra></extra>"
+                "<br>80 % of them from %{customdata[3]:.4~g} to %{customdata[4]:.4~g}"
+                "<br>all from %{customdata[5]:.4~g} to %{customdata[6]:.4~g}<extra></extra>"
             ),
         },
     ]
@@ -141,6 +143,7 @@ def _words(shown: Weights) -> str:
         wide = max(1, int((shown.binned.last - shown.binned.first).max()) + 1)
         many = f"up to {wide:,} aggregations" if wide > 1 else "one aggregation"
         words += f" They are too many to be shown one by one: a point of a line is of {many}."
+        words += f" Bands are found from one aggregation in {shown.every}." if shown.every > 1 else ""
     lacking = int((shown.binned.updates - shown.binned.weighed).sum())
     if lacking:
         words += f" {lacking:,} of the weights are no numbers and left out."
