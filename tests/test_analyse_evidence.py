@@ -8,10 +8,18 @@ import pytest
 
 from fairlag import simulate
 from fairlag.analyse import theory
-from fairlag.analyse.audit import predicted
+from fairlag.analyse.audit import audit, predicted
 from fairlag.analyse.compare import repeated
-from fairlag.analyse.evidence import experiment_of, influence, staleness
-from fairlag.analyse.fairness import jain
+from fairlag.analyse.evidence import (
+    GroupStaleness,
+    Influence,
+    experiment_of,
+    influence,
+    influence_if_any,
+    staleness,
+    staleness_if_any,
+)
+from fairlag.analyse.fairness import gini, jain
 from fairlag.analyse.timeline import Bar, timeline, timeline_if_any
 from fairlag.errors import InputError
 from fairlag.lab.experiment import parse
@@ -73,6 +81,49 @@ def test_influence_of_groups_whose_clients_are_mixed(tmp_path: Path) -> None:
     assert found.deviation is None
 
 
+def test_how_even_influence_is(tmp_path: Path) -> None:
+    (strategy,) = repeated([made(tmp_path / "a"), made(tmp_path / "b", seed=1, finished=False)])
+    found = influence(strategy)
+    assert found.over_seeds(gini).mean == pytest.approx((gini([0.375, 0.25, 0.375]) + gini([1, 1, 0])) / 2)
+    part, fair = found.of_group(0)
+    assert (part.mean, part.deviation, fair) == (0.8125, pytest.approx(0.375 / 2**0.5), 2 / 3)
+    curve = found.lorenz()
+    assert curve is not None
+    assert curve[0].tolist() == pytest.approx([0, 1 / 3, 2 / 3, 1])
+    assert curve[1].tolist() == pytest.approx([0, 0.125, (0.625 + 0.5) / 2, 1])
+    assert found.heard_by(1.0) == pytest.approx(0.4375 * 3)
+    assert found.heard_by(0.0) == pytest.approx(0.375 * 3)
+
+
+def test_negative_weights_have_no_evenness(tmp_path: Path) -> None:
+    found = influence(repeated([bare(tmp_path, weight=-0.5)])[0])
+    assert found.lorenz() is None
+    assert found.over_seeds(gini).mean is None
+
+
+def test_evidence_of_an_audit_is_that_of_its_run(tmp_path: Path) -> None:
+    (audited,) = audit(parse(LEAN), seeds=1, incentive_updates=1)
+    run = repeated([simulate(parse(LEAN), out=tmp_path / "run")])[0]
+    mine, its = Influence.of_audit(audited), influence(run)
+    assert (mine.groups, mine.clients.tolist(), mine.group_of.tolist()) == (
+        its.groups,
+        its.clients.tolist(),
+        its.group_of.tolist(),
+    )
+    assert mine.mean.tolist() == pytest.approx(its.mean.tolist())
+    assert mine.jain.mean == pytest.approx(its.jain.mean)
+    assert [(each.name, each.counts.tolist()) for each in GroupStaleness.of_audit(audited)] == [
+        (each.name, each.counts.tolist()) for each in staleness(run)
+    ]
+    assert GroupStaleness.of_audit(audited)[1].predicted == pytest.approx(staleness(run)[1].predicted)
+
+
+def test_how_late_a_part_of_the_updates_is() -> None:
+    found = GroupStaleness("slow", np.array([2, 0, 1, 1]), 2.0)
+    assert [found.at_most(part) for part in (0.5, 0.51, 0.75, 0.95, 1.0)] == [0, 2, 2, 3, 3]
+    assert isnan(GroupStaleness("slow", np.zeros(0, int), 2.0).at_most(0.5))
+
+
 def test_staleness_is_counted_per_group_over_all_seeds(tmp_path: Path) -> None:
     runs = [made(tmp_path / "a"), made(tmp_path / "b", seed=1, finished=False)]
     fast, slow = staleness(repeated(runs)[0])
@@ -111,6 +162,8 @@ def test_nothing_to_show_is_one_sentence(tmp_path: Path) -> None:
     for ask in (influence, staleness):
         with pytest.raises(InputError, match="no update of it has been aggregated yet"):
             ask(strategy)
+    assert influence_if_any(strategy) is None
+    assert staleness_if_any(strategy) is None
     with pytest.raises(InputError, match="has no timeline: no task of it has ended yet"):
         timeline(strategy.runs[0])
     with pytest.raises(InputError, match=r"cannot be built again: .* holds no experiment"):

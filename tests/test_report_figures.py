@@ -5,7 +5,6 @@ from io import StringIO
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from rich.console import Console, RenderableType
 
@@ -14,7 +13,6 @@ from fairlag.analyse.ranking import ranked
 from fairlag.errors import InputError
 from fairlag.report.comparison import compare_table, runs_table
 from fairlag.report.figures import accuracy_figure, holdings_figure
-from fairlag.report.figures.accuracy import _band
 from tests.test_analyse_compare import bare
 from tests.test_lab_run import made
 
@@ -47,25 +45,6 @@ def test_runs_of_other_settings_are_lines_of_their_own(tmp_path: Path) -> None:
     found = words(tmp_path / "figure.svg")
     assert {f"FedAvg [{tmp_path / name}]" for name in ("a", "b")} <= set(found)
     assert "Lines and bands: one seed, with the standard error of the test sample." in found
-
-
-def curve(times: list[float], accuracies: list[float]) -> pd.DataFrame:
-    return pd.DataFrame({"time": times, "accuracy": accuracies, "standard_error": 0.01})
-
-
-def test_a_seed_that_has_just_begun_does_not_hide_the_others() -> None:
-    where, mean, spread = _band([curve([0.0], [0.2]), curve([0.0, 10.0, 20.0], [0.4, 0.6, 0.8])], "time")
-    assert where.tolist() == [0.0, 10.0, 20.0]
-    assert mean.tolist() == pytest.approx([0.3, 0.6, 0.8])
-    assert spread[0] == pytest.approx(0.2 / np.sqrt(2))
-    assert np.isnan(spread[1:]).all()
-
-
-def test_seeds_are_read_off_wherever_one_of_them_has_a_point() -> None:
-    where, mean, spread = _band([curve([0.0, 10.0], [0.0, 1.0]), curve([0.0, 5.0, 10.0], [0.0, 0.1, 1.0])], "time")
-    assert where.tolist() == [0.0, 5.0, 10.0]
-    assert mean.tolist() == pytest.approx([0.0, 0.3, 1.0])
-    assert spread.tolist() == pytest.approx([0.0, 0.4 / np.sqrt(2), 0.0])
 
 
 def styles(file: Path) -> list[tuple[str, str]]:

@@ -1,12 +1,13 @@
 """What figures and pages show of finished tasks: counted by the database, so that a million of them never leave it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import nan
 
 import numpy as np
 
-from fairlag.analyse.audit import predicted
+from fairlag.analyse import fairness
+from fairlag.analyse.audit import StrategyAudit, predicted
 from fairlag.analyse.compare import Repeated, Spread, jain_if_any
 from fairlag.errors import InputError
 from fairlag.lab.experiment import Experiment
@@ -37,6 +38,18 @@ class Influence:
     """One row a seed, one column a client."""
     jain: Spread
 
+    @classmethod
+    def of_audit(cls, audit: StrategyAudit) -> "Influence":
+        """What an audit found: the means over its seeds, as if they were one."""
+        sizes = [group.clients for group in audit.groups]
+        return cls(
+            groups=tuple(group.name for group in audit.groups),
+            clients=np.arange(sum(sizes)),
+            group_of=np.repeat(np.arange(len(sizes)), sizes),
+            shares=audit.influence[None, :],
+            jain=Spread.of([audit.jain]),
+        )
+
     @property
     def fair(self) -> float:
         """What everybody would have if all had the same."""
@@ -57,12 +70,39 @@ class Influence:
         where = np.linspace(0, 1, points)
         return where, np.quantile(self.shares[:, self.group_of == group], where, axis=1).T
 
+    def heard_by(self, part: float) -> float:
+        """What that part of the clients of every group has at the most, in fair shares, and at least one."""
+        place = round(20 * part)
+        groups = (self.quantiles(int(group), 21)[1] for group in np.unique(self.group_of))
+        return max(1.0, *(float(shares.mean(axis=0)[place] / self.fair) for shares in groups))
+
+    def of_group(self, group: int) -> tuple[Spread, float]:
+        """The share of a group's clients together, and their fair share."""
+        mine = self.group_of == group
+        return Spread.of(self.shares[:, mine].sum(axis=1)), float(mine.mean())
+
+    def over_seeds(self, measure: Callable[[Floats], float]) -> Spread:
+        """A measure of evenness; of nothing where some have less than no weight."""
+        return Spread.of(measure(row) for row in self.shares if row.min() >= 0)
+
+    def lorenz(self) -> tuple[Floats, Floats] | None:
+        """The mean of the seeds' Lorenz curves; None where some clients have less than no weight."""
+        curves = [fairness.lorenz(row) for row in self.shares if row.min() >= 0]
+        return (curves[0][0], np.asarray(np.mean([part for _, part in curves], axis=0))) if curves else None
+
 
 def influence(strategy: Repeated) -> Influence:
     """Who was listened to, over the seeds that have weights yet."""
+    if (found := influence_if_any(strategy)) is None:
+        raise InputError(f"{_named(strategy)} has no influence to draw: no update of it has been aggregated yet")
+    return found
+
+
+def influence_if_any(strategy: Repeated) -> Influence | None:
+    """The same; None where no update has been aggregated yet."""
     frames = [frame for frame in (run.influence() for run in strategy.runs) if frame["weight"].sum() > 0]
     if not frames:
-        raise InputError(f"{_named(strategy)} has no influence to draw: no update of it has been aggregated yet")
+        return None
     groups = strategy.runs[0].groups
     places = {name: place for place, name in enumerate(groups)}
     first = frames[0]
@@ -89,6 +129,11 @@ class GroupStaleness:
     predicted: float
     """The mean by the closed form, not a number where none applies."""
 
+    @classmethod
+    def of_audit(cls, audit: StrategyAudit) -> "list[GroupStaleness]":
+        """Of every group, what an audit found."""
+        return [cls(group.name, group.histogram, group.staleness_predicted) for group in audit.groups]
+
     @property
     def mean(self) -> float:
         """The mean of its updates, not a number where there are none."""
@@ -99,16 +144,27 @@ class GroupStaleness:
         """The part of its updates that is at most 0, 1, 2 … versions late."""
         return np.asarray(np.cumsum(self.counts) / max(1, self.counts.sum()), np.float64)
 
+    def at_most(self, part: float) -> float:
+        """How late that part of its updates is at the most, not a number where there are none."""
+        return float(np.searchsorted(np.cumsum(self.counts), part * self.counts.sum())) if self.counts.any() else nan
+
 
 def staleness(strategy: Repeated) -> list[GroupStaleness]:
     """How late updates of each group were, beside the mean that theory predicts for clients that never wait."""
+    if (found := staleness_if_any(strategy)) is None:
+        raise InputError(f"{_named(strategy)} has no staleness to draw: no update of it has been aggregated yet")
+    return found
+
+
+def staleness_if_any(strategy: Repeated) -> list[GroupStaleness] | None:
+    """The same; None where no update has been aggregated yet."""
     counted: dict[str, dict[int, int]] = {name: {} for name in strategy.runs[0].groups}
     for run in strategy.runs:
         with reading(run.folder) as database:
             for name, late, count in database.execute(_HISTOGRAM):
                 counted[name][late] = counted[name].get(late, 0) + count
     if not any(counted.values()):
-        raise InputError(f"{_named(strategy)} has no staleness to draw: no update of it has been aggregated yet")
+        return None
     means = _predictions(strategy.runs)
     return [GroupStaleness(name, _dense(counts), means.get(name, nan)) for name, counts in counted.items()]
 

@@ -20,8 +20,10 @@ _DEPTH = 2
 """How far below a folder its runs are looked for: as in runs/experiment/strategy-seed."""
 
 _EVALUATIONS = """
-SELECT *, CAST(correct AS REAL) / NULLIF(examples, 0) AS accuracy FROM evaluations ORDER BY version, scope, name, whole
+SELECT *, CAST(correct AS REAL) / NULLIF(examples, 0) AS accuracy FROM evaluations
+WHERE scope IN ({}) ORDER BY version, scope, name, whole
 """
+_SCOPES = ("all", "class", "group")
 
 _PER_CLIENT = """
 SELECT client, grp AS "group", examples, COALESCE(updates, 0) AS updates, COALESCE(weight, 0) AS weight, staleness
@@ -113,7 +115,11 @@ class Run:
     @property
     def evaluations(self) -> "pd.DataFrame":
         """One row an evaluation; the standard error of an accuracy p on n examples is √(p(1 − p)/n)."""
-        frame = self._frame(_EVALUATIONS)
+        return self.evaluated(*_SCOPES)
+
+    def evaluated(self, *scopes: str) -> "pd.DataFrame":
+        """The evaluations of these scopes alone; those of classes are by far the most."""
+        frame = self._frame(_EVALUATIONS.format(", ".join("?" * len(scopes))), scopes)
         spread = frame["accuracy"] * (1 - frame["accuracy"]) / frame["examples"]
         return frame.assign(standard_error=spread**0.5)
 
@@ -194,11 +200,11 @@ class Run:
             found = database.execute("SELECT version, time FROM aggregations ORDER BY version DESC LIMIT 1").fetchone()
         return found or (0, 0.0)
 
-    def _frame(self, query: str) -> "pd.DataFrame":
+    def _frame(self, query: str, parameters: tuple[str, ...] = ()) -> "pd.DataFrame":
         import pandas as pd
 
         with reading(self.folder) as database:
-            frame = pd.read_sql_query(query, database)
+            frame = pd.read_sql_query(query, database, params=parameters)
         return frame.astype({name: kind for name, kind in _KINDS.items() if name in frame})
 
     def _card(self, *, groups: bool = True) -> Card:

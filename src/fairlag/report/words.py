@@ -58,3 +58,26 @@ def labels_of(found: Sequence[Repeated], width: int | None = None) -> list[str]:
     several = len({each.experiment for each in found}) > 1
     labels = [f"{each.label}, {each.experiment}" if several else each.label for each in found]
     return labels if width is None else shortened(labels, width)
+
+
+def bands_in_words(seeds: Sequence[int]) -> str:
+    """What lines of so many seeds each, and the bands around them, are; nothing where there are none.
+
+    >>> bands_in_words([2, 1])
+    'Lines and bands: mean and standard deviation over 2 seeds, as far as each goes; one seed, with the standard error \
+of the test sample.'
+    """
+    counts = sorted({*seeds} - {0})
+    several = " or ".join(str(count) for count in counts if count > 1)
+    words = [f"mean and standard deviation over {several} seeds, as far as each goes"] * bool(several)
+    words += ["one seed, with the standard error of the test sample"] * (1 in counts)
+    return f"Lines and bands: {'; '.join(words)}." if words else ""
+
+
+def with_deviation(spread: Spread, form: str) -> str:
+    """The mean in a format, and the standard deviation where there is one.
+
+    >>> with_deviation(Spread(0.5, 0.015, 2), "{:.3f}"), with_deviation(Spread(0.5, None, 1), "{:.3f}")
+    ('0.500 ±0.015', '0.500')
+    """
+    return number(spread, form) + (f" ±{form.format(spread.deviation)}" if spread.deviation is not None else "")

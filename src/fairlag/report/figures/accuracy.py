@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from fairlag.analyse.compare import repeated
+from fairlag.analyse.curves import Curves, curves
 from fairlag.errors import InputError
-from fairlag.lab.run import Run, curve_of
+from fairlag.lab.run import Run
 from fairlag.report.figures.identity import (
     FAINT,
     SIZES,
@@ -23,11 +24,9 @@ from fairlag.report.figures.identity import (
     strategy_looks,
     wrapped,
 )
-from fairlag.report.words import labels_of
-from fairlag.types import Floats
+from fairlag.report.words import bands_in_words, labels_of
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -47,7 +46,7 @@ def accuracy_figure(runs: Sequence[Run], sheet: Sheet, size: str = "double") -> 
     check_size(size)
     strategies = _strategies(runs)
     names = dict.fromkeys(name for run in runs for name in run.groups)
-    groups = {name: place for place, name in enumerate(names) if any(each.curves("group", name) for each in strategies)}
+    groups = {name: place for place, name in enumerate(names) if any(each.curves.of(name) for each in strategies)}
     across = _across(len(groups), size)
     down = -(-len(groups) // across)
     above = 1 if size == "double" else 2
@@ -57,14 +56,14 @@ def accuracy_figure(runs: Sequence[Run], sheet: Sheet, size: str = "double") -> 
         for place, along in enumerate(_AXES):
             cell = grid[0, 6 * place : 6 * place + 6] if above == 1 else grid[place, :]
             upper.append(figure.add_subplot(cell, sharey=upper[0] if upper else None))
-            _draw(upper[-1], strategies, along, "all", None)
+            _draw(upper[-1], strategies, along, None)
             upper[-1].set_title("All labels")
         lower: list[Axes] = []
         for place, (name, number) in enumerate(groups.items()):
             row, column = divmod(place, across)
             cell = grid[above + row, column * 12 // across : (column + 1) * 12 // across]
             lower.append(figure.add_subplot(cell, sharey=lower[0] if lower else None))
-            _draw(lower[-1], strategies, "time", "group", name)
+            _draw(lower[-1], strategies, "time", name)
             lower[-1].set_title(f"Labels of group {name}" if size == "double" else f"Labels of {name}")
             lower[-1].spines["top"].set(visible=True, color=group_look(number).colour, linewidth=1.6)
         inner = upper[1:] if above == 1 else []
@@ -82,23 +81,18 @@ def _across(groups: int, size: str) -> int:
 
 
 class _Strategy(NamedTuple):
-    """What a line is called, and the evaluations of its seeds."""
+    """What a line is called, how it looks, and where it goes."""
 
     label: str
     look: Look
-    seeds: list["pd.DataFrame"]
-
-    def curves(self, scope: str = "all", name: str | None = None) -> list["pd.DataFrame"]:
-        """The curves of the seeds that have one."""
-        curves = (curve_of(frame, scope, name).dropna(subset="accuracy") for frame in self.seeds)
-        return [curve for curve in curves if len(curve)]
+    curves: Curves
 
 
 def _strategies(runs: Sequence[Run]) -> list[_Strategy]:
     found = repeated(runs)
     labels = labels_of(found, _LONGEST if len(found) > _MANY else None)
     return [
-        _Strategy(label, look, [run.evaluations for run in each.runs])
+        _Strategy(label, look, curves(each))
         for label, look, each in zip(labels, strategy_looks(found), found, strict=True)
     ]
 
@@ -115,19 +109,20 @@ def _height(strategies: Sequence[_Strategy], above: int, down: int, size: str) -
     return 0.75 + 3.2 * rows + 0.155 * lines
 
 
-def _draw(axes: "Axes", strategies: Sequence[_Strategy], along: str, scope: str, name: str | None) -> None:
+def _draw(axes: "Axes", strategies: Sequence[_Strategy], along: str, group: str | None) -> None:
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
     for strategy in strategies:
-        if not (curves := strategy.curves(scope, name)):
+        if (found := strategy.curves.of(group)) is None:
             continue
         colour, line = strategy.look
-        where, mean, spread = _band(curves, along)
-        marker = "o" if len(where) == 1 else ""
+        band = found.band(along)
+        marker = "o" if len(band.where) == 1 else ""
         alpha = 0.08 if len(strategies) > _MANY else 0.25
-        low, high = np.clip(mean - spread, 0, 1), np.clip(mean + spread, 0, 1)  # no accuracy is outside
-        axes.fill_between(where, low, high, color=colour, alpha=alpha, linewidth=0)
-        axes.plot(where, mean, linestyle=line, color=colour, label=strategy.label, marker=marker, markersize=3)
+        axes.fill_between(band.where, band.low, band.high, color=colour, alpha=alpha, linewidth=0)
+        axes.plot(
+            band.where, band.mean, linestyle=line, color=colour, label=strategy.label, marker=marker, markersize=3
+        )
     axes.set_xlabel(_AXES[along])
     axes.set_ylabel("accuracy")
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
@@ -137,35 +132,9 @@ def _draw(axes: "Axes", strategies: Sequence[_Strategy], along: str, scope: str,
     axes.set_xlim(left=0)
 
 
-def _band(curves: Sequence["pd.DataFrame"], along: str) -> tuple[Floats, Floats, Floats]:
-    """The places where any curve has a point, the mean there of the curves that go so far, and the width of its band.
-
-    With several seeds that is their sample standard deviation, not a number where less than two are; with one, the
-    standard error of the evaluation.
-    """
-    places = [curve[along].to_numpy(np.float64) for curve in curves]
-    if len(curves) == 1:
-        return places[0], curves[0]["accuracy"].to_numpy(), curves[0]["standard_error"].to_numpy()
-    where = np.unique(np.concatenate(places))
-    values = np.array(
-        [
-            np.interp(where, place, curve["accuracy"], left=np.nan, right=np.nan)
-            for place, curve in zip(places, curves, strict=True)
-        ]
-    )
-    several = np.isfinite(values).sum(axis=0) > 1
-    spread = np.full(len(where), np.nan)
-    spread[several] = np.nanstd(values[:, several], axis=0, ddof=1)
-    return where, np.nanmean(values, axis=0), spread
-
-
 def _legend(figure: "Figure", axes: "Axes", strategies: Sequence[_Strategy]) -> None:
     handles, labels = axes.get_legend_handles_labels()
-    seeds = sorted({len(each.curves()) for each in strategies} - {0})
-    several = " or ".join(str(count) for count in seeds if count > 1)
-    words = [f"mean and standard deviation over {several} seeds, as far as each goes"] * bool(several)
-    words += ["one seed, with the standard error of the test sample"] * (1 in seeds)
-    reading = f"Lines and bands: {'; '.join(words)}." if words else ""
+    reading = bands_in_words([len(each.curves.overall.curves) for each in strategies])
     if len(strategies) > _MANY and handles:
         named = (line for line in axes.get_lines() if line.get_label() in labels)
         lines = sorted(named, key=lambda line: -np.asarray(line.get_ydata())[-1])

@@ -92,14 +92,7 @@ def _set_heights(axes: "Axes", shown: Sequence[Influence], *, many: bool) -> Non
     """From 0, or below where weights are; of many clients a few that are heard far more than others are cut off."""
     axes.set_ylim(bottom=min(0.0, min(float(each.mean.min() / (each.fair if many else 1)) for each in shown)))
     if many:
-        axes.set_ylim(top=min(axes.get_ylim()[1], 1.2 * _heard_by(shown, 0.95)))
-
-
-def _heard_by(shown: Sequence[Influence], part: float) -> float:
-    """What that part of the clients of every group has at the most, in fair shares, and at least one."""
-    groups = ((each, int(group)) for each in shown for group in np.unique(each.group_of))
-    place = round(20 * part)
-    return max(1.0, *(float(each.quantiles(group, 21)[1].mean(axis=0)[place] / each.fair) for each, group in groups))
+        axes.set_ylim(top=min(axes.get_ylim()[1], 1.2 * max(each.heard_by(0.95) for each in shown)))
 
 
 def _reading(shown: Sequence[Influence], *, many: bool) -> str:
@@ -109,7 +102,7 @@ def _reading(shown: Sequence[Influence], *, many: bool) -> str:
     if many:
         clients = max(len(each.clients) for each in shown)
         words = "are too many for a bar each: those of a group are sorted, the least heard first"
-        highest = _heard_by(shown, 1.0)
-        cut = f" The highest are cut off, up to {highest:.1f}." if highest > 1.2 * _heard_by(shown, 0.95) else ""
+        highest, most = (max(each.heard_by(part) for each in shown) for part in (1.0, 0.95))
+        cut = f" The highest are cut off, up to {highest:.1f}." if highest > 1.2 * most else ""
         return f"{clients:,} clients {words}; {means}.{cut}"
     return f"Bars: a client each, its part of the weight of all updates; {means}."

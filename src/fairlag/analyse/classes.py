@@ -1,0 +1,111 @@
+"""Accuracy of every class over runs, thinned by the database: there may be many classes and many evaluations."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from fairlag.analyse.compare import Repeated, Spread
+from fairlag.analyse.curves import evenly, mean_of_known, read_off
+from fairlag.lab.folder import reading
+from fairlag.lab.run import Run
+from fairlag.types import Floats, Integers
+
+COLUMNS = 150
+"""So many evaluations can be told apart beside one another."""
+
+_CURVE = """
+FROM evaluations WHERE scope = 'class' AND whole = (SELECT MIN(whole) FROM evaluations WHERE scope = 'class')
+"""
+"""The curve is on the sample of the test set, if one was taken."""
+_VERSIONS = f"SELECT DISTINCT version {_CURVE}"
+_SCORES = f"SELECT version, time, name, CAST(correct AS REAL) / NULLIF(examples, 0) {_CURVE} AND version IN ({{}})"
+
+
+class ClassCurve(NamedTuple):
+    """One seed: when it was evaluated, and how many of each class were right."""
+
+    versions: Floats
+    times: Floats
+    accuracy: Floats
+    """One row a class, one column an evaluation; not a number where there was no example."""
+
+    def places(self, along: str) -> Floats:
+        """Where its columns are, against "time" or "version"."""
+        return self.times if along == "time" else self.versions
+
+
+@dataclass(frozen=True, slots=True)
+class ClassCurves:
+    """Accuracy of every class under one strategy over its seeds."""
+
+    names: tuple[str, ...]
+    holders: Mapping[str, tuple[str, ...]]
+    """The client groups that hold a class, where the experiment says so."""
+    seeds: tuple[ClassCurve, ...]
+    evaluations: int
+    """How many there were before they were thinned."""
+
+    def mean(self, along: str, most: int = COLUMNS) -> tuple[Floats, Floats]:
+        """At most so many places, and the mean there of the seeds that go so far: one row a class."""
+        where = np.unique(np.concatenate([seed.places(along) for seed in self.seeds]))
+        where = where[evenly(where, most)]
+        values = np.array([[read_off(where, seed.places(along), row) for row in seed.accuracy] for seed in self.seeds])
+        return where, mean_of_known(values)
+
+    def last(self, place: int) -> Spread:
+        """What the curves of the class at that place end with."""
+        return Spread.of(seed.accuracy[place, -1] for seed in self.seeds)
+
+
+def class_curves(strategy: Repeated) -> ClassCurves | None:
+    """How the model of a strategy did on every class; None where that was not evaluated."""
+    versions = _versions(strategy.runs)
+    if not len(versions):
+        return None
+    kept = versions[evenly(versions, COLUMNS)].tolist()
+    rows = []
+    for run in strategy.runs:
+        with reading(run.folder) as database:
+            rows.append(database.execute(_SCORES.format(", ".join("?" * len(kept))), kept).fetchall())
+    names = sorted({name for found in rows for _, _, name, _ in found}, key=lambda name: (len(name), name))
+    return ClassCurves(
+        names=tuple(names),
+        holders=_holders(strategy.runs[0]),
+        seeds=tuple(_curve(found, names) for found in rows if found),
+        evaluations=len(versions),
+    )
+
+
+def _versions(runs: Sequence[Run]) -> Integers:
+    """All that any of them evaluated."""
+    found: set[int] = set()
+    for run in runs:
+        with reading(run.folder) as database:
+            found |= {version for (version,) in database.execute(_VERSIONS)}
+    return np.array(sorted(found), np.int64)
+
+
+def _curve(rows: Sequence[tuple[int, float, str, float | None]], names: Sequence[str]) -> ClassCurve:
+    times = dict(sorted((version, time) for version, time, _, _ in rows))
+    columns = {version: place for place, version in enumerate(times)}
+    places = {name: place for place, name in enumerate(names)}
+    accuracy = np.full((len(names), len(times)), np.nan)
+    for version, _, name, value in rows:
+        accuracy[places[name], columns[version]] = np.nan if value is None else value
+    return ClassCurve(np.array([*times], np.float64), np.array([*times.values()], np.float64), accuracy)
+
+
+def _holders(run: Run) -> dict[str, tuple[str, ...]]:
+    """Who holds a class, where groups name their labels and the examples are shared out by them."""
+    try:
+        tables = run.settings
+        clients, partition = tables["clients"], tables.get("data", {}).get("partition", "labels")
+    except (OSError, ValueError, KeyError):  # it was not made from an experiment
+        return {}
+    holders: dict[str, tuple[str, ...]] = {}
+    for table in clients if partition == "labels" else ():
+        for label in table.get("labels", ()):
+            holders[str(label)] = (*holders.get(str(label), ()), table["group"])
+    return holders
