@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from plotly.graph_objects import Figure  # type: ignore[import-untyped]
+from plotly.graph_objects import Figure
 
 from fairlag.report.page.spec import Section, View
 

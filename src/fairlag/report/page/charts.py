@@ -1,11 +1,14 @@
-"""What charts of several sections share: names as plotly shows them, and the choice of a strategy."""
+"""What charts of several sections share: names as plotly shows them, bands, panels, and the choice of a strategy."""
 
 from collections.abc import Sequence
 from html import escape
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from fairlag.report.page.spec import Named, Switch
+import numpy as np
+
+from fairlag.report.page.spec import Json, Named, Section, Switch, numbers
 from fairlag.report.words import shortened
+from fairlag.types import Floats
 
 Found = TypeVar("Found")
 
@@ -17,6 +20,9 @@ _LEGEND = 32
 
 _LISTED = 4
 """More names than that are counted instead."""
+
+_TITLE = 26
+"""Pixels above a panel, for its title."""
 
 
 def plain(name: str) -> str:
@@ -51,6 +57,66 @@ def strategy_key(place: int) -> str:
     return f"s{place}"
 
 
+def axis(title: str, **more: Any) -> Json:
+    """An axis with its title."""
+    return {"title": {"text": title}, **more}
+
+
+def shade(where: Floats, low: Floats, high: Floats, colour: str, key: str, **more: Any) -> list[Json]:
+    """The band between two lines, which comes and goes with the legend's entry of that key."""
+    edge = {
+        "type": "scatter",
+        "mode": "lines",
+        "x": numbers(where),
+        "line": {"width": 0, "color": colour},
+        "hoverinfo": "skip",
+        "legendgroup": key,
+        "showlegend": False,
+        **more,
+    }
+    return [edge | {"y": numbers(low)}, edge | {"y": numbers(high), "fill": "tonexty", "fillcolor": f"{colour}/0.18"}]
+
+
+class Panels(NamedTuple):
+    """Panels below one another on one horizontal axis: where they are, and how high all of them are in pixels."""
+
+    domains: list[list[float]]
+    height: int
+
+    @classmethod
+    def of(cls, count: int, tall: int) -> "Panels":
+        """So many panels, each so many pixels tall, with a title above each."""
+        each = tall + _TITLE
+        whole = count * each
+        domains = [[1 - (place + 1) * each / whole, 1 - (place * each + _TITLE) / whole] for place in range(count)]
+        return cls([[max(0.0, low), high] for low, high in domains], whole + 100)
+
+    def title(self, place: int, text: str) -> Json:
+        """An annotation above a panel."""
+        where = {"x": 0, "xref": "paper", "xanchor": "left", "yref": "paper", "yanchor": "bottom"}
+        return {"text": text, "y": self.domains[place][1], "showarrow": False, "align": "left", **where}
+
+
+def place_of_axis(place: int) -> str:
+    """How plotly numbers axes.
+
+    >>> place_of_axis(0), place_of_axis(1)
+    ('', '2')
+    """
+    return str(place + 1) if place else ""
+
+
+def named_once(traces: Sequence[Json]) -> list[Json]:
+    """Each entry of the legend once, though every panel has it."""
+    seen: set[str] = set()
+    found = []
+    for trace in traces:
+        named = trace.get("showlegend", True)
+        found.append({**trace, "showlegend": named and trace["legendgroup"] not in seen})
+        seen |= {trace["legendgroup"]} if named else set()
+    return found
+
+
 def present(shown: Sequence[tuple[Named, Found | None]], why: str) -> tuple[list[tuple[Named, Found]], list[str]]:
     """Those of whom there is something to show, and a sentence about the others.
 
@@ -62,6 +128,17 @@ def present(shown: Sequence[tuple[Named, Found | None]], why: str) -> tuple[list
     return [(named, found) for named, found in shown if found is not None], [f"Of {names} {why}."] if missing else []
 
 
+def empty(section: Section, why: str) -> Section:
+    """A section with nothing to show, which says why."""
+    return Section(section.name, section.title, section.lead, remarks=[why])
+
+
 def left_out(groups: int) -> list[str]:
     """What is to say where there are more client groups than are shown."""
     return [f"The first {MOST_GROUPS} of {groups:,} client groups are shown."] if groups > MOST_GROUPS else []
+
+
+def extent(values: Sequence[Floats]) -> tuple[float, float]:
+    """The smallest and the largest of all, 0 among them."""
+    together = np.concatenate([np.zeros(1), *values])
+    return float(together.min()), float(together.max())

@@ -1,0 +1,125 @@
+"""Accuracy over time: a line a strategy with a band over its seeds, on all labels and on those of each client group."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fairlag.analyse.curves import Band, Curves, Scored
+from fairlag.report.page.charts import MOST_GROUPS, axis, empty, left_out, plain_names, present, shade
+from fairlag.report.page.spec import Chart, Json, Named, Section, Switch, Table, View, numbers
+from fairlag.report.words import NONE, bands_in_words, percent
+
+POINTS = 300
+"""So many points a line can be told apart."""
+
+_ALL_POINTS = 30_000
+"""So many of all lines of all views take about a megabyte; where there are more lines, each has fewer."""
+
+_FEWEST = 40
+
+_SECTION = Section(
+    "accuracy",
+    "Accuracy",
+    "How well the model does over time: on all labels, and on those that each client group holds.",
+)
+
+_ALONG = {
+    "time": ("virtual time", "at virtual time %{x:,.2f}"),
+    "version": ("aggregations", "after %{x:,} aggregations"),
+}
+
+
+def accuracy_section(shown: Sequence[tuple[Named, Curves]], groups: Sequence[str]) -> Section:
+    """Accuracy of every strategy against virtual time and against aggregations."""
+    evaluated = [(named, found if found.of(None) else None) for named, found in shown]
+    known, remarks = present(evaluated, "nothing has been evaluated yet")
+    if not known:
+        return empty(_SECTION, "No version has been evaluated: that needs data and a model, and takes until the first.")
+    held = [name for name in groups if any(found.of(name) for _, found in known)]
+    remarks += left_out(len(held))
+    on: dict[str, str | None] = {"all": None}
+    on |= {f"g{place}": name for place, name in enumerate(held[:MOST_GROUPS])}
+    most = min(POINTS, max(_FEWEST, _ALL_POINTS // (2 * len(on) * len(known))))
+    chart = Chart(
+        name="accuracy",
+        title="Accuracy over time",
+        reading=(
+            "A line a strategy, the higher the better; its band is how far seeds differ, or with one seed how much "
+            "another test sample might."
+        ),
+        views={f"{along}|{key}": _view(known, along, group, most) for along in _ALONG for key, group in on.items()},
+        switches=[
+            Switch("Against", {along: words for along, (words, _) in _ALONG.items()}),
+            Switch("On", {key: "all labels" if name is None else f"labels of {name}" for key, name in on.items()}),
+        ],
+        height=420,
+        table=_table(known, list(on.values())),
+    )
+    longest = max(len(curve) for _, found in known for curve in found.overall.curves)
+    if longest > most:
+        remarks.append(f"Lines are drawn through {most} of up to {longest:,} evaluations, evenly over the axis.")
+    return Section(_SECTION.name, _SECTION.title, _SECTION.lead, [chart], remarks=remarks)
+
+
+def _view(shown: Sequence[tuple[Named, Curves]], along: str, group: str | None, most: int) -> View:
+    names = plain_names([named.label for named, _ in shown])
+    lines = [(name, *each, each[1].of(group)) for name, each in zip(names, shown, strict=True)]
+    seen = [(name, named, scored) for name, named, _, scored in lines if scored is not None]
+    where = "all labels" if group is None else f"labels of {plain_names([group])[0]}"
+    traces: list[Json] = []
+    for name, named, scored in seen:
+        band = scored.band(along).thinned(most)
+        key = f"strategy {named.place}"
+        traces += [*_shade(band, named, key), _line(band, name, named, scored, along, where, key)]
+    title, _ = _ALONG[along]
+    layout = {
+        "xaxis": axis(title, tickformat=",~r", rangemode="tozero"),
+        "yaxis": axis(f"accuracy on {where}", tickformat=".0%"),
+    }
+    return View(traces, layout, bands_in_words([len(scored.curves) for _, _, scored in seen]))
+
+
+def _shade(band: Band, named: Named, key: str) -> list[Json]:
+    """No band, not a gap in it, where only one of several seeds goes so far."""
+    known = np.isfinite(band.spread)
+    low, high = np.where(known, band.low, band.mean), np.where(known, band.high, band.mean)
+    return shade(band.where, low, high, named.colour, key)
+
+
+def _line(band: Band, name: str, named: Named, scored: Scored, along: str, where: str, key: str) -> Json:
+    _, words = _ALONG[along]
+    seeds = len(scored.curves)
+    of = f"over {seeds} seeds" if seeds > 1 else "standard error"
+    spread = [f"± {100 * each:.2f} ({of})" if np.isfinite(each) else "(one seed)" for each in band.spread]
+    return {
+        "type": "scatter",
+        "mode": "lines" if len(band.where) > 1 else "markers",
+        "name": name,
+        "legendgroup": key,
+        "x": numbers(band.where.astype(np.int64) if along == "version" else band.where),
+        "y": numbers(band.mean),
+        "text": spread,
+        "line": {"color": named.colour, "dash": named.dash, "width": 2},
+        "marker": {"color": named.colour},
+        "hovertemplate": f"%{{fullData.name}}<br>accuracy %{{y:.2%}} %{{text}} on {where}<br>{words}<extra></extra>",
+    }
+
+
+def _table(shown: Sequence[tuple[Named, Curves]], groups: Sequence[str | None]) -> Table:
+    heads = ["" if name is None else f", labels of {name}" for name in groups]
+    rows = []
+    for named, found in shown:
+        scored = [found.of(name) for name in groups]
+        cells = [
+            cell for each in scored for cell in ((percent(each.final), percent(each.best)) if each else (NONE,) * 2)
+        ]
+        rows.append([named.label, f"{len(found.overall.curves)}", *cells])
+    return Table(
+        caption=(
+            "Accuracy in per cent, mean ± standard deviation over seeds. Final: of the last version on the whole test "
+            "set, of finished runs; best: the highest point of the curve."
+        ),
+        head=["strategy", "seeds", *(f"{what}{head}" for head in heads for what in ("final", "best"))],
+        rows=rows,
+        marks=[named.colour for named, _ in shown],
+    )

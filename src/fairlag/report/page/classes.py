@@ -1,0 +1,140 @@
+"""Accuracy of every class over time as a heat map, beside the client groups that hold the class."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fairlag.analyse.classes import COLUMNS, ClassCurves
+from fairlag.analyse.curves import mean_of_known
+from fairlag.report.page.charts import axis, empty, plain, plain_names, present, strategy_key, strategy_switch
+from fairlag.report.page.spec import Chart, Json, Named, Section, Switch, Table, View, group_colour, numbers
+from fairlag.report.words import percent
+from fairlag.types import Integers
+
+ROWS = 100
+"""Of more classes than that, neighbours share a row."""
+
+_CELLS = 180_000
+"""So many cells of all views take about a megabyte; where there are more views, each has fewer columns."""
+
+_FEWEST = 30
+
+_SECTION = Section(
+    "classes",
+    "Accuracy per class",
+    "Which classes the model knows, and when it learnt them.",
+)
+
+_ALONG = {
+    "version": ("aggregations", "after %{x:,.0f} aggregations"),
+    "time": ("virtual time", "at virtual time %{x:,.2f}"),
+}
+
+
+def classes_section(shown: Sequence[tuple[Named, ClassCurves | None]], groups: Sequence[str]) -> Section:
+    """A heat map a strategy, against aggregations and against virtual time; None: nothing was evaluated."""
+    known, remarks = present(shown, "no class has been evaluated yet")
+    if not known:
+        return empty(_SECTION, "No class has been evaluated: that needs data and a model, and takes until the first.")
+    rows = min(ROWS, max(len(found.names) for _, found in known))
+    most = min(COLUMNS, max(_FEWEST, _CELLS // (2 * len(known) * rows)))
+    chart = Chart(
+        name="classes",
+        title="Accuracy of every class over time",
+        reading=(
+            "A row a class, and after it the group that alone holds it if one does; time goes to the right, and the "
+            "lighter a cell, the more of the test examples of that class are recognised."
+        ),
+        views={
+            f"{strategy_key(place)}|{along}": _view(found, along, most, groups)
+            for place, (_, found) in enumerate(known)
+            for along in _ALONG
+        },
+        switches=[
+            strategy_switch([named for named, _ in known]),
+            Switch("Against", {along: words for along, (words, _) in _ALONG.items()}),
+        ],
+        height=min(900, 130 + max(18 * rows, 160)),
+        table=_table(known, groups),
+    )
+    if (longest := max(found.evaluations for _, found in known)) > most:
+        remarks.append(f"A heat map shows {most} of up to {longest:,} evaluations, evenly over the axis.")
+    if (classes := max(len(found.names) for _, found in known)) > ROWS:
+        remarks.append(f"{classes:,} classes share {ROWS} rows: a cell is the mean of neighbours.")
+    return Section(_SECTION.name, _SECTION.title, _SECTION.lead, [chart], remarks=remarks)
+
+
+def _view(found: ClassCurves, along: str, most: int, groups: Sequence[str]) -> View:
+    where, accuracy = found.mean(along, most)
+    rows = np.array_split(np.arange(len(found.names)), min(ROWS, len(found.names)))
+    title, words = _ALONG[along]
+    trace = {
+        "type": "heatmap",
+        "x": numbers(where),
+        "y": _row_names(found, rows, len(groups)),
+        "z": numbers(np.array([mean_of_known(accuracy[row]) for row in rows])),
+        "zmin": 0,
+        "zmax": 1,
+        "colorscale": "Viridis",
+        "colorbar": {"title": {"text": "accuracy"}, "tickformat": ".0%", "thickness": 14},
+        "hoverongaps": False,
+        "hovertemplate": f"class %{{y}}<br>accuracy %{{z:.2%}}<br>{words}<extra></extra>",
+    }
+    layout = {
+        "xaxis": axis(title, tickformat=",~r", showgrid=False),
+        "yaxis": axis("class", type="category", autorange="reversed", showgrid=False),
+        "shapes": _strip(found, rows, groups),
+    }
+    seeds = len(found.seeds)
+    return View([trace], layout, f"Mean over {seeds} seeds, as far as each goes." if seeds > 1 else "One seed.")
+
+
+def _row_names(found: ClassCurves, rows: Sequence[Integers], groups: int) -> list[str]:
+    names = []
+    for row in rows:
+        ends = dict.fromkeys(found.names[place] for place in (row[0], row[-1]))
+        holders = _holders(found, row)
+        held = f" · {plain_names(holders, 14)[0] if len(holders) == 1 else f'{len(holders)} groups'}"
+        names.append("–".join(plain(end) for end in ends) + (held if 0 < len(holders) < groups else ""))
+    return names
+
+
+def _holders(found: ClassCurves, row: Integers) -> list[str]:
+    """The groups that hold any class of a row."""
+    return list(dict.fromkeys(name for place in row for name in found.holders.get(found.names[place], ())))
+
+
+def _strip(found: ClassCurves, rows: Sequence[Integers], groups: Sequence[str]) -> list[Json]:
+    """Rows that one group alone holds, in its colour at the right edge."""
+    shapes: list[Json] = []
+    for place, row in enumerate(rows):
+        holders = _holders(found, row)
+        if len(holders) == 1 < len(groups):
+            colour = group_colour(groups.index(holders[0]))
+            if shapes and (shapes[-1]["fillcolor"], shapes[-1]["y1"]) == (colour, place - 0.5):
+                shapes[-1]["y1"] = place + 0.5
+                continue
+            edge = {"type": "rect", "xref": "paper", "x0": 1.002, "x1": 1.014, "line": {"width": 0}}
+            shapes.append({**edge, "y0": place - 0.5, "y1": place + 0.5, "fillcolor": colour})
+    return shapes
+
+
+def _table(shown: Sequence[tuple[Named, ClassCurves]], groups: Sequence[str]) -> Table:
+    """One row a class, one column a strategy."""
+    names = sorted({name for _, found in shown for name in found.names}, key=lambda name: (len(name), name))
+    first = {name: found for _, found in reversed(shown) for name in found.names}
+    holders = [first[name].holders.get(name, ()) for name in names]
+    places = [{name: place for place, name in enumerate(found.names)} for _, found in shown]
+    cells = [
+        [
+            percent(found.last(place[name])) if name in place else ""
+            for (_, found), place in zip(shown, places, strict=True)
+        ]
+        for name in names
+    ]
+    return Table(
+        caption="Accuracy of every class at the end of the curve in per cent, mean ± standard deviation over seeds.",
+        head=["class", "held by", *(named.label for named, _ in shown)],
+        rows=[[name, ", ".join(held), *row] for name, held, row in zip(names, holders, cells, strict=True)],
+        marks=[group_colour(groups.index(held[0])) if len(held) == 1 < len(groups) else "" for held in holders],
+    )

@@ -1,0 +1,269 @@
+"""Who the model listens to: every client's share of all weight beside its fair share, and how uneven all are."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fairlag.analyse import fairness
+from fairlag.analyse.evidence import Influence
+from fairlag.report.colours import LINES
+from fairlag.report.page.charts import (
+    MOST_GROUPS,
+    Panels,
+    axis,
+    empty,
+    extent,
+    left_out,
+    named_once,
+    place_of_axis,
+    plain_names,
+    present,
+    shade,
+    strategy_key,
+    strategy_switch,
+)
+from fairlag.report.page.lorenz import jain_in_words, lorenz_chart
+from fairlag.report.page.spec import Chart, Json, Named, Section, Table, View, group_colour, numbers
+from fairlag.report.words import NONE, number, shortened, with_deviation
+
+MANY = 60
+"""Of more clients than that, a bar each would be too thin: those of a group are sorted into a line."""
+
+_TOGETHER = 3
+"""So many strategies are shown below one another, more of them one at a time."""
+
+_PATTERNS = ("", "/", ".", "x", "-", "\\", "+", "|")
+_TICKS = 15
+_MANY_LINES = 100
+"""Where there are more lines than that, each has fewer points."""
+
+_SECTION = Section(
+    "influence",
+    "Who the model listens to",
+    "Influence is a client's part of the weight of all updates; its fair share is the same for all clients.",
+)
+
+Shown = Sequence[tuple[Named, Influence]]
+
+
+def influence_section(shown: Sequence[tuple[Named, Influence | None]]) -> Section:
+    """Influence of every client, and Lorenz curves; None: no update has been aggregated."""
+    known, remarks = present(shown, "no update has been aggregated yet")
+    if not known:
+        return empty(_SECTION, "No update has been aggregated yet, so nobody has had any influence.")
+    remarks += left_out(max(len(found.groups) for _, found in known))
+    curved = [named.label for named, found in known if found.lorenz() is None]
+    if curved:
+        names = ", ".join(curved)
+        remarks.append(f"Of {names} there is no Lorenz curve: some clients have less than no weight.")
+    charts = [_clients(known), *([lorenz_chart(known)] if len(curved) < len(known) else [])]
+    return Section(_SECTION.name, _SECTION.title, _SECTION.lead, charts, remarks=remarks)
+
+
+def _clients(shown: Shown) -> Chart:
+    many = max(len(found.clients) for _, found in shown) > MANY
+    together = len(shown) <= _TOGETHER
+    panels = Panels.of(len(shown), 170) if together else Panels.of(1, 290)
+    views = (
+        {"": _view(shown, shown, panels, many=many)}
+        if together
+        else {strategy_key(place): _view([each], shown, panels, many=many) for place, each in enumerate(shown)}
+    )
+    reading = (
+        "The clients of a group stand sorted, the least heard at the left; above the dashed line they have more than "
+        "their fair share, below it less."
+        if many
+        else "A bar a client in the colour of its group; above the dashed line it has more than its fair share, below "
+        "it less."
+    )
+    return Chart(
+        name="influence",
+        title="Influence of every client",
+        reading=reading,
+        views=views,
+        switches=[] if together else [strategy_switch([named for named, _ in shown])],
+        height=panels.height,
+        table=_table(shown),
+    )
+
+
+def _view(drawn: Shown, everybody: Shown, panels: Panels, *, many: bool) -> View:
+    """The strategies that are drawn, on axes that have room for everybody's."""
+    traces: list[Json] = []
+    layout: Json = {"annotations": [], "barmode": "overlay"}
+    names = plain_names([named.label for named, _ in drawn], 40)
+    low, high = _heights(everybody, many=many)
+    lines = len(everybody) * max(len(found.groups) for _, found in everybody)
+    for place, (_, found) in enumerate(drawn):
+        number_of_axis = place_of_axis(place)
+        make = _curves(found, 101 if lines <= _MANY_LINES else 51) if many else _bars(found)
+        traces += [{**each, "yaxis": f"y{number_of_axis}"} for each in make]
+        layout[f"yaxis{number_of_axis}"] = axis(
+            "times fair share" if many else "influence",
+            domain=panels.domains[place],
+            range=[low, high],
+            nticks=6,
+            tickformat=",~r" if many else ".0%",
+        )
+        layout["annotations"].append(panels.title(place, f"<b>{names[place]}</b>  Jain {jain_in_words(found)}"))
+    layout["xaxis"] = _across(drawn[0][1], many=many) | {"anchor": f"y{place_of_axis(len(drawn) - 1)}"}
+    return View(named_once(traces), layout, " ".join([*_verdicts(drawn), *_cut(everybody, high, many=many)]))
+
+
+def _bars(found: Influence) -> list[Json]:
+    mean, deviation = found.mean, found.deviation
+    traces: list[Json] = []
+    names = plain_names(found.groups)
+    for group in _groups(found):
+        mine = np.flatnonzero(found.group_of == group)
+        traces.append(
+            {
+                "type": "bar",
+                "name": names[group],
+                "legendgroup": f"group {group}",
+                "x": numbers(mine),
+                "y": numbers(mean[mine]),
+                "marker": {
+                    "color": group_colour(group),
+                    "pattern": {
+                        "shape": _PATTERNS[group % len(_PATTERNS)],
+                        "fillmode": "overlay",
+                        "fgcolor": "@panel",
+                        "size": 7,
+                        "solidity": 0.2,
+                    },
+                },
+                "hovertext": [_about(found, place, names[group]) for place in mine.tolist()],
+                "hovertemplate": "%{hovertext}<extra></extra>",
+            }
+        )
+        if deviation is not None:
+            error = {"type": "data", "array": numbers(deviation[mine]), "color": "@ink", "thickness": 1, "width": 2}
+            traces[-1]["error_y"] = error
+    return [*traces, _fair_line(-0.5, len(found.clients) - 0.5, found.fair, f"{found.fair:.2%} of all weight")]
+
+
+def _about(found: Influence, place: int, group: str) -> str:
+    mean, deviation = found.mean[place], found.deviation
+    spread = "" if deviation is None else f" ± {100 * deviation[place]:.2f} over {len(found.shares)} seeds"
+    times = f"{mean / found.fair:.2f} times its fair share of {found.fair:.2%}"
+    return f"client {found.clients[place]} of {group}<br>influence {mean:.2%}{spread} of all weight<br>{times}"
+
+
+def _curves(found: Influence, points: int) -> list[Json]:
+    traces: list[Json] = []
+    names = plain_names(found.groups)
+    for group in _groups(found):
+        where, shares = found.quantiles(group, points)
+        times = shares / found.fair
+        mean, key, colour = times.mean(axis=0), f"group {group}", group_colour(group)
+        if len(times) > 1:
+            spread = times.std(axis=0, ddof=1)
+            traces += shade(where, mean - spread, mean + spread, colour, key)
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "name": names[group],
+                "legendgroup": key,
+                "x": numbers(where),
+                "y": numbers(mean),
+                "line": {"color": colour, "dash": LINES[group % len(LINES)], "width": 2.5},
+                "hovertemplate": (
+                    "%{x:.0%} of the clients of %{fullData.name}<br>have at most %{y:.2f} times their fair share, "
+                    f"{found.fair:.2g} of all weight<extra></extra>"
+                ),
+            }
+        )
+    return [*traces, _fair_line(0, 1, 1.0, f"{found.fair:.2g} of all weight")]
+
+
+def _fair_line(begin: float, end: float, height: float, words: str) -> Json:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": "fair share",
+        "legendgroup": "fair",
+        "x": [begin, end],
+        "y": [height, height],
+        "line": {"color": "@ink", "dash": "dash", "width": 1.5},
+        "hovertemplate": f"fair share: {words}, the same for every client<extra></extra>",
+    }
+
+
+def _across(found: Influence, *, many: bool) -> Json:
+    if many:
+        return axis("clients of a group, the least heard first", range=[0, 1], tickformat=".0%")
+    places = np.arange(0, len(found.clients), -(-len(found.clients) // _TICKS))
+    names = [str(client) for client in found.clients[places]]
+    ends = [-0.6, len(found.clients) - 0.4]
+    return axis(
+        "client, by group", range=ends, tickvals=places.tolist(), ticktext=names, showgrid=False, zeroline=False
+    )
+
+
+def _heights(shown: Shown, *, many: bool) -> tuple[float, float]:
+    """The same for all strategies; of many clients a few that are heard far more than others are cut off."""
+    if many:
+        low, high = extent(
+            [found.quantiles(group, 21)[1].mean(axis=0) / found.fair for _, found in shown for group in _groups(found)]
+        )
+        return low, 1.1 * min(high, 1.2 * max(found.heard_by(0.95) for _, found in shown))
+    spreads = [0.0 if found.deviation is None else found.deviation for _, found in shown]
+    low, high = extent([found.mean + spread for (_, found), spread in zip(shown, spreads, strict=True)])
+    return low, 1.08 * max(high, *(found.fair for _, found in shown))
+
+
+def _cut(shown: Shown, high: float, *, many: bool) -> list[str]:
+    highest = max(found.heard_by(1.0) for _, found in shown) if many else 0.0
+    return (
+        [f"The highest are cut off, up to {highest:,.1f} times the fair share: zoom out to see them."]
+        if highest > high
+        else []
+    )
+
+
+def _verdicts(shown: Shown) -> list[str]:
+    """How even each is, in words."""
+    clients = len(shown[0][1].clients)
+    names = shortened([named.label for named, _ in shown], 40)
+    indices = "; ".join(f"{jain_in_words(found)} under {name}" for name, (_, found) in zip(names, shown, strict=True))
+    return [f"Jain index {indices}: 1 if all clients are heard alike, {1 / clients:.2g} if one alone is."]
+
+
+def _groups(found: Influence) -> list[int]:
+    return [int(group) for group in np.unique(found.group_of)][:MOST_GROUPS]
+
+
+def _table(shown: Shown) -> Table:
+    groups = list(dict.fromkeys(name for _, found in shown for name in found.groups[:MOST_GROUPS]))
+    measures = (fairness.gini, fairness.welfare, fairness.largest_deviation)
+    rows = []
+    for named, found in shown:
+        evenness = [with_deviation(found.over_seeds(measure), "{:.3f}") for measure in measures]
+        parts = [_group_cell(found, name) for name in groups]
+        rows.append([named.label, f"{len(found.clients):,}", jain_in_words(found), *evenness, *parts])
+    return Table(
+        caption=(
+            "How even influence is, mean ± standard deviation over seeds. Jain index: 1 is even; Gini coefficient: 0 "
+            "is even; welfare: the sum of all clients' distances from their fair share, and the largest of them."
+        ),
+        head=[
+            "strategy",
+            "clients",
+            "Jain",
+            "Gini",
+            "welfare",
+            "largest distance",
+            *(f"all of {name}" for name in groups),
+        ],
+        rows=rows,
+        marks=[named.colour for named, _ in shown],
+    )
+
+
+def _group_cell(found: Influence, name: str) -> str:
+    if name not in found.groups:
+        return NONE
+    part, fair = found.of_group(found.groups.index(name))
+    return f"{number(part, '{:.3f}')}, fair {fair:.3f}"

@@ -1,0 +1,68 @@
+"""How even influence is: Lorenz curves, one line a strategy, with Gini's coefficient and Jain's index."""
+
+from collections.abc import Sequence
+
+from fairlag.analyse import fairness
+from fairlag.analyse.curves import evenly
+from fairlag.analyse.evidence import Influence
+from fairlag.report.page.charts import axis, plain_names
+from fairlag.report.page.spec import Chart, Json, Named, View, numbers
+from fairlag.report.words import with_deviation
+from fairlag.types import Floats
+
+_POINTS = 200
+
+
+def lorenz_chart(shown: Sequence[tuple[Named, Influence]]) -> Chart:
+    """The curves of those strategies that have one."""
+    names = plain_names([named.label for named, _ in shown])
+    equal = {
+        "type": "scatter",
+        "mode": "lines",
+        "name": "equality",
+        "x": [0, 1],
+        "y": [0, 1],
+        "line": {"color": "@faint", "dash": "dash", "width": 1.5},
+        "hovertemplate": "equality: every part of the clients has as large a part of all weight<extra></extra>",
+    }
+    lines = [
+        _line(named, name, found, curve)
+        for (named, found), name in zip(shown, names, strict=True)
+        if (curve := found.lorenz()) is not None
+    ]
+    layout = {
+        "xaxis": axis("part of the clients, the least heard first", range=[0, 1], tickformat=".0%"),
+        "yaxis": axis("part of all weight", range=[0, 1.02], tickformat=".0%"),
+    }
+    return Chart(
+        name="lorenz",
+        title="Lorenz curves of influence",
+        reading=(
+            "A line a strategy: the part of all weight that the least heard part of the clients has together; the "
+            "closer to the diagonal, the more even."
+        ),
+        views={"": View([equal, *lines], layout)},
+        height=420,
+    )
+
+
+def _line(named: Named, name: str, found: Influence, curve: tuple[Floats, Floats]) -> Json:
+    kept = evenly(curve[0], _POINTS)
+    gini = with_deviation(found.over_seeds(fairness.gini), "{:.3f}")
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "x": numbers(curve[0][kept]),
+        "y": numbers(curve[1][kept]),
+        "line": {"color": named.colour, "dash": named.dash, "width": 2},
+        "hovertemplate": (
+            "%{fullData.name}<br>the least heard %{x:.1%} of the clients have %{y:.2%} of all weight<br>"
+            f"Gini {gini}, Jain {jain_in_words(found)}<extra></extra>"
+        ),
+    }
+
+
+def jain_in_words(found: Influence) -> str:
+    """Jain's index over seeds."""
+    return with_deviation(found.jain, "{:.3f}")

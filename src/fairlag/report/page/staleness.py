@@ -1,0 +1,213 @@
+"""How late updates are: their staleness per client group as a histogram, and the means, simulated and predicted."""
+
+from collections.abc import Sequence
+from math import ceil, isfinite
+from typing import NamedTuple
+
+import numpy as np
+
+from fairlag.analyse.evidence import GroupStaleness
+from fairlag.report.page.charts import (
+    MOST_GROUPS,
+    Panels,
+    axis,
+    empty,
+    left_out,
+    named_once,
+    place_of_axis,
+    plain_names,
+    present,
+    strategy_key,
+    strategy_switch,
+)
+from fairlag.report.page.spec import Chart, Json, Named, Section, Table, View, group_colour, numbers
+from fairlag.report.words import NONE
+from fairlag.types import Floats, Integers
+
+LONG = 60
+"""Where somebody is later than that, the axis is logarithmic and each bar stands for a span."""
+
+_SECTION = Section(
+    "staleness",
+    "How late updates are",
+    "An update is as stale as the number of versions that were made while its client worked on it.",
+)
+
+Shown = Sequence[tuple[Named, Sequence[GroupStaleness]]]
+
+
+class _Bins(NamedTuple):
+    """What the bars stand for: from one staleness up to, but without, the next."""
+
+    first: Integers
+    """One more than there are bars."""
+
+    @classmethod
+    def up_to(cls, longest: int) -> "_Bins":
+        if longest <= LONG:
+            return cls(np.arange(longest + 2))
+        return cls(np.unique(np.round(np.geomspace(1, longest + 2, LONG + 1)).astype(np.int64) - 1))
+
+    @property
+    def long(self) -> bool:
+        return bool(self.first[-1] > LONG + 1)
+
+    def place(self, late: float | Floats | Integers) -> Floats:
+        """Where a staleness is on the axis."""
+        return np.log10(np.asarray(late, np.float64) + 1) if self.long else np.asarray(late, np.float64)
+
+    @property
+    def edges(self) -> Floats:
+        return self.place(self.first.astype(np.float64) - 0.5)
+
+    def shares(self, counts: Integers) -> Floats:
+        """The part of the updates that is in each."""
+        whole: Floats = np.zeros(self.first[-1])
+        whole[: len(counts)] = counts / max(1, counts.sum())
+        return np.asarray(np.add.reduceat(whole, self.first[:-1]))
+
+    @property
+    def words(self) -> list[str]:
+        spans = zip(self.first[:-1], self.first[1:] - 1, strict=True)
+        return [
+            f"{low:,} version{'' if low == 1 else 's'}" if low == high else f"{low:,} to {high:,} versions"
+            for low, high in spans
+        ]
+
+    def axis(self) -> Json:
+        if not self.long:
+            return axis(
+                "staleness, in versions", range=[-0.6, float(self.first[-1]) - 0.4], tickformat=",d", zeroline=False
+            )
+        ticks = [0, *(digit * 10**power for power in range(10) for digit in (1, 2, 5))]
+        ticks = [tick for tick in ticks if tick < self.first[-1]]
+        ends = [float(self.edges[0]), float(self.edges[-1])]
+        names = [f"{tick:,}" for tick in ticks]
+        return axis(
+            "staleness, in versions",
+            range=ends,
+            tickvals=self.place(np.array(ticks)).tolist(),
+            ticktext=names,
+            zeroline=False,
+        )
+
+
+def staleness_section(shown: Sequence[tuple[Named, Sequence[GroupStaleness] | None]]) -> Section:
+    """A histogram a client group, of each strategy; None: no update has been aggregated."""
+    known, remarks = present(shown, "no update has been aggregated yet")
+    if not known:
+        return empty(_SECTION, "No update has been aggregated yet, so none was late.")
+    remarks += left_out(max(len(groups) for _, groups in known))
+    cut: Shown = [(named, groups[:MOST_GROUPS]) for named, groups in known]
+    panels = max(len(groups) for _, groups in cut)
+    tall = 220 if panels == 1 else 130 if panels <= 3 else 80
+    bins = _Bins.up_to(_longest(cut))
+    if bins.long:
+        remarks.append("The axis of staleness is logarithmic, and a bar stands for a span that its tooltip names.")
+    chart = Chart(
+        name="staleness",
+        title="Staleness of updates",
+        reading=(
+            "A panel a client group: the higher a bar, the more of its updates are so many versions late; the solid "
+            "line is their mean, the dashed one the mean that theory predicts for clients that never wait."
+        ),
+        views={strategy_key(place): _view(groups, bins, tall) for place, (_, groups) in enumerate(cut)},
+        switches=[strategy_switch([named for named, _ in cut])],
+        height=Panels.of(panels, tall).height,
+        table=_table(cut),
+    )
+    return Section(_SECTION.name, _SECTION.title, _SECTION.lead, [chart], remarks=remarks)
+
+
+def _longest(shown: Shown) -> int:
+    groups = [group for _, found in shown for group in found]
+    return max(0, *(max(len(group.counts) - 1, ceil(_or_zero(group.predicted))) for group in groups))
+
+
+def _or_zero(mean: float) -> float:
+    return mean if isfinite(mean) else 0.0
+
+
+def _view(groups: Sequence[GroupStaleness], bins: _Bins, tall: int) -> View:
+    panels = Panels.of(len(groups), tall)
+    names = plain_names([group.name for group in groups], 40)
+    traces: list[Json] = []
+    layout: Json = {"annotations": [], "bargap": 0}
+    for place, (name, group) in enumerate(zip(names, groups, strict=True)):
+        shares = bins.shares(group.counts)
+        top = float(shares.max()) or 1.0
+        axis_of = {"yaxis": f"y{place_of_axis(place)}"}
+        drawn = [*_bars(name, place, shares, bins), *_means(name, group, top, bins)]
+        traces += [each | axis_of for each in drawn]
+        layout[f"yaxis{place_of_axis(place)}"] = axis(
+            "updates", domain=panels.domains[place], range=[0, 1.15 * top], nticks=4, tickformat=".0~%"
+        )
+        layout["annotations"].append(panels.title(place, f"<b>{name}</b>  {_means_in_words(group)}"))
+    layout["xaxis"] = bins.axis() | {"anchor": f"y{place_of_axis(len(groups) - 1)}"}
+    return View(named_once(traces), layout)
+
+
+def _bars(name: str, place: int, shares: Floats, bins: _Bins) -> list[Json]:
+    edges, kept = bins.edges, np.flatnonzero(shares)
+    if not len(kept):
+        return []
+    bar = {
+        "type": "bar",
+        "name": name,
+        "legendgroup": f"group {place}",
+        "x": numbers(((edges[:-1] + edges[1:]) / 2)[kept]),
+        "y": numbers(shares[kept]),
+        "width": numbers((0.92 * np.diff(edges))[kept]),
+        "marker": {"color": group_colour(place)},
+        "hovertext": [bins.words[each] for each in kept],
+        "hovertemplate": "%{y:.2%} of the updates of %{fullData.name}<br>are %{hovertext} late<extra></extra>",
+    }
+    return [bar]
+
+
+def _means(name: str, group: GroupStaleness, top: float, bins: _Bins) -> list[Json]:
+    """The means as upright lines with a mark at their head."""
+    kinds = (
+        ("mean, predicted", group.predicted, "dash", {"symbol": "diamond-open", "size": [0, 13]}),
+        ("mean, simulated", group.mean, "solid", {"symbol": "circle", "size": [0, 7]}),
+    )
+    return [
+        {
+            "type": "scatter",
+            "mode": "lines+markers",
+            "name": kind,
+            "legendgroup": kind,
+            "legendrank": 1001,
+            "x": [float(bins.place(mean))] * 2,
+            "y": [0, 1.06 * top],
+            "line": {"color": "@ink", "dash": dash, "width": 1.5},
+            "marker": {"color": "@ink", "line": {"width": 1.5, "color": "@ink"}, **marker},
+            "hovertemplate": f"staleness of {name}<br>{kind}: {mean:,.2f} versions<extra></extra>",
+        }
+        for kind, mean, dash, marker in kinds
+        if isfinite(mean)
+    ]
+
+
+def _means_in_words(group: GroupStaleness) -> str:
+    if not group.counts.any():
+        return "sent no update"
+    theory = f", predicted {group.predicted:,.2f}" if isfinite(group.predicted) else ""
+    return f"mean {group.mean:,.2f}{theory}"
+
+
+def _table(shown: Shown) -> Table:
+    rows, marks = [], []
+    for named, groups in shown:
+        for place, group in enumerate(groups):
+            means = [NONE if not isfinite(mean) else f"{mean:,.2f}" for mean in (group.mean, group.predicted)]
+            parts = [group.at_most(part) for part in (0.5, 0.95, 1.0)]
+            late = [f"{part:,.0f}" if isfinite(part) else NONE for part in parts]
+            rows.append([group.name, named.label, f"{group.counts.sum():,}", *means, *late])
+            marks.append(group_colour(place))
+    return Table(
+        caption="Staleness in versions, of all updates that were aggregated over all seeds.",
+        head=["group", "strategy", "updates", "mean", "predicted mean", "median", "95 % are at most", "largest"],
+        rows=rows,
+        marks=marks,
+    )
