@@ -1,4 +1,4 @@
-"""The report page in a real browser: every section is there, switches, zoom, keys, downloads, colours, narrow screens."""
+"""The report page in a real browser: sections, switches, zoom, keys, downloads, colours, narrow screens."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -155,7 +155,8 @@ def test_nothing_is_wider_than_a_phone(browser: Browser, report: str, scheme: st
         assert visit.page.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
         wide = visit.page.evaluate(
             "[...document.querySelectorAll('figure, .sheet, h1, h2, p, .plot svg')]"
-            f".filter((each) => each.getBoundingClientRect().right > {PHONE[0]} + 1).map((each) => each.outerHTML.slice(0, 80))"
+            f".filter((each) => each.getBoundingClientRect().right > {PHONE[0]} + 1)"
+            ".map((each) => each.outerHTML.slice(0, 80))"
         )
         assert wide == []
 

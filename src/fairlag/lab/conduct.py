@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fairlag.learn import learner
 
 CHECKPOINT = 5.0
-"""How many seconds of work a crash may cost, and how far a page that follows a run is behind it, where that is cheap."""
+"""How many seconds of work a crash may cost, or a page that follows a run is behind it, where that is cheap."""
 _COSTLY = 50
 """A checkpoint is made only after so many times the seconds that the last one took."""
 _LOOK = 0.1

@@ -121,7 +121,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._send(path, self.server.page if path == "/" else self.server.plotly)
 
-    do_HEAD = do_GET  # noqa: N815
+    do_HEAD = do_GET
 
     def _send(self, path: str, body: bytes, tag: str = "") -> None:
         known = bool(tag) and self.headers.get("If-None-Match") == tag

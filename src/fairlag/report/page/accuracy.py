@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from fairlag.analyse.curves import Band, Curves, Scored
+from fairlag.numerals import NONE
 from fairlag.report.page.charts import MOST_GROUPS, axis, empty, left_out, plain_names, present, shade
 from fairlag.report.page.spec import Chart, Json, Named, Section, Switch, Table, View, numbers
-from fairlag.report.words import NONE, bands_in_words, percent
+from fairlag.report.words import bands_in_words, percent
 
 POINTS = 300
 """So many points a line can be told apart."""

@@ -6,6 +6,7 @@ import numpy as np
 
 from fairlag.analyse import fairness
 from fairlag.analyse.evidence import Influence
+from fairlag.numerals import NONE
 from fairlag.report.colours import LINES
 from fairlag.report.page.charts import (
     MOST_GROUPS,
@@ -24,7 +25,7 @@ from fairlag.report.page.charts import (
 )
 from fairlag.report.page.lorenz import jain_in_words, lorenz_chart
 from fairlag.report.page.spec import Chart, Json, Named, Section, Table, View, group_colour, numbers
-from fairlag.report.words import NONE, number, shortened, with_deviation
+from fairlag.report.words import number, shortened, with_deviation
 
 MANY = 60
 """Of more clients than that, a bar each would be too thin: those of a group are sorted into a line."""

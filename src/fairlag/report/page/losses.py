@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from fairlag.analyse.fates import Fate, Fates
+from fairlag.numerals import NONE
 from fairlag.report.page.charts import MOST_GROUPS, left_out, plain_names, present
 from fairlag.report.page.spec import Chart, Json, Named, Section, Switch, Table, View, numbers
-from fairlag.report.words import NONE
 from fairlag.types import Outcome
 
 _MOST_PARTS = 8

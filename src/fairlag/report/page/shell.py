@@ -40,7 +40,7 @@ def data(page: Page) -> str:
 
 def plotly() -> str:
     """Plotly's script."""
-    from plotly.offline import get_plotlyjs
+    from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
 
     return str(get_plotlyjs())
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fairlag.analyse.evidence import GroupStaleness
+from fairlag.numerals import NONE
 from fairlag.report.page.charts import (
     MOST_GROUPS,
     Panels,
@@ -21,7 +22,6 @@ from fairlag.report.page.charts import (
     strategy_switch,
 )
 from fairlag.report.page.spec import Chart, Json, Named, Section, Table, View, group_colour, numbers
-from fairlag.report.words import NONE
 from fairlag.types import Floats, Integers
 
 LONG = 60

@@ -7,10 +7,10 @@ from statistics import fmean
 import numpy as np
 
 from fairlag.analyse.timeline import Timeline
+from fairlag.numerals import NONE
 from fairlag.report.page.charts import plain_names, present, strategy_key, strategy_switch
 from fairlag.report.page.lanes import SPOILT, Rows, aggregations, colour_bar, rows_of, spoilt, tasks, waits_of
 from fairlag.report.page.spec import Chart, Json, Named, Section, Table, View, group_colour
-from fairlag.report.words import NONE
 from fairlag.types import Outcome
 
 _MOST_BARS, _ALL_BARS = 3_000, 12_000

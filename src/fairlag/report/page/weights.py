@@ -6,10 +6,10 @@ from math import isnan
 import numpy as np
 
 from fairlag.analyse.weights import Weights
+from fairlag.numerals import NONE
 from fairlag.report.colours import SYMBOLS
 from fairlag.report.page.charts import MOST_GROUPS, left_out, plain_names, present, strategy_key, strategy_switch
 from fairlag.report.page.spec import Chart, Json, Named, Section, Table, View, group_colour, numbers
-from fairlag.report.words import NONE
 
 _MOST_POINTS, _ALL_POINTS = 4_000, 32_000
 """Of a strategy, and of all of them together."""
