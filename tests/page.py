@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-from plotly.graph_objects import Figure
+from plotly.graph_objects import Figure  # type: ignore[import-untyped]
 
 from fairlag.report.page.spec import Section, View
 
@@ -68,3 +68,7 @@ def values(array: Any) -> list[Any]:
 def named(view: View) -> dict[str, dict[str, Any]]:
     """The traces of a view that have an entry in its legend, by name."""
     return {trace["name"]: trace for trace in view.traces if "name" in trace and trace.get("showlegend", True)}
+
+
+HOSTILE = ["<b>bold</b>", "%{x} &", "@bad", "x" * 200]
+"""Names that a page must show letter by letter."""

@@ -48,7 +48,8 @@ def test_curves_of_a_strategy_on_all_labels_and_on_those_of_each_group(tmp_path:
     found = curves(repeated(runs)[0])
     assert len(found.overall.curves) == 2
     assert found.overall.final == Spread(0.64, None, 1)  # only one is finished, and that is on the whole test set
-    assert found.overall.best == Spread(0.6, pytest.approx(0.2 / np.sqrt(2)), 2)  # type: ignore[arg-type]
+    assert (found.overall.best.mean, found.overall.best.seeds) == (0.6, 2)
+    assert found.overall.best.deviation == pytest.approx(0.2 / np.sqrt(2))
     assert found.overall.band("version").where.tolist() == [1.0, 2.0]
     assert found.overall.band("time").mean.tolist() == [0.5, 0.7]
     assert [*found.groups] == ["fast", "slow"]
@@ -86,11 +87,11 @@ def classified(
     **data: str,
 ) -> Run:
     """A run of evaluations alone: at a version, how many of the ten examples of each class were right."""
-    experiment = {"experiment": {"clients": clients, "data": {"use": "digits", **data}}} if clients else {}
+    tables = {"clients": clients, "data": {"use": "digits"} | data}
     store = Store.create(
         folder,
         {"experiment": "demo", "label": "FedAvg", "seed": seed},
-        experiment=json.dumps(experiment),
+        experiment=json.dumps({"experiment": tables} if clients else {}),
         groups=["fast", "slow"],
         group_of=np.array([0, 1]),
         examples=np.array([1, 1]),
@@ -113,7 +114,8 @@ def test_classes_are_the_mean_over_the_seeds_that_go_so_far(tmp_path: Path) -> N
     where, accuracy = found.mean("version")
     assert (where.tolist(), accuracy.tolist()) == ([0, 10], [[0.1, 1.0], [0.5, 0.5]])
     assert found.mean("time")[0].tolist() == [0, 20]
-    assert found.last(0) == Spread(0.6, pytest.approx(0.8 / np.sqrt(2)), 2)  # type: ignore[arg-type]
+    assert (found.last(0).mean, found.last(0).seeds) == (0.6, 2)
+    assert found.last(0).deviation == pytest.approx(0.8 / np.sqrt(2))
 
 
 def test_classes_are_read_off_between_evaluations_against_time(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from fairlag.report.words import bands_in_words, percent
 POINTS = 300
 """So many points a line can be told apart."""
 
-_ALL_POINTS = 30_000
+_ALL_POINTS = 24_000
 """So many of all lines of all views take about a megabyte; where there are more lines, each has fewer."""
 
 _FEWEST = 40
@@ -90,8 +90,8 @@ def _shade(band: Band, named: Named, key: str) -> list[Json]:
 def _line(band: Band, name: str, named: Named, scored: Scored, along: str, where: str, key: str) -> Json:
     _, words = _ALONG[along]
     seeds = len(scored.curves)
-    of = f"over {seeds} seeds" if seeds > 1 else "standard error"
-    spread = [f"± {100 * each:.2f} ({of})" if np.isfinite(each) else "(one seed)" for each in band.spread]
+    width = f"standard deviation over {seeds} seeds" if seeds > 1 else "standard error of the test sample"
+    spread = [f"±{100 * each:.2f}" if np.isfinite(each) else "(one seed)" for each in band.spread]
     return {
         "type": "scatter",
         "mode": "lines" if len(band.where) > 1 else "markers",
@@ -102,7 +102,9 @@ def _line(band: Band, name: str, named: Named, scored: Scored, along: str, where
         "text": spread,
         "line": {"color": named.colour, "dash": named.dash, "width": 2},
         "marker": {"color": named.colour},
-        "hovertemplate": f"%{{fullData.name}}<br>accuracy %{{y:.2%}} %{{text}} on {where}<br>{words}<extra></extra>",
+        "hovertemplate": (
+            f"%{{fullData.name}}<br>accuracy %{{y:.2%}} %{{text}} on {where}<br>{words}<br>±: {width}<extra></extra>"
+        ),
     }
 
 

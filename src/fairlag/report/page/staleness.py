@@ -44,9 +44,14 @@ class _Bins(NamedTuple):
 
     @classmethod
     def up_to(cls, longest: int) -> "_Bins":
+        """One a staleness; where that is long, spans that grow by a factor, none narrower than the one before."""
         if longest <= LONG:
             return cls(np.arange(longest + 2))
-        return cls(np.unique(np.round(np.geomspace(1, longest + 2, LONG + 1)).astype(np.int64) - 1))
+        growth = (longest + 2) ** (1 / LONG) - 1
+        first = [0]
+        while first[-1] <= longest:
+            first.append(first[-1] + max(1, round(growth * (first[-1] + 1))))
+        return cls(np.array(first))
 
     @property
     def long(self) -> bool:
@@ -148,18 +153,19 @@ def _view(groups: Sequence[GroupStaleness], bins: _Bins, tall: int) -> View:
 
 
 def _bars(name: str, place: int, shares: Floats, bins: _Bins) -> list[Json]:
-    edges, kept = bins.edges, np.flatnonzero(shares)
+    edges, words, kept = bins.edges, bins.words, np.flatnonzero(shares)
     if not len(kept):
         return []
     bar = {
         "type": "bar",
         "name": name,
         "legendgroup": f"group {place}",
+        "showlegend": False,
         "x": numbers(((edges[:-1] + edges[1:]) / 2)[kept]),
         "y": numbers(shares[kept]),
         "width": numbers((0.92 * np.diff(edges))[kept]),
         "marker": {"color": group_colour(place)},
-        "hovertext": [bins.words[each] for each in kept],
+        "hovertext": [words[each] for each in kept],
         "hovertemplate": "%{y:.2%} of the updates of %{fullData.name}<br>are %{hovertext} late<extra></extra>",
     }
     return [bar]
