@@ -4,6 +4,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from time import monotonic
 from urllib.parse import urlsplit
 
 import pytest
@@ -44,9 +45,19 @@ class Visit:
     asked: list[str] = field(default_factory=list)
     """Everything that it fetched."""
 
-    def drawn(self, times: int = 1) -> None:
-        """Waits until everything is drawn, at least so many times."""
-        self.page.wait_for_function(f"Number(document.documentElement.dataset.drawn || 0) >= {times}", timeout=60_000)
+    def until(self, condition: str, seconds: float = 60.0) -> None:
+        """Waits until a condition holds in the page.
+
+        Not by Playwright's own waiting, which evaluates text inside of the page: that is what its policy forbids.
+        """
+        last = monotonic() + seconds
+        while not self.page.evaluate(condition):
+            assert monotonic() < last, f"{condition} did not come true within {seconds:g} s"
+            self.page.wait_for_timeout(50)
+
+    def drawn(self) -> None:
+        """Waits until everything is drawn."""
+        self.until("Number(document.documentElement.dataset.drawn || 0) >= 1")
 
     def range_of(self, chart: str) -> tuple[float, float]:
         """What part of its horizontal axis a chart shows."""

@@ -6,9 +6,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
+from fairlag.analyse.audit import audit
 from fairlag.lab.experiment import load, parse
 from fairlag.lab.plan import Plan
 from fairlag.lab.simulate import execute
+from fairlag.report.page.build import runs_page
+from fairlag.report.page.shell import html
 from tests.browser import PHONE, WIDE, chromium, visiting
 from tests.command import Call
 
@@ -34,22 +37,16 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three strategies with two seeds on digits, in a fleet that loses some tasks."""
-    folder = tmp_path_factory.mktemp("runs") / "demo"
+def report(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The address of a page about three strategies with two seeds on digits, in a fleet that loses some tasks."""
+    folder = tmp_path_factory.mktemp("report")
     experiment = load("demo").checked(aggregations=60)
-    tables = [table.model_copy(update={"vanish": 0.05}) for table in experiment.clients]
-    execute(Plan(experiment.checked(clients=tuple(tables)), (0, 1), folder), new=True, workers=1)
-    return folder
-
-
-@pytest.fixture
-def report(runs: Path, tmp_path: Path, call: Call) -> str:
-    """The address of a report of them."""
-    file = tmp_path / "report.html"
-    done = call("report", str(runs), "--out", str(file), "--workers", "1")
-    assert (done.code, done.out) == (0, f"The report is {file}\n")
-    return file.as_uri()
+    tables = tuple(table.model_copy(update={"vanish": 0.05}) for table in experiment.clients)
+    experiment = experiment.checked(clients=tables)
+    runs = execute(Plan(experiment, (0, 1), folder / "runs"), new=True, workers=1)
+    audits = audit(experiment, seeds=1, incentive_updates=20_000)
+    (folder / "report.html").write_text(html(runs_page(runs, audits)), "utf-8")
+    return (folder / "report.html").as_uri()
 
 
 def test_every_section_is_there_and_shows_something(browser: Browser, report: str) -> None:
@@ -69,14 +66,14 @@ def test_every_section_is_there_and_shows_something(browser: Browser, report: st
         links = page.locator("nav a")
         assert links.count() == len(SECTIONS)
         links.nth(5).click()
-        page.wait_for_function("document.querySelector('#timeline').getBoundingClientRect().top < 200")
+        visit.until("document.querySelector('#timeline').getBoundingClientRect().top < 200")
 
 
 def test_switches_change_what_is_drawn_by_mouse_and_by_keyboard(browser: Browser, report: str) -> None:
     with visiting(browser, report) as visit:
         accuracy = visit.page.locator("#chart-accuracy")
         before, span = visit.shown("accuracy"), visit.range_of("accuracy")
-        accuracy.get_by_text("aggregations", exact=True).click()
+        accuracy.get_by_label("aggregations").check()
         assert visit.range_of("accuracy") != span
         assert visit.shown("accuracy") != before
         accuracy.get_by_label("virtual time").focus()
@@ -124,8 +121,9 @@ def test_a_bar_of_the_timeline_says_what_it_is(browser: Browser, report: str) ->
         visit.page.mouse.move(bar["x"] + bar["width"] / 2, bar["y"] + bar["height"] / 2, steps=4)
         told = timeline.locator(".hoverlayer .hovertext").first
         told.wait_for()
-        assert "client" in told.inner_text().lower()
-        assert "version" in told.inner_text()
+        words = told.text_content() or ""
+        assert "client" in words
+        assert "version" in words
 
 
 @pytest.mark.parametrize(("kind", "begins"), [("PNG", b"\x89PNG"), ("SVG", b"<svg")])
@@ -145,7 +143,7 @@ def test_light_and_dark_follow_the_system_or_the_reader(browser: Browser, report
         assert dark.page.evaluate(ground) != light.page.evaluate(ground)
         assert dark.page.evaluate(paper) != light.page.evaluate(paper)
         light.page.get_by_label("Colours").select_option("dark")
-        light.page.wait_for_function(f"{paper} === '{dark.page.evaluate(paper)}'")
+        light.until(f"{paper} === '{dark.page.evaluate(paper)}'")
         assert light.page.evaluate(ground) == dark.page.evaluate(ground)
 
 

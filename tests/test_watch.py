@@ -128,16 +128,16 @@ def test_it_follows_a_run_through_a_crash_and_a_resume(tmp_path: Path) -> None:
         assert "no runs" in visit.page.inner_text("#lead")
         begun = subprocess.Popen([*run, "--out", str(folder / "demo")], stderr=subprocess.PIPE, env=quick)
         try:
-            visit.page.wait_for_function(f"/running at [1-9][0-9,]* of 4,000/.test({status})", timeout=90_000)
+            visit.until(f"/running at [1-9][0-9,]* of 4,000/.test({status})", 90)
             visit.page.wait_for_selector("#chart-accuracy .plot .trace", timeout=30_000)
             seen = visit.page.evaluate(status)
-            visit.page.wait_for_function(f"{status} !== {json.dumps(seen)}", timeout=60_000)
+            visit.until(f"{status} !== {json.dumps(seen)}", 60)
         finally:
             begun.kill()
             begun.communicate()
-        visit.page.wait_for_function(f"{status}.includes('interrupted at')", timeout=30_000)
+        visit.until(f"{status}.includes('interrupted at')", 30)
         subprocess.run(command("resume", str(folder / "demo"), "--workers", "1"), check=True, capture_output=True)
-        visit.page.wait_for_function(f"{status}.includes('1 of 1 runs finished')", timeout=30_000)
+        visit.until(f"{status}.includes('1 of 1 runs finished')", 30)
         version = visit.page.evaluate("document.querySelector('#chart-accuracy .plot').data.at(-1).x")
         assert version is not None
     urllib.request.getproxies()

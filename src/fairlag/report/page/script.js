@@ -1,7 +1,7 @@
 // Draws the page from its data: sections, switches, tables, charts in the reader's colours; follows a run if it is served.
 "use strict";
 (() => {
-  const NARROW = 560, FEW = 4, PATIENCE = 2000;
+  const NARROW = 560, FEW = 4, LETTERS = 80, PATIENCE = 2000;
   const KEYS = "Arrow keys move along it, plus and minus zoom, 0 shows all.";
   const cards = new Map(), sections = new Map();
   const root = document.documentElement;
@@ -56,20 +56,21 @@
   function base(card, view, narrow) {
     const entries = view.traces.filter((trace) => trace.showlegend !== false && trace.name).length;
     const below = narrow || entries > 6;
-    const axes = Object.keys(view.layout).filter((name) => /^[xy]axis/.test(name));
+    const tall = card.chart.height - 56;
+    const given = Object.keys(view.layout).filter((name) => /^[xy]axis/.test(name));
     const layout = {
       font: { family: getComputedStyle(document.body).fontFamily, size: narrow ? 11 : 13, color: "@ink" },
       paper_bgcolor: "@panel", plot_bgcolor: "@panel",
       margin: { l: narrow ? 44 : 60, r: narrow ? 8 : 20, t: below ? 12 : 40, b: 44 },
       legend: below
-        ? { orientation: "h", x: 0, y: narrow ? -0.22 : -0.16, yanchor: "top", font: { size: narrow ? 10 : 12 } }
+        ? { orientation: "h", x: 0, y: -(narrow ? 50 : 54) / tall, yanchor: "top", font: { size: narrow ? 10 : 12 } }
         : { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: 12 } },
       hoverlabel: { bgcolor: "@ground", bordercolor: "@edge", font: { color: "@ink", size: 13 }, align: "left" },
       hovermode: "closest", uirevision: card.chart.name + "|" + card.keys.join("|"),
       dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
       height: card.chart.height + (below ? 20 * Math.ceil(entries / (narrow ? 2 : 5)) : 0),
     };
-    for (const name of new Set(["xaxis", "yaxis", ...axes])) layout[name] = AXIS;
+    for (const name of new Set(["xaxis", "yaxis", ...given])) layout[name] = AXIS;
     return layout;
   }
 
@@ -86,14 +87,14 @@
     return Plotly.react(card.plot, coloured(view.traces), layout, config);
   }
 
-  function ranges(card) {
-    const full = card.plot._fullLayout;
-    return Object.keys(full).filter((name) => /^xaxis[0-9]*$/.test(name)).map((name) => [name, full[name].range.map(Number)]);
+  function axes(card, pattern) {
+    return Object.keys(card.plot._fullLayout).filter((name) => pattern.test(name));
   }
 
   function travel(card, shift, zoom) {
     const changes = {};
-    for (const [name, [low, high]] of ranges(card)) {
+    for (const name of axes(card, /^xaxis[0-9]*$/)) {
+      const [low, high] = card.plot._fullLayout[name].range.map(Number);
       const wide = (high - low) * zoom, middle = (low + high) / 2 + shift * (high - low);
       changes[name + ".range"] = [middle - wide / 2, middle + wide / 2];
     }
@@ -102,7 +103,7 @@
 
   function reset(card) {
     const view = viewOf(card), changes = {};
-    for (const [name] of ranges(card)) {
+    for (const name of axes(card, /^[xy]axis[0-9]*$/)) {
       const range = (view.layout[name] || {}).range;
       if (range) changes[name + ".range"] = [...range];
       else changes[name + ".autorange"] = true;
@@ -154,7 +155,7 @@
       const pick = (key) => { card.keys[place] = key; draw(card); };
       const options = Object.entries(one.options);
       if (options.length < 2) return null;
-      if (options.length > FEW) {
+      if (options.length > FEW || options.map(([, text]) => text).join("").length > LETTERS) {
         const select = make("select", { onchange: (event) => pick(event.target.value) },
           ...options.map(([key, text]) => make("option", { value: key, text, selected: key === card.keys[place] })));
         return make("label", { class: "pick" }, one.label, select);

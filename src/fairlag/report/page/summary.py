@@ -6,9 +6,9 @@ from typing import Any
 
 from fairlag.analyse.compare import Comparison, Repeated
 from fairlag.analyse.ranking import Ranked, Ranking
-from fairlag.numerals import number
+from fairlag.numerals import NONE, number
 from fairlag.report.cells import MARK, group_cells, reading, remarks, strategy_cells, title
-from fairlag.report.page.spec import Named, Section, Table
+from fairlag.report.page.spec import Named, Section, Table, group_colour
 
 Tables = Mapping[str, Any]
 """An experiment as it is written into the directory of a run."""
@@ -31,12 +31,11 @@ def settings(found: Sequence[Repeated]) -> list[dict[str, Any]]:
 
 def experiment_section(experiments: Sequence[Tables], rankings: Sequence[Ranking], named: Sequence[Named]) -> Section:
     """The settings in words and as they are, and how the strategies came out."""
-    lines = [line for tables in experiments for line in described(tables)]
     return Section(
         name="experiment",
         title="What was run",
-        lead=" ".join(lines),
-        tables=[_ranking(ranking, named) for ranking in rankings],
+        lead=" ".join(described(tables) for tables in experiments),
+        tables=[*(_ranking(ranking, named) for ranking in rankings), *(_fleet(tables) for tables in experiments)],
         remarks=[line for ranking in rankings for line in (*remarks(ranking), _legend(ranking))],
         source="\n\n".join(json.dumps(tables, indent=2, ensure_ascii=False) for tables in experiments),
     )
@@ -70,53 +69,70 @@ def _legend(ranking: Ranking) -> str:
     return f"In the table: {words}."
 
 
-def described(tables: Tables) -> list[str]:
-    """An experiment in sentences.
+def described(tables: Tables) -> str:
+    """An experiment in a sentence or two.
 
-    >>> described({"clients": [{"group": "fast", "count": 2, "delay": "uniform(1, 2)", "labels": [0, 1, 2]}],
-    ...            "aggregations": 100, "data": {"use": "digits"}, "model": {"use": "mlp"},
+    >>> described({"clients": [{"count": 2}], "aggregations": 100, "data": {"use": "digits"}, "model": {"use": "mlp"},
     ...            "local": {"steps": 1, "batch": 32, "lr": 0.1}})
-    ... # doctest: +NORMALIZE_WHITESPACE
-    ['2 clients train mlp on digits, until 100 aggregations are made.',
-     'fast: 2 clients; a task takes uniform(1, 2); they hold the labels 0–2.',
-     'A task is 1 step on batches of 32 at a learning rate of 0.1.']
+    '2 clients train mlp on digits, until 100 aggregations are made. A task is 1 step on batches of 32 at a learning \
+rate of 0.1.'
     """
-    clients = tables["clients"]
-    return [_headline(tables), *(_group(each) for each in clients), *_task(tables)]
-
-
-def _headline(tables: Tables) -> str:
     ends = [f"{tables['aggregations']:,} aggregations are made"] if tables.get("aggregations") else []
-    ends += [f"{tables['until_time']:,g} units of virtual time are over"] if tables.get("until_time") else []
-    what = "are simulated without training"
-    if tables.get("data"):
-        what = f"train {tables.get('model', {}).get('use', 'a model')} on {tables['data']['use']}"
-    return f"{_counted(counted(tables), 'client')} {what}, until {' or '.join(ends) or 'they are stopped'}."
+    ends += [f"{tables['until_time']:,g} of virtual time are over"] if tables.get("until_time") else []
+    data, model = tables.get("data"), tables.get("model", {})
+    what = f"train {model.get('use', 'a model')} on {data['use']}" if data else "are simulated without training"
+    words = f"{_many(counted(tables), 'client')} {what}, until {' or '.join(ends) or 'they are stopped'}."
+    return f"{words} {_task(tables['local'])}" if data and tables.get("local") else words
 
 
-def _group(table: Tables) -> str:
-    words = [f"{table['group']}: {_counted(table['count'], 'client')}; a task takes {table['delay']}"]
-    if table.get("delay_per") == "step":
-        words[0] += " per step"
-    if (where := table.get("availability", "always")) != "always":
-        words.append(f"they are there {where}")
-    if table.get("vanish"):
-        words.append(f"{table['vanish']:g} of tasks end because the client vanishes")
-    if table.get("labels"):
-        words.append(f"they hold the labels {spans(table['labels'])}")
-    return "; ".join(words) + "."
+def _task(local: Tables) -> str:
+    length = _many(local["epochs"], "epoch") if local.get("epochs") else _many(local.get("steps") or 1, "step")
+    names = {"momentum": "momentum", "weight_decay": "weight decay", "prox": "proximal term"}
+    words = [f"{name} {local[key]:g}" for key, name in names.items() if local.get(key)]
+    more = f", with {' and '.join(words)}" if words else ""
+    return f"A task is {length} on batches of {local['batch']} at a learning rate of {local['lr']}{more}."
 
 
-def _task(tables: Tables) -> list[str]:
-    local = tables.get("local")
-    if not tables.get("data") or not local:
-        return []
-    length = _counted(local["epochs"], "epoch") if local.get("epochs") else _counted(local.get("steps", 1), "step")
-    more = [
-        f"{name.replace('_', ' ')} {local[name]:g}" for name in ("momentum", "weight_decay", "prox") if local.get(name)
+_FLEET = {
+    "count": "clients",
+    "delay": "a task takes",
+    "steps": "steps a task",
+    "labels": "labels",
+    "availability": "there",
+    "vanish": "vanishes in a task",
+    "upload": "upload",
+    "download": "download",
+    "join": "joins at",
+    "leave": "leaves at",
+}
+"""What a file says of a group, and what the page calls it."""
+
+_USUAL = {"availability": "always", "vanish": 0.0, "join": 0.0}
+
+
+def _fleet(tables: Tables) -> Table:
+    """Who the clients are: a row a group, with all that is not as usual."""
+    clients = tables["clients"]
+    keys = [
+        key for key in _FLEET if any(each.get(key) is not None and each[key] != _USUAL.get(key) for each in clients)
     ]
-    extra = f", with {' and '.join(more)}" if more else ""
-    return [f"A task is {length} on batches of {local['batch']} at a learning rate of {local['lr']}{extra}."]
+    return Table(
+        caption=f"The clients of {tables['name']}",
+        head=["group", *(_FLEET[key] for key in keys)],
+        rows=[[each["group"], *(_cell(each, key) for key in keys)] for each in clients],
+        marks=[group_colour(place) for place in range(len(clients))],
+    )
+
+
+def _cell(table: Tables, key: str) -> str:
+    value = table.get(key, _USUAL.get(key))
+    if value is None:
+        return NONE
+    if key == "labels":
+        return spans(value)
+    if key == "delay" and table.get("delay_per") == "step":
+        return f"{value} a step"
+    return f"{value:,g}" if isinstance(value, int | float) else str(value)
 
 
 def spans(labels: Sequence[int]) -> str:
@@ -170,5 +186,5 @@ def counted(tables: Tables) -> int:
     return int(sum(each["count"] for each in tables["clients"]))
 
 
-def _counted(count: float, noun: str) -> str:
+def _many(count: float, noun: str) -> str:
     return f"{count:,g} {noun}{'' if count == 1 else 's'}"
