@@ -21,9 +21,10 @@ help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 # One worker: for so small a model, starting more takes longer than they save.
-demo: $(BASE) ## Train FedAvg, FedStaleWeight and FairShare on the paper's fleet, and compare them
+demo: $(BASE) ## Train FedAvg, FedStaleWeight and FairShare on the paper's fleet, and write a report
 	rm -rf demo-run
 	$(BIN)/fairlag run demo --workers 1 --out demo-run
+	$(BIN)/fairlag report demo-run --out demo-run/report.html
 
 test: $(DEV) ## Run the fast tests and the examples in the docstrings
 	$(BIN)/pytest -n auto
