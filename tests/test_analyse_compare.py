@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fairlag.analyse.compare import Spread, compare, repeated
-from fairlag.analyse.fairness import jain
 from fairlag.errors import InputError
+from fairlag.fairness import jain
 from fairlag.lab.run import Run
 from fairlag.lab.store import Score, Store
 from fairlag.types import Aggregation, Dispatch

@@ -5,7 +5,7 @@ import pytest
 
 from fairlag.analyse.compare import Spread
 from fairlag.analyse.evidence import Influence
-from fairlag.analyse.fairness import jain
+from fairlag.fairness import jain
 from fairlag.report.page.influence import influence_section
 from fairlag.report.page.spec import Chart, Named
 from tests.page import HOSTILE, checked, named, size, values

@@ -1,1 +1,1 @@
-"""What runs and fleets mean: fairness, theory, incentives."""
+"""What runs and fleets mean: audits, comparisons, theory, incentives."""

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fairlag.analyse import fairness, theory
+from fairlag import fairness
+from fairlag.analyse import theory
 from fairlag.analyse.incentives import FACTORS, REPLICATIONS, Incentive, judge
 from fairlag.analyse.trial import Bench, Observation, Trial, influence, observe
 from fairlag.lab.experiment import Experiment

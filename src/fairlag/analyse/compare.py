@@ -6,11 +6,10 @@ from math import floor, isfinite, nan
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fairlag.analyse import fairness
+from fairlag import fairness
 from fairlag.errors import InputError
 from fairlag.lab.run import Run, curve_of, final_of
 from fairlag.numerals import made_of
-from fairlag.types import Floats
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -195,7 +194,7 @@ def _compared(strategy: _Strategy, targets: tuple[float, ...], remarks: tuple[st
             _group([group[place] for group in shares], _accuracy(facts, targets, "group", name))
             for place, name in enumerate(called.runs[0].groups)
         ),
-        jain=Spread.of(jain_if_any(each.clients["weight"].to_numpy()) for each in facts),
+        jain=Spread.of(fairness.jain_if_any(each.clients["weight"].to_numpy()) for each in facts),
         staleness=Spread.of(_mean_staleness(each.clients) for each in facts),
         updates=Spread.of(each.clients["updates"].sum() for each in facts),
         aggregations=Spread.of(each.version for each in facts),
@@ -246,11 +245,6 @@ def _group(found: list[fairness.GroupFairness], accuracy: Accuracy) -> GroupComp
         fair=found[0].fair,
         staleness=Spread.of(each.mean_staleness if each.update_share > 0 else nan for each in found),
     )
-
-
-def jain_if_any(weights: Floats) -> float:
-    """Jain's index, or not a number where nobody has influence yet or some have less than none."""
-    return fairness.jain(weights) if weights.min() >= 0 and weights.any() else nan
 
 
 def _mean_staleness(clients: "pd.DataFrame") -> float:

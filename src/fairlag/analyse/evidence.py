@@ -6,10 +6,11 @@ from math import nan
 
 import numpy as np
 
-from fairlag.analyse import fairness
+from fairlag import fairness
 from fairlag.analyse.audit import StrategyAudit, predicted
-from fairlag.analyse.compare import Repeated, Spread, jain_if_any
+from fairlag.analyse.compare import Repeated, Spread
 from fairlag.errors import InputError
+from fairlag.fairness import jain_if_any
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.folder import reading
 from fairlag.lab.plan import Plan

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fairlag.analyse import fairness
+from fairlag import fairness
 from fairlag.analyse.evidence import Influence
 from fairlag.numerals import NONE
 from fairlag.report.colours import LINES

@@ -6,6 +6,7 @@ matter. Where nobody has any influence, nobody is preferred: that counts as perf
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import nan
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -32,6 +33,11 @@ def jain(influence: ArrayLike) -> float:
     """
     amount = _amounts(influence)
     return float(amount.sum() ** 2 / (amount.size * (amount**2).sum()))
+
+
+def jain_if_any(weights: Floats) -> float:
+    """Jain's index, or not a number where nobody has influence yet or some have less than none."""
+    return jain(weights) if weights.min() >= 0 and weights.any() else nan
 
 
 def welfare(influence: ArrayLike) -> float:
