@@ -28,7 +28,7 @@ import numpy as np
 import torch
 
 from fairlag.data.dataset import Dataset
-from fairlag.lab.conduct import Progress
+from fairlag.lab.events import Event, Progress
 from fairlag.lab.experiment import Experiment, load
 from fairlag.lab.simulate import simulate
 from fairlag.learn import models
@@ -89,9 +89,9 @@ def whole(model_name: str, aggregations: int, workers: int) -> dict[str, float]:
     marks: list[tuple[float, int, float]] = []
     computing = _timed(Learner, "train", "evaluate")
 
-    def watch(progress: Progress) -> None:
-        if progress.version >= WARM and not progress.finished:
-            marks.append((time.perf_counter(), progress.updates, computing[0] if workers == 1 else _busy()))
+    def watch(event: Event) -> None:
+        if isinstance(event, Progress) and event.version >= WARM:
+            marks.append((time.perf_counter(), event.updates, computing[0] if workers == 1 else _busy()))
 
     with tempfile.TemporaryDirectory() as folder:
         simulate(

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from fairlag.cli.progress import Board, Lines
-from fairlag.lab.conduct import Progress
+from fairlag.lab.events import Over, Progress
 from fairlag.lab.experiment import load
 from fairlag.lab.plan import Plan, slug
 from tests.command import Call
@@ -213,7 +213,8 @@ def test_the_live_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert drawn(table) == ["Loading the data and the model …"]
     first, second, _ = plan
     table(first, Progress(2, 1.0, 10, {}))
-    table(first, Progress(2000, 1400.0, 10_000, FOUND, finished=True))
+    table(first, Progress(2000, 1400.0, 10_000, FOUND))
+    table(first, Over("finished", "2000 aggregations were made"))
     table(second, Progress(100, 70.0, 500, {}))
     table(second, Progress(500, 350.0, 2500, FOUND))
     expected = """\
@@ -224,7 +225,8 @@ FairShare          0     0/2,000     0                            waiting
 1 of 3 runs finished, about 0:09 left"""
     assert drawn(table) == expected.splitlines()
     assert "━" in drawn(table, width=120)[1]
-    table.close("interrupted")
+    table(second, Over("interrupted", ""))
+    table.close()
     assert drawn(table)[2].endswith("interrupted")
     assert drawn(table)[-1] == "1 of 3 runs finished"
 
@@ -236,7 +238,7 @@ def test_the_live_table_fits_a_small_terminal_until_it_is_over(tmp_path: Path, m
     lines = drawn(table, height=12)
     assert len(lines) <= 12
     assert any(line.endswith("…") for line in lines)
-    table.close("interrupted")
+    table.close()
     assert len(drawn(table, height=12)) == 32
     narrow = drawn(table, width=70)
     assert "worst" in narrow[0]
@@ -248,7 +250,8 @@ def test_lines_come_at_quarters(tmp_path: Path, capsys: pytest.CaptureFixture[st
     lines, first = Lines(plan), next(iter(plan))
     for version in (100, 499, 510, 600, 1700, 2000):
         lines(first, Progress(version, 10.0, 5, FOUND if version > 600 else {}))
-    lines(first, Progress(2000, 20.0, 5, FOUND, finished=True))
+    lines(first, Progress(2000, 20.0, 5, FOUND))
+    lines(first, Over("finished", "2000 aggregations were made"))
     assert capsys.readouterr().err.splitlines() == [
         "Buffered FedAvg, seed 0: 510 of 2,000 aggregations, time 10",
         "Buffered FedAvg, seed 0: 1,700 of 2,000 aggregations, time 10, accuracy 50.0 % (fast 75.0 %, slow 25.0 %)",
@@ -258,6 +261,7 @@ def test_lines_come_at_quarters(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 def test_the_command_line_starts_without_what_only_training_needs() -> None:
     heavy = (
-        "import sys, fairlag.cli; print([m for m in ('matplotlib', 'pandas', 'sklearn', 'torch') if m in sys.modules])"
+        "import sys, fairlag.cli; print({'matplotlib', 'pandas', 'sklearn', 'torch', 'mlflow', 'tensorboard', 'wandb'}"
+        " & set(sys.modules))"
     )
-    assert subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True, check=True).stdout == "[]\n"
+    assert subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True, check=True).stdout == "set()\n"

@@ -15,6 +15,7 @@ from fairlag.fleet import availability
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse as delay
 from fairlag.lab import conduct
+from fairlag.lab.events import Event, Progress
 from fairlag.lab.experiment import Experiment, Use, parse
 from fairlag.lab.plan import Plan, Planned
 from fairlag.lab.run import Run
@@ -85,8 +86,8 @@ def test_stopped_in_the_middle_it_goes_on_to_the_same_bytes(
     restored: list[State] = []
     plan = Plan(training(name), (3,), tmp_path)
 
-    def interrupt(_: Planned, progress: conduct.Progress) -> None:
-        if progress.version == LENGTH // 2:
+    def interrupt(_: Planned, event: Event) -> None:
+        if isinstance(event, Progress) and event.version == LENGTH // 2:
             signal.raise_signal(signal.SIGINT)
 
     def unpacked(*saved: Any) -> State:

@@ -20,6 +20,7 @@ import pytest
 
 from fairlag.errors import Interrupted
 from fairlag.lab import conduct
+from fairlag.lab.events import Event, Progress
 from fairlag.lab.experiment import Experiment, parse
 from fairlag.lab.folder import is_begun
 from fairlag.lab.plan import Plan
@@ -35,11 +36,15 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from fairlag.lab import conduct
+from fairlag.lab.events import Progress
 from fairlag.lab.plan import Plan
 from fairlag.lab.simulate import execute
+def watch(planned, event):
+    if isinstance(event, Progress):
+        print("on", flush=True)
 if __name__ == "__main__":
     conduct.CHECKPOINT, conduct._COSTLY = 0.02, 0
-    execute(Plan.open(Path(sys.argv[1])), workers=int(sys.argv[2]), watch=lambda *news: print("on", flush=True))
+    execute(Plan.open(Path(sys.argv[1])), workers=int(sys.argv[2]), watch=watch)
 """
 
 
@@ -134,9 +139,9 @@ def test_ctrl_c_makes_a_checkpoint_from_which_the_run_goes_on(tmp_path: Path) ->
     execute(whole, workers=1)
     seen: list[int] = []
 
-    def interrupt_once(_: object, progress: conduct.Progress) -> None:
-        if progress.version > 20 and not seen:
-            seen.append(progress.version)
+    def interrupt_once(_: object, event: Event) -> None:
+        if isinstance(event, Progress) and event.version > 20 and not seen:
+            seen.append(event.version)
             signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(Interrupted, match=r"interrupted at version \d+ of FairShare \(buffer=3\), seed 3"):

@@ -17,7 +17,8 @@ from fairlag.data import partition
 from fairlag.data.split import split
 from fairlag.errors import DivergedError, FairlagError, InputError, Interrupted
 from fairlag.lab import conduct
-from fairlag.lab.conduct import Conductor, Progress
+from fairlag.lab.conduct import Conductor
+from fairlag.lab.events import Event, Progress
 from fairlag.lab.experiment import parse
 from fairlag.lab.plan import Plan, Planned, key_of
 from fairlag.lab.run import Run
@@ -83,8 +84,8 @@ def test_what_failed_is_tried_again_after_the_others(tmp_path: Path, moods: Mood
     plan = Plan(idle(moody, "fedbuff"), (0,), tmp_path)
     heard: list[str] = []
 
-    def interrupt(planned: Planned, _: Progress) -> None:
-        if planned.use.label == "FedBuff" and not heard:
+    def interrupt(planned: Planned, event: Event) -> None:
+        if isinstance(event, Progress) and planned.use.label == "FedBuff" and not heard:
             heard.append("stop")
             signal.raise_signal(signal.SIGINT)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fairlag.lab import conduct
-from fairlag.lab.conduct import Progress
+from fairlag.lab.events import Event, Progress
 from fairlag.lab.simulate import simulate
 
 
@@ -25,9 +25,9 @@ def test_twenty_thousand_aggregations_take_no_more_memory_than_two_thousand(
     monkeypatch.setattr(conduct, "CHECKPOINT", 1.0)  # rows are kept until the next checkpoint, so many seconds of them
     seen: dict[int, float] = {}
 
-    def watch(progress: Progress) -> None:
-        mark = progress.version // 1000
-        if mark not in seen:
+    def watch(event: Event) -> None:
+        mark = event.version // 1000 if isinstance(event, Progress) else None
+        if mark is not None and mark not in seen:
             gc.collect()
             seen[mark] = resident()
 

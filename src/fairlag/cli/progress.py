@@ -14,8 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fairlag.cli.terminal import err
-from fairlag.errors import Interrupted
-from fairlag.lab.conduct import Progress
+from fairlag.lab.events import Event, Over, Progress
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.folder import is_run
 from fairlag.lab.plan import Plan, Planned
@@ -38,15 +37,15 @@ class Row:
     def __init__(self, planned: Planned, experiment: Experiment) -> None:
         self.label, self.seed = planned.use.label, planned.seed
         self._total, self._until = experiment.aggregations, experiment.until_time
-        self.now = _kept(planned.folder)
-        self.status = "finished" if self.now.finished else "waiting"
+        self.now, finished = _kept(planned.folder)
+        self.status = "finished" if finished else "waiting"
         self._heard: list[tuple[float, int]] = []
         """When there was news of it in this process, and of how many updates: the first and the last."""
 
     def update(self, progress: Progress) -> None:
         """There is news of it."""
         self.now = progress if progress.accuracy else progress._replace(accuracy=self.now.accuracy)
-        self.status = "finished" if progress.finished else "running"
+        self.status = "running"
         self._heard = [*self._heard[:1], (monotonic(), progress.updates)]
 
     @property
@@ -54,7 +53,7 @@ class Row:
         """The part of it that is done, as far as its end can be foreseen."""
         parts = [self.now.version / self._total] if self._total else []
         parts += [self.now.time / self._until] if self._until else []
-        return 1.0 if self.now.finished else min(max(parts), 1.0)
+        return 1.0 if self.status == "finished" else min(max(parts), 1.0)
 
     @property
     def versions(self) -> str:
@@ -84,49 +83,43 @@ class Row:
         return f"{words}, accuracy {_percent(self.now.accuracy[''])} % ({', '.join(groups)})"
 
 
-def _kept(folder: Path) -> Progress:
-    """How far a run is on disk."""
+def _kept(folder: Path) -> tuple[Progress, bool]:
+    """How far a run is on disk, and whether that is its end."""
     if not is_run(folder):
-        return Progress(0, 0.0, 0, {})
+        return Progress(0, 0.0, 0, {}), False
     run = Run(folder)
     found = {"": run.accuracy(), **{name: run.accuracy("group", name) for name in run.groups}}
     accuracy = {} if isnan(found[""]) else {name: value for name, value in found.items() if not isnan(value)}
-    return Progress(run.version, run.virtual_time, 0, accuracy, run.status == "finished")
+    return Progress(run.version, run.virtual_time, 0, accuracy), run.status == "finished"
 
 
 class Watch:
-    """Hears how far each run of a plan is."""
+    """Hears what happens to each run of a plan."""
 
     def __init__(self, plan: Plan) -> None:
         self.rows = {planned.folder: Row(planned, plan.experiment) for planned in plan}
         self.heard = False
         """Was there any news?"""
 
-    def __call__(self, planned: Planned, progress: Progress) -> None:
+    def __call__(self, planned: Planned, event: Event) -> None:
         """There is news of a run."""
         self.heard = True
-        self._settle("failed")  # runs are made one after the other: another one that was running did not finish
-        self.rows[planned.folder].update(progress)
-
-    def close(self, status: str) -> None:
-        """Nothing more will come; what is not finished has that status."""
-        self._settle(status)
-
-    def _settle(self, status: str) -> None:
-        for row in self.rows.values():
-            if row.status == "running":
-                row.status = status
+        row = self.rows[planned.folder]
+        if isinstance(event, Progress):
+            row.update(event)
+        elif isinstance(event, Over):
+            row.status = event.status
 
 
 class Lines(Watch):
     """Prints a line at each quarter of each run."""
 
-    def __call__(self, planned: Planned, progress: Progress) -> None:
+    def __call__(self, planned: Planned, event: Event) -> None:
         """There is news of a run."""
         row = self.rows[planned.folder]
         before = row.share
-        super().__call__(planned, progress)
-        if progress.finished or (int(4 * row.share) > int(4 * before) and row.share < 1):
+        super().__call__(planned, event)
+        if row.status == "finished" or (int(4 * row.share) > int(4 * before) and row.share < 1):
             print(row.sentence, file=sys.stderr, flush=True)
 
 
@@ -139,9 +132,8 @@ class Board(Watch):
         self._trains = plan.experiment.data is not None
         self._open = True
 
-    def close(self, status: str) -> None:
-        """From now on all rows are shown."""
-        super().close(status)
+    def close(self) -> None:
+        """Nothing more will come: from now on all rows are shown."""
         self._open = False
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -217,9 +209,6 @@ def watching(plan: Plan) -> Iterator[Watch]:
     with Live(watch, console=err, refresh_per_second=_REFRESHES) as live:
         try:
             yield watch
-            watch.close("finished")
-        except BaseException as error:
-            watch.close("interrupted" if isinstance(error, Interrupted | KeyboardInterrupt) else "failed")
-            raise
         finally:
+            watch.close()
             live.transient = not watch.heard  # where nothing began, nothing is worth keeping on the screen

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,7 @@ import typer
 
 from fairlag.cli.progress import watching
 from fairlag.cli.results import conclude
-from fairlag.cli.terminal import Aggregations, Source, Strategies, Workers, at_least_one, say
+from fairlag.cli.terminal import Aggregations, Source, Strategies, Track, Workers, at_least_one, say
 from fairlag.errors import InputError, Interrupted
 from fairlag.lab.experiment import Experiment, load
 from fairlag.lab.override import changed
@@ -33,6 +34,7 @@ def run(
     ] = None,
     aggregations: Aggregations = None,
     workers: Workers = None,
+    track: Track = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where to keep the runs; default: runs/ and the file's name.")
     ] = None,
@@ -41,7 +43,7 @@ def run(
     at_least_one("--seeds", seeds)
     with redirect_stdout(sys.stderr):
         experiment = changed(load(source).only(strategy or []), settings or [])
-        experiment = _begun_at(experiment, seed, aggregations)
+        experiment = _tracked(_begun_at(experiment, seed, aggregations), track)
     folder = Path("runs") / slug(experiment.name, "experiment") if out is None else out
     first = experiment.seed
     _make(Plan(experiment, tuple(range(first, first + seeds)), folder), workers, new=True)
@@ -50,10 +52,12 @@ def run(
 def resume(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run, or the folder of runs that was begun.")],
     workers: Workers = None,
+    track: Track = None,
 ) -> None:
     """Go on where runs were interrupted; they end with the same bytes as if nothing had happened."""
     with redirect_stdout(sys.stderr):
         plan = Plan.open(folder)
+        plan = replace(plan, experiment=_tracked(plan.experiment, track))
     _make(plan, workers, new=False)
 
 
@@ -65,6 +69,11 @@ def _begun_at(experiment: Experiment, seed: int | None, aggregations: int | None
             raise InputError(f"--seed is {seed}, it must be at least 0")
         experiment = experiment.checked(seed=seed)
     return experiment
+
+
+def _tracked(experiment: Experiment, names: list[str] | None) -> Experiment:
+    """By these trackers instead of those that the file, or the plan, names."""
+    return experiment.checked(track=names) if names else experiment
 
 
 def _make(plan: Plan, workers: int | None, *, new: bool) -> None:

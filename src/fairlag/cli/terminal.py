@@ -25,6 +25,15 @@ Strategies = Annotated[
 ]
 Aggregations = Annotated[int | None, typer.Option(metavar="N", help="Instead of what the file says.")]
 Workers = Annotated[int | None, typer.Option(metavar="N", help="Processes; default: one per core.")]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--track",
+        metavar="NAME",
+        help="Also record the runs for tensorboard, mlflow or wandb, repeatable: in the folder of the runs, unless "
+        "MLFLOW_TRACKING_URI or WANDB_MODE=online says otherwise. Needs fairlag's extra `track`.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 

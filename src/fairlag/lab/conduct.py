@@ -2,13 +2,14 @@
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic
 from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple
 
 from fairlag.errors import Interrupted
+from fairlag.lab.events import Kept, Progress, Tell, nobody
 from fairlag.lab.experiment import Use
 from fairlag.lab.store import Score, Store
 from fairlag.lab.workshop import Scoring, Workshop
@@ -30,23 +31,6 @@ _LOOK = 0.1
 _MOST = 1000
 
 
-class Progress(NamedTuple):
-    """How far a run is."""
-
-    version: int
-    time: float
-    updates: int
-    accuracy: dict[str, float]
-    """What was evaluated last: of all test examples, under the name "", and of each client group's labels.
-
-    Empty until something was, also after a resume.
-    """
-    finished: bool = False
-
-
-Watch = Callable[[Progress], None]
-
-
 class _Pending(NamedTuple):
     """A version that is being evaluated, on so many test examples."""
 
@@ -59,10 +43,10 @@ class _Pending(NamedTuple):
 class Conductor:
     """Takes one run from its beginning, or from its last checkpoint, to its end."""
 
-    def __init__(self, workshop: Workshop, use: Use, seed: int, store: Store, watch: Watch | None = None) -> None:
+    def __init__(self, workshop: Workshop, use: Use, seed: int, store: Store, tell: Tell = nobody) -> None:
         experiment, setting = workshop.experiment, workshop.setting(seed)
         self._store = store
-        self._watch = watch
+        self._tell = tell
         self._layout = setting.layout
         self._scoring = setting.scoring
         self._every = experiment.evaluate.every
@@ -115,15 +99,14 @@ class Conductor:
             raise self._interruption()
         if monotonic() - self._saved > max(CHECKPOINT, _COSTLY * self._cost):
             self._commit()
-        self._report(finished=False)
+        self._report()
 
     def _interruption(self) -> Interrupted:
         return Interrupted(f"interrupted at version {self._server.view.version}")
 
-    def _report(self, *, finished: bool) -> None:
-        if self._watch is not None:
-            view, updates = self._server.view, self._server.counts["aggregated"]
-            self._watch(Progress(view.version, view.time, updates, self._accuracy, finished))
+    def _report(self) -> None:
+        view, updates = self._server.view, self._server.counts["aggregated"]
+        self._tell(Progress(view.version, view.time, updates, self._accuracy))
 
     # Evaluation
 
@@ -167,6 +150,7 @@ class Conductor:
         self._store.commit(*pack(state), self._server.view.version, refusals=self._server.refusals)
         self._saved = monotonic()
         self._cost = self._saved - began
+        self._tell(Kept(self._server.view.version))
 
     def _restore(self, state: State) -> None:
         self._simulation.restore(take(state, "simulation", dict))
@@ -181,7 +165,7 @@ class Conductor:
         tensors = self._layout.split(self._server.versions.newest)
         meta = {"virtual_time": view.time, "counts": self._server.counts}
         self._store.finish(tensors, stop.reason, refusals=self._server.refusals, meta=meta)
-        self._report(finished=True)
+        self._report()
 
 
 def _scores(sums: "learner.Score", scoring: Scoring, *, whole: bool) -> Iterator[Score]:

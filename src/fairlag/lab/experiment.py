@@ -8,7 +8,16 @@ from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    model_validator,
+)
 
 from fairlag.errors import ExperimentError, InputError
 from fairlag.fleet import availability, delay
@@ -16,6 +25,7 @@ from fairlag.fleet.clients import Fleet, Group
 from fairlag.imported import name_of
 from fairlag.lab.build import build, checked_use, label
 from fairlag.lab.learning import Data, Evaluate, LocalTraining, Model, Table
+from fairlag.lab.track import checked_names
 from fairlag.lab.words import first_mistake, nearest
 from fairlag.strategy import Strategy
 
@@ -140,6 +150,8 @@ class Experiment(Table):
     model: Model | None = None
     local: LocalTraining = LocalTraining()
     evaluate: Evaluate = Evaluate()
+    track: Annotated[tuple[str, ...], BeforeValidator(checked_names)] = ()
+    """The trackers that are told of its runs; no run is another one for that."""
     _folder: Path | None = PrivateAttr(default=None)
     _groups: tuple[Group, ...] = PrivateAttr(default=())
 

@@ -58,6 +58,11 @@ class Plan:
         """Is there something in its folder that can be resumed?"""
         return is_begun(self.folder)
 
+    @property
+    def home(self) -> Path:
+        """Where what belongs to all runs is kept: for a single one that is part of a plan, the folder of that plan."""
+        return self.folder.parent if self.single and (self.folder.parent / PLAN).is_file() else self.folder
+
     def check_new(self) -> None:
         """Refuses a folder in use, and labels that would share one."""
         folder = self.folder
@@ -78,7 +83,8 @@ class Plan:
         except OSError as error:
             raise InputError(f"cannot make the run directory {str(self.folder)!r}: {error.strerror}") from None
         if not self.single:
-            text = json.dumps({"seeds": self.seeds, **json.loads(written(self.experiment))})
+            beside = {"seeds": self.seeds, "track": self.experiment.track}
+            text = json.dumps({**beside, **json.loads(written(self.experiment))})
             with explained(self.folder, "the plan of the runs", "run it again"):
                 put(self.folder / PLAN, text.encode())
 
@@ -89,14 +95,16 @@ class Plan:
             tables = _read(folder / PLAN)
             return cls(_experiment(tables, folder / PLAN), tuple(tables["seeds"]), folder)
         if is_run(folder):
-            experiment = _experiment(_read(folder / EXPERIMENT), folder / EXPERIMENT)
+            file, plan = folder / EXPERIMENT, folder.parent / PLAN
+            beside = {"track": _read(plan).get("track", ())} if plan.is_file() else {}
+            experiment = _experiment({**_read(file), **beside}, file)
             return cls(experiment, (experiment.seed,), folder, single=True)
         raise InputError(f"there is nothing to resume in {str(folder)!r}: it holds neither a run nor a plan of runs")
 
     def _planned(self, use: Use, seed: int) -> Planned:
         alone = self.experiment.checked(strategies=(use,), seed=seed)
         place = self.folder if self.single else self.folder / f"{slug(use.label)}-seed{seed}"
-        return Planned(use, seed, place, written(alone), _digest(_text(_plain(alone), None)))
+        return Planned(use, seed, place, written(alone), _digest(_text(_tables(alone), None)))
 
 
 def written(experiment: Experiment) -> str:
@@ -106,7 +114,7 @@ def written(experiment: Experiment) -> str:
     >>> json.loads(written(load("demo")))["experiment"]["name"]
     'demo'
     """
-    return _text(_plain(experiment), experiment.folder)
+    return _text(_tables(experiment), experiment.folder)
 
 
 def key_of(experiment: Experiment) -> str:
@@ -116,7 +124,7 @@ def key_of(experiment: Experiment) -> str:
     >>> key_of(load("demo")) == key_of(load("demo").checked(seed=7)) != key_of(load("demo").checked(aggregations=7))
     True
     """
-    tables = _plain(experiment)
+    tables = _tables(experiment)
     return _digest(_text({name: tables[name] for name in tables if name not in ("seed", "strategies")}, None))
 
 
@@ -149,6 +157,33 @@ def difference(one: str, other: str) -> str:
         if mine.get(name) != theirs.get(name):
             return f"{name} is {mine.get(name)} there and {theirs.get(name)} here"
     return "they are written differently"
+
+
+def settings_of(planned: Planned) -> dict[str, bool | int | float | str]:
+    """Every setting of a run by a dotted name, in the order of its experiment; lists are text.
+
+    >>> from fairlag.lab.experiment import load
+    >>> found = settings_of(next(iter(Plan(load("demo"), (3,), Path("runs")))))
+    >>> found["seed"], found["clients.slow.count"], found["clients.slow.labels"], found["strategy.buffer"]
+    (3, 5, '[0, 1, 2, 3]', 5)
+    """
+    tables = json.loads(planned.text)["experiment"]
+    (strategy,) = tables.pop("strategies")
+    clients = {table.pop("group"): table for table in tables.pop("clients")}
+    return dict(_named({**tables, "strategy": strategy, "clients": clients}))
+
+
+def _named(tables: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, bool | int | float | str]]:
+    for key, value in tables.items():
+        if isinstance(value, Mapping):
+            yield from _named(value, f"{path}{key}.")
+        else:
+            yield f"{path}{key}", value if isinstance(value, bool | int | float | str) else json.dumps(value)
+
+
+def _tables(experiment: Experiment) -> dict[str, Any]:
+    """What makes a run the one it is: who else is told of it changes none of its bytes."""
+    return {name: table for name, table in _plain(experiment).items() if name != "track"}
 
 
 def _text(tables: Mapping[str, Any], folder: Path | None) -> str:
@@ -209,6 +244,6 @@ def _experiment(tables: dict[str, Any], file: Path) -> Experiment:
     if own := next((each["use"] for each in given if str(each.get("use")).startswith("<")), None):
         raise InputError(f"{own} was given as a Python object: go on with fairlag.simulate(…, resume=True) from Python")
     try:
-        return parse(tables["experiment"], folder)
+        return parse({**tables["experiment"], "track": tables.get("track", ())}, folder)
     except InputError as error:
         raise ExperimentError(f"{file}: {error}") from None

@@ -3,24 +3,29 @@
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from datetime import datetime
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 
 from fairlag.errors import FairlagError, InputError, Interrupted, StoreError, WorkerError
-from fairlag.lab.conduct import Conductor, Progress
+from fairlag.lab.conduct import Conductor
+from fairlag.lab.events import Begun, Event, Over, Tell
 from fairlag.lab.experiment import Experiment, Use, load, parse
 from fairlag.lab.folder import EXPERIMENT, check_free, is_run
-from fairlag.lab.plan import Plan, Planned, difference, key_of
+from fairlag.lab.plan import Plan, Planned, difference, key_of, settings_of
 from fairlag.lab.run import Run
 from fairlag.lab.store import Store
+from fairlag.lab.track.listen import Trackers
 from fairlag.lab.workshop import Workshop
 
-Watch = Callable[[Planned, Progress], None]
+Watch = Callable[[Planned, Event], None]
 
 
 def cores() -> int:
@@ -32,12 +37,24 @@ def execute(plan: Plan, *, new: bool = False, workers: int | None = None, watch:
     """Makes every run of a plan that is not finished, from its last checkpoint where it has one.
 
     A new plan is saved once its data and model were had, so that a mistake in them leaves nothing behind. A run of
-    several that fails does not keep the others from being made: what failed, and why, is said at the end.
+    several that fails does not keep the others from being made: what failed, and why, is said at the end. Trackers are
+    told of finished runs, too: the process may have been killed right before it told them of the end.
     """
     if new:
         plan.check_new()
     for planned in plan:
         _check_same(planned)
+    trackers = Trackers(plan.experiment.track, plan.home)
+
+    def tell(planned: Planned, event: Event) -> None:
+        if watch is not None:
+            watch(planned, event)
+        trackers(event)
+
+    for planned in (each for each in plan if trackers and _status(each) == "finished"):
+        meta = Run(planned.folder).meta
+        trackers(_begun(planned, meta))
+        trackers(_over(meta))
     left = sorted((each for each in plan if _status(each) != "finished"), key=lambda each: _status(each) == "failed")
     if left:
         with closing(Workshop(plan.experiment, workers=workers or cores())) as workshop:
@@ -45,7 +62,7 @@ def execute(plan: Plan, *, new: bool = False, workers: int | None = None, watch:
                 workshop.setting(left[0].seed)
                 plan.save()
             _remark_on_versions(workshop, left)
-            _make(workshop, plan, left, watch)
+            _make(workshop, plan, left, tell)
     return [Run(planned.folder) for planned in plan]
 
 
@@ -57,25 +74,33 @@ def simulate(
     out: str | Path | None = None,
     resume: bool = False,
     workers: int | None = None,
-    watch: Callable[[Progress], None] | None = None,
+    track: str | Sequence[str] | None = None,
+    watch: Tell | None = None,
 ) -> Run:
     """Trains with one strategy in virtual time and returns the run.
 
     `experiment` is one, its tables, a file or a preset; `strategy` a label or `use` of it, a name of the zoo, a
     weighting of (buffer, view), or a Strategy, and may be left out where the experiment has only one. Without `out`
-    the run is kept in a temporary folder, as long as the returned Run lives.
+    the run is kept in a temporary folder, as long as the returned Run lives. `track` names trackers instead of those of
+    the experiment, and `watch` hears every event of `fairlag.lab.events`.
     """
     whole = _given(experiment)
     chosen = _chosen(whole, strategy)
     if seed is not None:
         chosen = chosen.checked(seed=seed)
+    if track is not None:
+        chosen = chosen.checked(track=track)
     temporary = None
     if out is None:
+        if chosen.track:
+            raise InputError(
+                f"a run that is tracked by {chosen.track[0]} is not kept in a temporary folder: give `out`"
+            )
         temporary = tempfile.TemporaryDirectory(prefix="fairlag-", ignore_cleanup_errors=True)
         out = temporary.name
     plan = Plan(chosen, (chosen.seed,), Path(out), single=True)
     new = not (resume and is_run(plan.folder))
-    seen = None if watch is None else lambda _, progress: watch(progress)
+    seen = None if watch is None else lambda _, event: watch(event)
     run = execute(plan, new=new, workers=workers, watch=seen)[0]
     run.kept = temporary
     return run
@@ -113,7 +138,7 @@ def _check_same(planned: Planned) -> None:
         )
 
 
-def _make(workshop: Workshop, plan: Plan, left: list[Planned], watch: Watch | None) -> None:
+def _make(workshop: Workshop, plan: Plan, left: list[Planned], watch: Watch) -> None:
     failures: dict[str, FairlagError] = {}
     for planned in left:
         try:
@@ -133,11 +158,12 @@ def _make(workshop: Workshop, plan: Plan, left: list[Planned], watch: Watch | No
         )
 
 
-def _conduct(workshop: Workshop, planned: Planned, watch: Watch | None) -> None:
+def _conduct(workshop: Workshop, planned: Planned, watch: Watch) -> None:
     with _store(workshop, planned) as store:
-        seen = None if watch is None else lambda progress: watch(planned, progress)
+        tell = partial(watch, planned)
+        tell(_begun(planned, store.meta))
         try:
-            Conductor(workshop, planned.use, planned.seed, store, seen).to_the_end()
+            Conductor(workshop, planned.use, planned.seed, store, tell).to_the_end()
         except Interrupted as interruption:
             raise Interrupted(f"{interruption} of {_name(planned)}") from None
         except (StoreError, WorkerError):
@@ -145,6 +171,25 @@ def _conduct(workshop: Workshop, planned: Planned, watch: Watch | None) -> None:
         except FairlagError as error:
             store.fail(str(error))
             raise
+        finally:
+            tell(_over(store.meta))
+
+
+def _begun(planned: Planned, meta: Mapping[str, Any]) -> Begun:
+    return Begun(
+        key=meta.get("key", planned.sha256[:32]),  # those begun before runs had a key have none
+        experiment=meta["experiment"],
+        label=planned.use.label,
+        seed=planned.seed,
+        folder=planned.folder,
+        settings=settings_of(planned),
+        created=datetime.fromisoformat(meta["created"]).timestamp(),
+    )
+
+
+def _over(meta: Mapping[str, Any]) -> Over:
+    status = meta["status"]
+    return Over("interrupted" if status == "running" else status, meta["reason"] or "")
 
 
 def _name(planned: Planned) -> str:
@@ -163,6 +208,7 @@ def _store(workshop: Workshop, planned: Planned) -> Store:
     return Store.create(
         planned.folder,
         {
+            "key": uuid4().hex,
             "experiment": experiment.name,
             "label": planned.use.label,
             "use": planned.use.name,

@@ -1,0 +1,105 @@
+"""The listener that trackers hear through: it loads them, tells each what it lacks, and outlives those that fail."""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+
+from fairlag.errors import InputError
+from fairlag.lab.events import Begun, Event, Over, Progress
+from fairlag.lab.track import ALL, Tracker
+from fairlag.lab.track.mlflow import MLflow
+from fairlag.lab.track.points import Points
+from fairlag.lab.track.tensorboard import TensorBoard
+from fairlag.lab.track.wandb import WeightsAndBiases
+
+_KINDS: dict[str, tuple[type[Tracker], str]] = {
+    "mlflow": (MLflow, "mlflow.tracking"),
+    "tensorboard": (TensorBoard, "torch.utils.tensorboard"),
+    "wandb": (WeightsAndBiases, "wandb"),
+}
+"""Each with what it imports, once it is used."""
+
+_QUIET = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",  # a server that is gone must not hold up a run for minutes
+    "MLFLOW_LOGGING_LEVEL": "WARNING",
+    "WANDB_ERROR_REPORTING": "false",
+}
+"""What the libraries must find in the environment before they are imported; whatever a user has set comes first."""
+
+
+class Trackers:
+    """Tells trackers about runs, one run after the other."""
+
+    def __init__(self, names: Sequence[str], home: Path) -> None:
+        """Refuses what cannot be loaded; `home` is the folder of the runs."""
+        self._kinds = {name: _loaded(name) for name in names}
+        self._home = home
+        self._open: dict[str, Tracker] = {}
+        self._points: Points | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._kinds)
+
+    def __call__(self, event: Event) -> None:
+        """Something happened to the run at hand."""
+        if not self._kinds or isinstance(event, Progress):
+            return
+        if isinstance(event, Begun):
+            self._begin(event)
+        if self._points is not None and self._open:
+            self._catch_up(self._points, finished=isinstance(event, Over) and event.status == "finished")
+            if isinstance(event, Over):
+                self._end(self._points, event)
+
+    def _begin(self, run: Begun) -> None:
+        every = run.settings["evaluate.every"]
+        assert isinstance(every, int)
+        self._points = Points(run.folder, every, trains="data.use" in run.settings)
+        self._open = {}
+        for name, kind in tuple(self._kinds.items()):
+            with self._survived(name):
+                self._open[name] = kind(self._home, run)
+
+    def _catch_up(self, points: Points, *, finished: bool) -> None:
+        for point in points.new(finished=finished):
+            for name, tracker in tuple(self._open.items()):
+                if point.version > tracker.held:
+                    with self._survived(name):
+                        tracker.log(point.version, point.time, point.metrics)
+
+    def _end(self, points: Points, over: Over) -> None:
+        last = points.last()
+        metrics = {f"final/{name}": value for name, value in last.metrics.items()}
+        for name, tracker in tuple(self._open.items()):
+            if tracker.held < ALL:
+                with self._survived(name):
+                    tracker.end(over.status, last.version, last.time, metrics if over.status == "finished" else {})
+        self._open = {}
+
+    @contextmanager
+    def _survived(self, name: str) -> Iterator[None]:
+        """Whatever a tracker raises ends its tracking, of all runs to come as well, and not the run."""
+        try:
+            yield
+        except Exception as error:
+            self._kinds.pop(name, None)
+            self._open.pop(name, None)
+            why = " ".join(str(error).split()) or type(error).__name__
+            print(f"tracking by {name} has stopped, the run goes on: {why}", file=sys.stderr, flush=True)
+
+
+def _loaded(name: str) -> type[Tracker]:
+    for variable, value in _QUIET.items():
+        os.environ.setdefault(variable, value)
+    kind, library = _KINDS[name]
+    try:
+        import_module(library)
+    except ImportError as error:
+        raise InputError(
+            f"tracking by {name} needs a library that cannot be loaded ({error}): `pip install 'fairlag[track]'`"
+        ) from None
+    return kind

@@ -1,0 +1,140 @@
+"""The curve of a run as trackers get it: read from its database, so that only what a crash cannot undo is told."""
+
+import sqlite3
+from math import isfinite, nan
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from fairlag.fairness import GroupFairness, by_group, jain_if_any
+from fairlag.lab.folder import meta_of, reading
+from fairlag.lab.store import Score
+from fairlag.types import Floats, Integers
+
+_MERGED = """
+SELECT (aggregation + ?1 - 1) / ?1 AS stretch, client, COUNT(*), SUM(weight), SUM(staleness) FROM tasks
+WHERE aggregation > ?2 AND aggregation <= ?3 GROUP BY stretch, client ORDER BY stretch
+"""
+"""What each client gave between two points, of which the second is a multiple of ?1; by stretches, so that sums do not
+depend on when they are asked for."""
+_TIMES = """
+SELECT version, time FROM aggregations
+WHERE version > ?2 AND version <= ?3 AND (version % ?1 = 0 OR version = ?3) ORDER BY version
+"""
+_REACHED = "SELECT MAX(version) FROM evaluations WHERE version % ? = 0"
+_CURVE = """
+SELECT version, scope, name, examples, correct, loss, whole FROM evaluations
+WHERE version > ? AND version <= ? AND whole = (SELECT MIN(whole) FROM evaluations)
+"""
+"""All on the same examples: a sample, if one was taken."""
+_LAST = """
+SELECT scope, name, examples, correct, loss, whole FROM evaluations
+WHERE (version, whole) = (SELECT version, whole FROM evaluations ORDER BY version DESC, whole DESC LIMIT 1)
+"""
+
+
+class Point(NamedTuple):
+    """A version on the curve: what was found when it was evaluated, and who was listened to until then."""
+
+    version: int
+    time: float
+    updates: int
+    jain: float
+    """Of the influence of clients; not a number where there is no influence yet."""
+    staleness: float
+    groups: tuple[GroupFairness, ...]
+    scores: tuple[Score, ...]
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Its numbers by name, as far as there are any; the time comes last."""
+        found = {f"accuracy/{_whose(each)}": each.correct / each.examples for each in self.scores}
+        found |= {f"loss/{_whose(each)}": each.loss for each in self.scores if each.scope != "class"}
+        if self.updates:
+            found |= {f"influence/group/{group.name}": group.influence for group in self.groups}
+            found |= {f"staleness/group/{group.name}": group.mean_staleness for group in self.groups}
+            found |= {"staleness/all": self.staleness, "jain": self.jain}
+        found |= {"updates": float(self.updates), "virtual_time": self.time}
+        return {name: value for name, value in found.items() if value is not None and isfinite(value)}
+
+
+class Points:
+    """The points of one run, each once and in order, as its database comes to hold them.
+
+    They are the versions that the curve is evaluated at, every so many, and the last one once the run is finished. A
+    version that still waits to be evaluated is no point yet. Without training there is nothing to wait for.
+    """
+
+    def __init__(self, folder: Path, every: int, *, trains: bool) -> None:
+        self._folder, self._every, self._trains = folder, every, trains
+        with reading(folder) as database:
+            self._groups: list[str] = meta_of(database, folder)["groups"]
+            names = [name for (name,) in database.execute("SELECT grp FROM clients ORDER BY client")]
+        places = {name: place for place, name in enumerate(self._groups)}
+        self._group_of: Integers = np.array([places[name] for name in names], np.int64)
+        self._updates: Floats = np.zeros(len(names))
+        self._weight: Floats = np.zeros(len(names))
+        self._staleness: Floats = np.zeros(len(names))
+        self._told = -1 if trains else 0
+        self.version, self.time = 0, 0.0
+
+    def new(self, *, finished: bool = False) -> list[Point]:
+        """Those that came since it was last asked, up to the end of a finished run."""
+        with reading(self._folder) as database:
+            stop = self._stop(database, finished)
+            if stop <= self._told:
+                return []
+            span = self._every, self._told, stop
+            times = dict(database.execute(_TIMES, span).fetchall())
+            if self._told < 0:
+                times = {0: 0.0, **times}
+            merged: dict[int, list[tuple[int, int, float, int]]] = {}
+            for stretch, *row in database.execute(_MERGED, span):
+                merged.setdefault(min(stretch * self._every, stop), []).append(tuple(row))
+            scores: dict[int, list[Score]] = {}
+            for version, *row in database.execute(_CURVE, span[1:]):
+                scores.setdefault(version, []).append(Score(*row))
+        self._told = stop
+        return [
+            self._point(version, time, merged.get(version, []), scores.get(version, []))
+            for version, time in times.items()
+        ]
+
+    def last(self) -> Point:
+        """The newest point, with what its last evaluation found on the whole test set where that was done."""
+        with reading(self._folder) as database:
+            scores = [Score(*row) for row in database.execute(_LAST)]
+        return self._point(self.version, self.time, [], scores)
+
+    def _stop(self, database: sqlite3.Connection, finished: bool) -> int:
+        (newest,) = database.execute("SELECT COALESCE(MAX(version), 0) FROM aggregations").fetchone()
+        if finished:
+            return int(newest)
+        if not self._trains:
+            return int(newest - newest % self._every)
+        (evaluated,) = database.execute(_REACHED, (self._every,)).fetchone()
+        return -1 if evaluated is None else int(evaluated)
+
+    def _point(
+        self, version: int, time: float, merged: list[tuple[int, int, float, int]], scores: list[Score]
+    ) -> Point:
+        self.version, self.time = version, time
+        for client, updates, weight, staleness in merged:
+            self._updates[client] += updates
+            self._weight[client] += weight
+            self._staleness[client] += staleness
+        updates = int(self._updates.sum())
+        return Point(
+            version=version,
+            time=time,
+            updates=updates,
+            jain=jain_if_any(self._weight),
+            staleness=float(self._staleness.sum() / updates) if updates else nan,
+            groups=tuple(by_group(self._group_of, self._groups, self._updates, self._weight, self._staleness)),
+            scores=tuple(scores),
+        )
+
+
+def _whose(score: Score) -> str:
+    return score.scope if score.scope == "all" else f"{score.scope}/{score.name}"
