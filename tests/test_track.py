@@ -58,14 +58,19 @@ class Recorder:
         self.told.append((status, version, time, metrics))
 
 
-@pytest.fixture
-def records(monkeypatch: pytest.MonkeyPatch) -> Records:
-    """What a recorder was told that stands for MLflow; looks and commits come as often as can be."""
-    Recorder.records = Records()
-    monkeypatch.setitem(listen._KINDS, "mlflow", (Recorder, "json"))
+def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks and commits come at every event."""
     monkeypatch.setattr(conduct, "CHECKPOINT", 0.0)
     monkeypatch.setattr(conduct, "_COSTLY", 0)
     monkeypatch.setattr(conduct, "_LOOK", 0.0)
+
+
+@pytest.fixture
+def records(monkeypatch: pytest.MonkeyPatch) -> Records:
+    """What a recorder was told that stands for MLflow."""
+    look_often(monkeypatch)
+    Recorder.records = Records()
+    monkeypatch.setitem(listen._KINDS, "mlflow", (Recorder, "json"))
     return Recorder.records
 
 

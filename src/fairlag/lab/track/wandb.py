@@ -6,12 +6,9 @@ from shutil import rmtree
 
 from fairlag.lab.events import Begun
 from fairlag.lab.plan import slug
-from fairlag.lab.track import ALL
-
-_TOLD = "fairlag-finished"
-"""A file beside an offline record that is complete."""
 
 _SETTINGS: dict[str, object] = {
+    "host": "",
     "console": "off",
     "silent": True,
     "disable_git": True,
@@ -26,9 +23,10 @@ _SETTINGS: dict[str, object] = {
 
 
 class WeightsAndBiases:
-    """Offline, a record is written anew whenever a run goes on, as nobody can say how much of it a crash left.
+    """Offline, a record is written anew whenever it is opened: its file is written by a process of W&B's own, so nobody
+    can say how much of it a crash left. `wandb sync` replaces what was uploaded of it before.
 
-    `wandb sync` replaces what was uploaded of it before. Online, the server says how many steps it has.
+    Online, the server says how many steps it has.
     """
 
     def __init__(self, home: Path, run: Begun) -> None:
@@ -36,14 +34,9 @@ class WeightsAndBiases:
 
         mode = os.environ.get("WANDB_MODE") or "offline"
         place = Path(os.environ.get("WANDB_DIR") or home)
-        self._offline = mode == "offline"
-        if self._offline:
-            earlier = list(place.glob(f"wandb/offline-run-*-{run.key}"))
-            if any((folder / _TOLD).exists() for folder in earlier):
-                self.held = ALL
-                return
-            for folder in earlier:
-                rmtree(folder)
+        offline = mode == "offline"
+        for earlier in place.glob(f"wandb/offline-run-*-{run.key}") if offline else ():
+            rmtree(earlier)
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT") or slug(run.experiment, "fairlag"),
             dir=place,
@@ -51,7 +44,7 @@ class WeightsAndBiases:
             name=f"{run.label}, seed {run.seed}",
             group=run.label,
             config=run.settings,
-            resume=None if self._offline else "allow",
+            resume=None if offline else "allow",
             reinit="create_new",
             settings={**_SETTINGS, "mode": mode},
         )
@@ -65,5 +58,3 @@ class WeightsAndBiases:
         """The last numbers are the summary."""
         self._run.summary.update({"status": status, **metrics})
         self._run.finish(exit_code=0 if status == "finished" else 1)
-        if self._offline and status == "finished":
-            (Path(self._run.dir).parent / _TOLD).touch()
