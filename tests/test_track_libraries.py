@@ -115,6 +115,7 @@ def test_tensorboard_after_ctrl_c(tmp_path: Path) -> None:
     (run,) = execute(Plan.open(tmp_path), workers=1)
     check_tensorboard(run)
     files = sorted(run.folder.iterdir())
+    assert len([file for file in files if ".tfevents." in file.name]) == 4, "before, after, settings, and a mark"
     execute(Plan.open(tmp_path), workers=1)
     assert sorted(run.folder.iterdir()) == files, "a complete record is left alone"
 
@@ -208,9 +209,8 @@ def test_weights_and_biases_offline_after_kill_9(tmp_path: Path) -> None:
         settings = {name: value for name, value in found.settings.items() if not name.startswith("_")}
         assert settings == settings_of(planned)
         assert found.codes == [0]
-        assert f'"{os.uname().nodename}"' not in found.text and str(tmp_path) not in found.text, (
-            "no word of the machine"
-        )
+        machine = (f'"{os.uname().nodename}"', str(tmp_path))
+        assert not any(each in found.text for each in machine), "nothing is said of the machine"
         execute(Plan.open(tmp_path), workers=1)  # after which the record must be the same, and the only one
 
 
