@@ -78,7 +78,7 @@ def audit(
         for buffer in sorted({each.whole_buffer for each in audits}):
             show(tables.theory_table(experiment, buffer, audits))
     if file is not None:
-        say(f"The audit is in {file}")
+        show(f"The audit is in {file}")
     if page is not None:
         say(f"The report is {page}")
 
