@@ -45,7 +45,7 @@ _SCALARS = {
 _TASK = Dispatch.__annotations__
 _REPORT = Report.__annotations__
 
-_INSTANT = 1e-9
+INSTANT = 1e-9
 """The shortest mean duration of a task, in seconds, that a rate is made of."""
 
 
@@ -249,7 +249,7 @@ class Ledger:
     def usual(self, client: int) -> float:
         """The mean duration of a client's tasks so far, never quite 0 unless there was none."""
         count = self._updates[client]
-        return max(self._busy[client] / count, _INSTANT) if count else 0.0
+        return max(self._busy[client] / count, INSTANT) if count else 0.0
 
     def slowest(self) -> float:
         """The longest mean duration among the clients that are running; those that are not known yet count as 0."""

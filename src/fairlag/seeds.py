@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _MASK = 0xFFFF_FFFF_FFFF_FFFF
-_GOLDEN = 0x9E37_79B9_7F4A_7C15
+GOLDEN = 0x9E37_79B9_7F4A_7C15
 
 
 def key(*address: int | str) -> int:
@@ -32,7 +32,7 @@ def subkey(parent: int, index: int) -> int:
     >>> subkey(7, 0) != subkey(7, 1)
     True
     """
-    return int(_mix((parent + index * _GOLDEN) & _MASK))
+    return int(_mix((parent + index * GOLDEN) & _MASK))
 
 
 def subkeys(parent: int, count: int) -> NDArray[np.uint64]:
@@ -41,7 +41,7 @@ def subkeys(parent: int, count: int) -> NDArray[np.uint64]:
     >>> subkeys(7, 2).tolist() == [subkey(7, 0), subkey(7, 1)]
     True
     """
-    keys: NDArray[np.uint64] = _mix(np.uint64(parent) + np.arange(count, dtype=np.uint64) * _GOLDEN)
+    keys: NDArray[np.uint64] = _mix(np.uint64(parent) + np.arange(count, dtype=np.uint64) * GOLDEN)
     return keys
 
 
@@ -51,7 +51,7 @@ def uniform(stream: int, ordinal: int) -> float:
     >>> 0 < uniform(key(0), 0) < 1
     True
     """
-    word: int = _mix((stream + ordinal * _GOLDEN) & _MASK)
+    word: int = _mix((stream + ordinal * GOLDEN) & _MASK)
     return ((word >> 12) + 0.5) * 2.0**-52
 
 
@@ -61,7 +61,16 @@ def uniforms(stream: int, start: int, count: int) -> NDArray[np.float64]:
     >>> list(uniforms(5, 3, 2)) == [uniform(5, 3), uniform(5, 4)]
     True
     """
-    return _unit(_mix(np.uint64(stream) + np.arange(start, start + count, dtype=np.uint64) * _GOLDEN))
+    return _unit(_mix(np.uint64(stream) + np.arange(start, start + count, dtype=np.uint64) * GOLDEN))
+
+
+def uniforms_at(streams: NDArray[np.uint64], ordinals: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The number at each ordinal of each stream, element by element, equal to those of :func:`uniform`.
+
+    >>> list(uniforms_at(np.array([5, 6], np.uint64), np.array([3, 4]))) == [uniform(5, 3), uniform(6, 4)]
+    True
+    """
+    return _unit(_mix(streams + ordinals.astype(np.uint64) * GOLDEN))
 
 
 def first_uniforms(parent: int, count: int) -> NDArray[np.float64]:

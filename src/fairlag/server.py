@@ -38,6 +38,24 @@ from fairlag.view import View
 _PLAIN = {"partial": int, "last_loss": str, "_next_task": int, "_wake": float}
 
 
+def aggregations_made(count: int) -> str:
+    """Why a run ended that was to make so many versions.
+
+    >>> aggregations_made(5)
+    '5 aggregations were made'
+    """
+    return f"{count} aggregations were made"
+
+
+def time_reached(time: float | None) -> str:
+    """Why a run ended that was to last until then.
+
+    >>> time_reached(60.0)
+    'time 60.0 was reached'
+    """
+    return f"time {time} was reached"
+
+
 class Server:
     """Runs one strategy: told of every event, it answers with what to do next.
 
@@ -242,7 +260,7 @@ class Server:
 
     def _woke(self, event: Woke) -> list[Command]:
         if self._until_time is not None and event.time >= self._until_time:
-            return [self._stop(f"time {self._until_time} was reached")]
+            return [self._stop(time_reached(self._until_time))]
         self._ledger.woke = True
         if event.time >= self._wake:
             self._wake = -math.inf
@@ -323,7 +341,7 @@ class Server:
         if called_off := self._selector.renew():
             self._dismiss(called_off, commands)
         if ledger.version == self._aggregations:
-            commands.append(self._stop(f"{ledger.version} aggregations were made"))
+            commands.append(self._stop(aggregations_made(ledger.version)))
 
     def _dismiss(self, called_off: Mapping[int, str], commands: list[Command]) -> None:
         """Whoever runs one of these tasks need not go on."""

@@ -110,11 +110,14 @@ class Fleet:
         """Per client: how many local steps a task has unless the server asks for another number."""
         self._means = [_mean(group, own) for group, own in zip(groups, self._own_steps, strict=True)]
         self._start = [0, *accumulate(counts)]
-        self._transfer = np.concatenate([_transfer(group, seed, model_bytes) for group in groups])
-        self._transfer_of: memoryview[float] = cast("memoryview[float]", self._transfer.data)
+        self.transfers: Floats = np.concatenate([_transfer(group, seed, model_bytes) for group in groups])
+        """Per client: how many seconds of each task it spends on sending the model to and fro."""
+        self._transfer_of: memoryview[float] = cast("memoryview[float]", self.transfers.data)
         self._factor: dict[int, float] = {}
         streams = [seeds.subkeys(seeds.key(seed, "delay", group.name), group.count) for group in groups]
-        self._stream = np.concatenate(streams).data
+        self.streams = np.concatenate(streams)
+        """Per client: the stream of which each of its durations takes the number of its ordinal."""
+        self._stream = self.streams.data
         self._group = self.group_of.data
         room = _ROOM // self.clients
         self._ahead = min(_AHEAD, room)
@@ -142,10 +145,15 @@ class Fleet:
     def mean_durations(self) -> Floats:
         """Per client: the expected duration of its tasks, each of as many steps as are its own."""
         means = np.repeat(self._means, [group.count for group in self.groups])
-        means += self._transfer
-        for client, factor in self._factor.items():
-            means[client] *= factor
-        return means
+        means += self.transfers
+        return means * self.factors
+
+    @property
+    def factors(self) -> Floats:
+        """Per client: how many times as long as it need it takes for everything."""
+        factors = np.ones(self.clients)
+        factors[list(self._factor)] = list(self._factor.values())
+        return factors
 
     def duration(self, client: int, ordinal: int, steps: int = 0) -> float:
         """How long the client's task of that ordinal and of so many steps (0: its own) takes, transfers included."""
@@ -156,6 +164,18 @@ class Fleet:
         if self._first_of[client] != first:
             self._draw_ahead(client, first)
         return self._drawn_at[client * ahead + ordinal - first]
+
+    def durations(self, clients: Integers, ordinals: Integers) -> Floats:
+        """How long the tasks of these ordinals take, each a row of the client beside it, at its own steps."""
+        groups, work = self.group_of[clients], np.empty(ordinals.shape)
+        for number, (group, own) in enumerate(zip(self.groups, self._own_steps, strict=True)):
+            mine = groups == number
+            if mine.any():
+                drawn = seeds.uniforms_at(self.streams[clients[mine], None], ordinals[mine])
+                long = group.delay.quantile(drawn.ravel()).reshape(drawn.shape)
+                work[mine] = long * own if group.per == "step" else long
+        whole: Floats = (work + self.transfers[clients, None]) * self.factors[clients, None]
+        return whole
 
     def _duration(self, client: int, ordinal: int, steps: int) -> float:
         group = self._group[client]
@@ -168,7 +188,7 @@ class Fleet:
     def _draw_ahead(self, client: int, first: int) -> None:
         group = self._group[client]
         drawn = seeds.uniforms(self._stream[client], first, self._ahead)
-        whole = self.groups[group].delay.quantile(drawn) + self._transfer[client]
+        whole = self.groups[group].delay.quantile(drawn) + self.transfers[client]
         start = client * self._ahead
         self._drawn[start : start + self._ahead] = whole * self._factor.get(client, 1.0)
         self._first[client] = first

@@ -1,12 +1,15 @@
-"""What every rule tells about itself: how it is written, what history it needs, whether it reads single updates."""
+"""What every rule tells about itself: how it is written and made, what history it needs, whether it reads updates."""
 
+import inspect
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import PurePath
-from typing import ParamSpec, TypeVar
+from types import FunctionType
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
 
 from fairlag.errors import FairlagError, StrategyError
 
@@ -25,6 +28,39 @@ class Traits:
     """How many recent staleness samples per client the ledger must keep for it."""
     profiles: bool = False
     """Must the ledger keep the sum of all rates, and the slowest running client, ready for it?"""
+
+
+class Recipe(NamedTuple):
+    """How a function of ours was made: by which of ours, and with which arguments."""
+
+    make: Callable[..., object]
+    arguments: Mapping[str, Any]
+
+
+# By the function itself and not as its attribute: what `functools.wraps` copies would pass another off as it.
+_RECIPES: WeakKeyDictionary[FunctionType, Recipe] = WeakKeyDictionary()
+
+
+def recipe(rule: object) -> Recipe | None:
+    """How a function was made; None where that was not noted, and so nobody knows what it does.
+
+    >>> from fairlag.rules.weigh import polynomial
+    >>> recipe(polynomial(0.5)).arguments, recipe(len)
+    ({'power': 0.5}, None)
+    """
+    return _RECIPES.get(rule) if isinstance(rule, FunctionType) else None
+
+
+def noted(function: Rule, make: Callable[..., object], /, **arguments: object) -> Rule:
+    """The function, of which it is now noted how it was made; another kind of callable stays unknown.
+
+    >>> one = noted(lambda: 1, len, number=1)
+    >>> recipe(one).arguments
+    {'number': 1}
+    """
+    if isinstance(function, FunctionType):
+        _RECIPES[function] = Recipe(make, arguments)
+    return function
 
 
 def traits(rule: object) -> Traits:
@@ -107,8 +143,10 @@ def factory(make: Callable[Arguments, Rule]) -> Callable[Arguments, Rule]:
         rule = make(*args, **kwargs)
         inner = [traits(value) for value in (*args, *kwargs.values()) if callable(value)]
         words = [_word(value) for value in args] + [f"{name}={_word(value)}" for name, value in kwargs.items()]
+        given = inspect.signature(make).bind(*args, **kwargs)
+        given.apply_defaults()
         return _marked(
-            rule,
+            noted(rule, made, **given.arguments),
             Traits(
                 f"{make.__name__}({', '.join(words)})",
                 _combined([each.reads_updates for each in (traits(rule), *inner)]),

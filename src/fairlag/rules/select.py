@@ -8,6 +8,7 @@ import numpy as np
 
 from fairlag.errors import StrategyError
 from fairlag.rules import check
+from fairlag.rules.rule import noted
 from fairlag.seeds import uniform
 from fairlag.state import State, take
 from fairlag.types import Dispatch, Integers
@@ -106,7 +107,8 @@ def all_idle(*, fresh: bool = True) -> Select:
     >>> all_idle().label
     'all_idle(fresh=True)'
     """
-    return Select(f"all_idle(fresh={fresh})", lambda view, stream: _Everyone(fresh), fresh)
+    start = noted(lambda view, stream: _Everyone(fresh), all_idle, fresh=fresh)
+    return Select(f"all_idle(fresh={fresh})", start, fresh)
 
 
 def once_merged() -> Select:
@@ -126,7 +128,8 @@ def concurrency(m: int, *, fresh: bool = False) -> Select:
     """
     check.whole("the concurrency", m, 1, "client")
     label = f"concurrency({m}, fresh=True)" if fresh else f"concurrency({m})"
-    return Select(label, lambda view, stream: _Places(view, stream, m, fresh), fresh, places=m)
+    start = noted(lambda view, stream: _Places(view, stream, m, fresh), concurrency, m=m, fresh=fresh)
+    return Select(label, start, fresh, places=m)
 
 
 def cohort(m: int, *, over: float = 0.0, deadline: float | None = None) -> Select:
@@ -143,12 +146,11 @@ def cohort(m: int, *, over: float = 0.0, deadline: float | None = None) -> Selec
         raise StrategyError(f"the over-selection is {over}, it must be at least 0 (0.3 picks 30 % more than needed)")
     check.deadline(deadline)
     options = [f"over={over}"] * (over > 0) + [f"deadline={deadline}"] * (deadline is not None)
-    return Select(
-        f"cohort({', '.join([str(m), *options])})",
-        lambda view, stream: _Cohort(view, stream, m, over, math.inf if deadline is None else deadline),
-        rounds=True,
-        least=m,
+    patience = math.inf if deadline is None else deadline
+    start = noted(
+        lambda view, stream: _Cohort(view, stream, m, over, patience), cohort, m=m, over=over, deadline=deadline
     )
+    return Select(f"cohort({', '.join([str(m), *options])})", start, rounds=True, least=m)
 
 
 class _Pool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fairlag.errors import StrategyError
 from fairlag.rules import check
+from fairlag.rules.rule import noted
 from fairlag.view import View
 
 _MOST = 10_000_000
@@ -38,7 +39,7 @@ def count(k: int) -> Trigger:
     5
     """
     _whole("buffer", k)
-    return Trigger(f"count({k})", lambda view: view.buffered >= k, needs=k)
+    return Trigger(f"count({k})", noted(lambda view: view.buffered >= k, count, k=k), needs=k)
 
 
 def every(interval: float) -> Trigger:
@@ -99,7 +100,10 @@ def cohort_done() -> Trigger:
     def ready(view: View) -> bool:
         return view.buffered >= view.target or view.running == 0 or view.time >= view.until
 
-    return Trigger("cohort_done()", ready, lambda view: view.until if math.isfinite(view.until) else None, rounds=True)
+    def wake(view: View) -> float | None:
+        return view.until if math.isfinite(view.until) else None
+
+    return Trigger("cohort_done()", noted(ready, cohort_done), noted(wake, cohort_done), rounds=True)
 
 
 def _whole(name: str, value: int) -> None:

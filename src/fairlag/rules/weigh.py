@@ -169,7 +169,7 @@ def exponential(gamma: float) -> Weigh:
 
     def weigh(buffer: Buffer, view: View) -> Floats:
         powers = buffer.staleness * math.log(gamma)
-        largest: float = powers.max()
+        largest = powers.max(axis=-1, keepdims=True)
         weights: Floats = np.exp(powers - largest)
         return weights
 

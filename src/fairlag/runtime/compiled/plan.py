@@ -1,0 +1,131 @@
+"""Which strategies on which fleets the compiled loop knows: told by how their rules were made, never by a name."""
+
+from dataclasses import dataclass
+from math import isfinite
+from sys import maxsize
+
+from fairlag.fleet.clients import Fleet, Group
+from fairlag.fleet.delay import Constant, Delay, Scaled, Uniform
+from fairlag.rules import admit, local, select, trigger, weigh
+from fairlag.rules.rule import label_of, recipe
+from fairlag.strategy import Strategy
+
+_PLAIN = (
+    weigh.uniform,
+    weigh.by_examples,
+    weigh.by_share,
+    weigh.equal_share,
+    weigh.by_slowness,
+    weigh.mean_gap,
+    weigh.mean_interval,
+)
+_MADE = frozenset((weigh.constant, weigh.hinge, weigh.polynomial, weigh.exponential, weigh.by_ticks))
+_AROUND_ONE = frozenset((weigh.divided, weigh.normalised, weigh.capped))
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the loop has to know of a strategy."""
+
+    buffer: int
+    """How many updates make a version."""
+    fresh: bool
+    """Does whoever has trained from the newest version wait for a newer one?"""
+    places: int
+    """How many clients train at once, drawn from the idle ones; 0: all of them do."""
+    rounds: bool
+    """Are places given only when a round is over?"""
+    limit: int
+    """The largest staleness that is admitted."""
+    weigh: weigh.Weigh
+    profiles: bool
+    """Must the sum of all rates be kept?"""
+
+
+def plan(strategy: Strategy, fleet: Fleet) -> Plan | str:
+    """The strategy as the loop knows it, or in words what it does not know.
+
+    >>> from fairlag.fleet.delay import parse
+    >>> from fairlag.zoo import fedbuff, fedfix
+    >>> fleet = Fleet([Group("all", 20, parse("uniform(1, 2)"))], seed=0)
+    >>> known = plan(fedbuff(buffer=5, concurrency=8), fleet)
+    >>> known.buffer, known.places
+    (5, 8)
+    >>> plan(fedfix(), fleet)
+    'the loop does not know once_merged()'
+    """
+    if not fleet.steady:
+        return "clients come, go or vanish"
+    if strategy.local.steps is not None or strategy.local.pace not in (None, local.log_delay):
+        return f"the loop does not know {strategy.local}"
+    limit = _limit(strategy.admit)
+    if limit is None:
+        return f"the loop does not know {label_of(strategy.admit)}"
+    if not knows(strategy.weigh):
+        return f"the loop does not know {label_of(strategy.weigh)}"
+    loop = _loop(strategy)
+    if isinstance(loop, str):
+        return loop
+    buffer, fresh, places, rounds = loop
+    return Plan(buffer, fresh, min(places, fleet.clients), rounds, limit, strategy.weigh, strategy.profiles)
+
+
+def knows(rule: weigh.Weigh) -> bool:
+    """Can the weights of many buffers be computed at once?
+
+    >>> knows(weigh.normalised(weigh.mean_staleness(scale=5))), knows(lambda buffer, view: [1.0] * len(buffer))
+    (True, False)
+    """
+    made = recipe(rule)
+    if made is None:
+        return any(rule is plain for plain in _PLAIN)
+    if made.make is weigh.mean_staleness:
+        return made.arguments["window"] is None
+    if made.make is weigh.times:
+        return all(knows(each) for each in made.arguments["rules"])
+    return made.make in _MADE or (made.make in _AROUND_ONE and knows(made.arguments["rule"]))
+
+
+def _limit(rule: admit.Admit | None) -> int | None:
+    if rule is None:
+        return maxsize
+    made = recipe(rule)
+    limit = made.arguments["limit"] if made is not None and made.make is admit.max_staleness else None
+    return min(limit, maxsize) if isinstance(limit, int) else None
+
+
+def _loop(strategy: Strategy) -> tuple[int, bool, int, bool] | str:
+    """How many updates make a version, must they be fresh, how many places are there, and are there rounds?"""
+    rule, chosen = strategy.trigger, recipe(strategy.select.start)
+    ready, wake = recipe(rule.ready), recipe(rule.wake)
+    if ready == (trigger.count, {"k": rule.needs}) and rule.wake is None:
+        if chosen is not None and chosen.make is select.all_idle:
+            return rule.needs, chosen.arguments["fresh"], 0, False
+        if chosen is not None and chosen.make is select.concurrency:
+            return rule.needs, chosen.arguments["fresh"], chosen.arguments["m"], False
+    elif ready == wake == (trigger.cohort_done, {}) and rule.needs == 1:
+        if chosen is not None and chosen.make is select.cohort:
+            size, whole = chosen.arguments["m"], {"over": 0.0, "deadline": None}
+            if chosen.arguments == {"m": size, **whole}:
+                return size, False, size, True
+    else:
+        return f"the loop does not know {rule.label}"
+    return f"the loop does not know {strategy.select.label}"
+
+
+def straight(group: Group, steps: int) -> tuple[float, float, float] | None:
+    """(low, width, factor) where a task takes factor · (low + width · u), computed in that order; None: it does not.
+
+    >>> from fairlag.fleet.delay import parse
+    >>> straight(Group("a", 1, parse("scaled(3, uniform(1, 2))")), 1)
+    (1.0, 1.0, 3.0)
+    """
+    factor = float(steps) if group.per == "step" else 1.0
+    delay: Delay = group.delay
+    if type(delay) is Scaled and factor == 1:
+        delay, factor = delay.delay, delay.factor
+    if type(delay) is Constant:
+        return delay.seconds, 0.0, factor
+    if type(delay) is Uniform and isfinite(delay.high - delay.low):
+        return delay.low, delay.high - delay.low, factor
+    return None

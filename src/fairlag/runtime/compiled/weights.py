@@ -1,0 +1,115 @@
+"""What updates weigh, for many buffers at once: by the rules themselves, on a ledger in which each update has a row.
+
+Where a rule looks at its buffer as a whole, as normalising does, it is done here for each of them.
+"""
+
+import numpy as np
+
+from fairlag.buffer import Buffer
+from fairlag.errors import FairlagError
+from fairlag.ledger import INSTANT, Ledger
+from fairlag.rules import weigh
+from fairlag.rules.rule import recipe
+from fairlag.runtime.compiled import kernel
+from fairlag.runtime.compiled.jit import exact_sums
+from fairlag.types import Floats, Integers
+from fairlag.view import View
+
+
+class Doubt(FairlagError):
+    """Something came up of which only the reference can tell what it means."""
+
+
+class _Buffers(Buffer):
+    """Buffers of one size, one below the other: what is an array per buffer is here a matrix."""
+
+    __slots__ = ("_late", "_size")
+
+    def __init__(self, rows: Integers, late: Integers) -> None:
+        super().__init__((), [], [])
+        self._size = rows.shape[1]
+        self._clients = rows
+        self._late = late
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def staleness(self) -> Integers:
+        return self._late
+
+    @property
+    def examples(self) -> Integers:
+        return np.ones(self._size, np.int64)  # without learning, nobody says otherwise
+
+
+class Scale:
+    """Weighs whatever is on the pages; the pages are columns of a ledger of its own."""
+
+    def __init__(self, rule: weigh.Weigh, *, versions: int, buffer: int, clients: int) -> None:
+        """Pages for so many versions of so many updates, in a fleet of so many clients."""
+        count = versions * buffer
+        self._rule = rule
+        self._rows = np.arange(count).reshape(versions, buffer)
+        self.merged: Integers = np.empty((5, count), np.int64)
+        self.moments: Floats = np.empty((5, count))
+        self.made: Floats = np.empty((versions, 2))
+        self._ledger = ledger = Ledger(clients=count)
+        self._view = View(ledger)
+        ledger.clients = ledger.examples = clients
+        ledger.integers["examples"][:] = 1
+        ledger.integers["updates"], ledger.integers["position"] = self.merged[kernel.COUNT], self.merged[kernel.PLACE]
+        for name, row in (("busy", kernel.WORKED), ("since", kernel.BEGAN), ("arrival", kernel.LAST)):
+            ledger.reals[name] = self.moments[row]
+
+    def weights(self, versions: int) -> Floats:
+        """The weights of the first so many versions, one row each."""
+        rows = self._rows[:versions]
+        count = rows.size
+        self._ledger.reals["mean"][:count] = self.merged[kernel.TOTAL, :count] / self.merged[kernel.COUNT, :count]
+        buffers = _Buffers(rows, self.merged[kernel.LATE, :count].reshape(rows.shape))
+        weights = self._whole(self._weigh(self._rule, buffers), buffers)
+        if not np.isfinite(weights).all():
+            raise Doubt("a weight is not finite")
+        return weights
+
+    def _weigh(self, rule: weigh.Weigh, buffers: _Buffers) -> Floats:
+        made = recipe(rule)
+        if rule is weigh.by_slowness:
+            rates = self.made[: len(buffers.clients), kernel.RATES, None]
+            return np.maximum(self._view.mean_duration(buffers.clients), INSTANT) * rates
+        if made is None:
+            return rule(buffers, self._view)
+        if made.make is weigh.times:
+            product, *others = (self._weigh(each, buffers) for each in made.arguments["rules"])
+            for other in others:
+                product = product * other
+            return product
+        if made.make is weigh.divided:
+            return self._weigh(made.arguments["rule"], buffers) / made.arguments["by"]
+        if made.make is weigh.normalised:
+            return self._normalised(self._weigh(made.arguments["rule"], buffers), buffers)
+        if made.make is weigh.capped:
+            return self._capped(self._weigh(made.arguments["rule"], buffers), made.arguments["cap"], buffers)
+        return rule(buffers, self._view)
+
+    def _normalised(self, weights: Floats, buffers: _Buffers) -> Floats:
+        weights = self._whole(weights, buffers)
+        totals = exact_sums(weights)
+        if not totals.all():
+            raise Doubt("weights add up to nothing")
+        weights /= totals[:, None]
+        return weights
+
+    def _capped(self, weights: Floats, cap: float | None, buffers: _Buffers) -> Floats:
+        if cap is None:
+            return weights
+        weights = self._whole(weights, buffers)
+        totals = exact_sums(weights)
+        over = totals > cap
+        weights[over] *= (cap / totals[over])[:, None]
+        return weights
+
+    def _whole(self, weights: Floats, buffers: _Buffers) -> Floats:
+        """One weight for each update, in an array of its own: a rule may have said it once for all buffers."""
+        return np.array(np.broadcast_to(weights, buffers.clients.shape))

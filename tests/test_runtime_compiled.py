@@ -1,0 +1,169 @@
+"""The compiled loop: the same numbers as the reference server, event for event, and what it leaves to the reference."""
+
+import math
+from dataclasses import replace
+from functools import wraps
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairlag import zoo
+from fairlag.buffer import Buffer
+from fairlag.fleet.clients import Fleet, Group
+from fairlag.fleet.delay import parse
+from fairlag.rules import admit, select, trigger, weigh
+from fairlag.rules.rule import recipe
+from fairlag.runtime import virtual
+from fairlag.runtime.compiled import timeline as compiled
+from fairlag.runtime.compiled.jit import exact_sums
+from fairlag.runtime.compiled.plan import Plan, plan
+from fairlag.runtime.compiled.timeline import Timeline
+from fairlag.server import Server
+from fairlag.strategy import Strategy
+from fairlag.types import Aggregation, Ended, Floats
+from fairlag.view import View
+from tests.helpers import DELAYS
+
+
+@st.composite
+def fleets(draw: st.DrawFn) -> Fleet:
+    """One to three groups of clients that are always there; constant delays are common, so ties are."""
+    groups = [
+        Group(
+            name,
+            draw(st.integers(1, 4)),
+            parse(draw(st.sampled_from(["constant(2)", "constant(4)", "uniform(1, 3)", *DELAYS]))),
+            upload=draw(st.sampled_from([None, None, parse("uniform(1, 2)")])),
+            steps=draw(st.sampled_from([None, 3])),
+            per=draw(st.sampled_from(["task", "step"])),
+        )
+        for name in draw(st.sampled_from([["a"], ["a", "b"], ["a", "b", "c"]]))
+    ]
+    fleet = Fleet(groups, seed=draw(st.integers(0, 2**32)), model_bytes=draw(st.sampled_from([0, 100_000])))
+    factor = draw(st.sampled_from([1.0, 0.5, 3.0]))
+    return fleet if factor == 1 else fleet.throttled(draw(st.integers(0, fleet.clients - 1)), factor)
+
+
+LEAVES = [
+    weigh.uniform,
+    weigh.by_examples,
+    weigh.by_share,
+    weigh.equal_share,
+    weigh.by_slowness,
+    weigh.mean_gap,
+    weigh.mean_interval,
+    weigh.constant(0.3),
+    weigh.hinge(10.0, start=1.0),
+    weigh.polynomial(0.5),
+    weigh.polynomial(1.3),
+    weigh.exponential(0.9),
+    weigh.exponential(1.7),
+    weigh.by_ticks(3.0),
+    weigh.mean_staleness(scale=5.0),
+    weigh.mean_staleness(scale=1.0),
+]
+
+RULES = st.recursive(
+    st.sampled_from(LEAVES),
+    lambda inner: st.one_of(
+        st.builds(weigh.times, inner, inner),
+        st.builds(weigh.divided, inner, st.sampled_from([3, 7.0])),
+        st.builds(weigh.normalised, inner),
+        st.builds(weigh.capped, inner, st.sampled_from([None, 0.2, 1.5, math.inf])),
+    ),
+    max_leaves=3,
+)
+
+
+@st.composite
+def compositions(draw: st.DrawFn, clients: int) -> Strategy:
+    """Every composition that the loop knows."""
+    fresh, few = draw(st.booleans()), draw(st.integers(1, clients))
+    if draw(st.integers(0, 4)) == 0:
+        return Strategy(select.cohort(few), trigger.cohort_done(), draw(RULES))
+    chosen = draw(
+        st.sampled_from([select.all_idle(fresh=fresh), select.all_idle(), select.concurrency(few, fresh=fresh)])
+    )
+    buffer = draw(st.integers(1, clients if chosen.fresh else 8))
+    limit = draw(st.sampled_from([None, None, 0, 2]))
+    admission = None if limit is None else admit.max_staleness(limit)
+    return Strategy(chosen, trigger.count(buffer), draw(RULES), admit=admission)
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> tuple[Fleet, Strategy]:
+    fleet = draw(fleets())
+    return fleet, draw(compositions(fleet.clients))
+
+
+ZOO: list[tuple[str, dict[str, Any]]] = [
+    ("buffered_fedavg", {"buffer": 3}),
+    ("fedstaleweight", {"buffer": 3}),
+    ("fedstaleweight", {"buffer": 3, "scaling": "algorithm1", "fresh": False}),
+    ("fairshare", {"buffer": 3}),
+    ("fairshare", {"buffer": 3, "cap": None, "estimator": "staleness", "normalise": "buffer"}),
+    ("exponential", {"buffer": 3}),
+    ("rate_tracking", {"buffer": 3}),
+    ("fedbuff", {"buffer": 3, "concurrency": 2, "max_staleness": 5}),
+    ("fedasync", {"staleness": "constant"}),
+    ("fedasync", {"staleness": "polynomial", "max_staleness": 2}),
+    ("fedasync", {"staleness": "hinge"}),
+    ("async_fedavg", {}),
+    ("asofed", {}),
+    ("fedavg", {"cohort": 3}),
+    ("fedprox", {"cohort": 3}),
+    ("fedadam", {"cohort": 3}),
+]
+"""The algorithms that the loop knows."""
+
+
+def reference(strategy: Strategy, fleet: Fleet, **until: Any) -> tuple[Server, list[Aggregation], str]:
+    records: list[Aggregation | Ended] = []
+    server = Server(strategy, clients=fleet.clients, record=records.append, **until)
+    reason = virtual.run(server, fleet).reason
+    return server, [record for record in records if isinstance(record, Aggregation)], reason
+
+
+def check(strategy: Strategy, fleet: Fleet, *, seed: int = 0, aggregations: int | None = 60, until_time: Any = None) -> None:
+    """Every aggregation, update by update, and the account at the end are the reference's, bit for bit."""
+    known = plan(strategy, fleet)
+    assert isinstance(known, Plan), known
+    until = {"seed": seed, "aggregations": aggregations, "until_time": until_time}
+    server, expected, reason = reference(strategy, fleet, **until)
+    timeline = Timeline(known, fleet, **until)
+    seen = 0
+    for merges in timeline:
+        assert merges.first == seen + 1
+        for row, time in enumerate(merges.times):
+            record = expected[seen]
+            assert record.version == seen + 1 and record.time == time and not record.partial
+            assert [task.client for task in record.tasks] == merges.clients[row].tolist()
+            assert [task.time for task in record.tasks] == merges.given_at[row].tolist()
+            assert list(record.arrivals) == merges.arrivals[row].tolist()
+            assert record.staleness.tolist() == merges.staleness[row].tolist()
+            assert record.weights.tobytes() == merges.weights[row].tobytes()
+            seen += 1
+    assert seen == len(expected) == timeline.version == server.view.version
+    assert timeline.reason == reason and timeline.time == server.view.time
+    assert timeline.updates.tolist() == server.view.update_counts.tolist()
+    assert timeline.staleness.tolist() == server.view.staleness_sums.tolist()
+    assert timeline.weights.tobytes() == server.view.weight_sums.tobytes()
+    assert (timeline.tasks.sum(), timeline.refused) == (server.counts["dispatched"], server.counts["refused"])
+
+
+@settings(max_examples=300, deadline=None)
+@given(worlds(), st.integers(0, 2**32))
+def test_the_same_events_and_weights_as_the_reference(world: tuple[Fleet, Strategy], seed: int) -> None:
+    fleet, strategy = world
+    check(strategy, fleet, seed=seed)
+
+
+@settings(max_examples=50, deadline=None)
+@given(worlds(), st.sampled_from([0.5, 4.0, 12.0, 31.7]))
+def test_the_same_end_in_time(world: tuple[Fleet, Strategy], until_time: float) -> None:
+    fleet, strategy = world
+    check(strategy, fleet, aggregations=None, until_time=until_time)
+    check(strategy, fleet, aggregations=5, until_time=until_time)
