@@ -1,6 +1,7 @@
 """The audit: what it finds on fleets whose answer is known, and that workers change nothing."""
 
 import math
+import sys
 from dataclasses import asdict
 from io import StringIO
 from typing import Any
@@ -10,9 +11,15 @@ import pytest
 from rich.console import Console
 
 from fairlag.analyse.audit import StrategyAudit, audit
+from fairlag.analyse.effort import Compiling
 from fairlag.analyse.incentives import FACTORS, judge
+from fairlag.errors import StrategyError
 from fairlag.lab.experiment import Experiment, load, parse
 from fairlag.report.tables import audit_table
+from fairlag.rules.select import all_idle
+from fairlag.rules.trigger import count
+from fairlag.rules.weigh import constant, normalised
+from fairlag.strategy import Strategy
 
 
 def paper(*uses: dict[str, object], aggregations: int = 4000, racer: bool = False) -> Experiment:
@@ -180,3 +187,40 @@ def test_where_there_is_no_closed_form_nothing_is_predicted() -> None:
     (result,) = audit(paper({"use": "safa"}, aggregations=20), seeds=1, incentive_updates=10)
     assert all(math.isnan(group.staleness_predicted) for group in result.groups)
     assert result.as_json()["groups"]["slow"]["staleness_predicted"] is None
+
+
+def test_the_compiled_loop_changes_nothing() -> None:
+    experiment = paper({"use": "fedstaleweight"}, {"use": "fedbuff"}, {"use": "fedfix"}, aggregations=100, racer=True)
+
+    def audited(**options: Any) -> list[str]:
+        return [repr(asdict(each)) for each in audit(experiment, seeds=2, incentive_updates=20_000, **options)]
+
+    assert audited(compiled=True) == audited(compiled=False) == audited(compiled=True, workers=2)
+
+
+def compiling(experiment: Experiment, *, updates: int = 0, wanted: bool | None = None) -> Compiling:
+    return Compiling(experiment, seeds=1, incentive_updates=updates, wanted=wanted)
+
+
+def test_long_audits_are_compiled_and_very_long_ones_go_to_the_workers() -> None:
+    uses: list[dict[str, object]] = [{"use": "fedstaleweight", "buffer": 5}, {"use": "fedfix"}]
+    short, long, endless = (paper(*uses, aggregations=count) for count in (4000, 40_000, 4_000_000))
+    assert compiling(short).strategies == [False, False]
+    assert compiling(short, wanted=True).strategies == compiling(long).strategies == [True, False]
+    assert compiling(short, updates=180_000).strategies == [True, False]
+    assert compiling(long, wanted=False).strategies == [False, False]
+    assert compiling(long).here and not compiling(endless).here
+
+
+def test_without_numba_the_reference_does_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "numba", None)
+    experiment = paper({"use": "fedstaleweight"}, aggregations=50)
+    assert compiling(experiment, wanted=True).strategies == [False]
+    (result,) = audit(experiment, seeds=1, incentive_updates=10, compiled=True)
+    assert result.updates == 250
+
+
+def test_where_the_compiled_loop_is_in_doubt_the_reference_says_what_is_wrong() -> None:
+    experiment = paper({"use": Strategy(all_idle(), count(5), normalised(constant(0.0)))}, aggregations=10)
+    with pytest.raises(StrategyError, match="add up to nothing"):
+        audit(experiment, seeds=1, compiled=True)

@@ -21,6 +21,7 @@ from fairlag.runtime.compiled import timeline as compiled
 from fairlag.runtime.compiled.jit import exact_sums
 from fairlag.runtime.compiled.plan import Plan, plan
 from fairlag.runtime.compiled.timeline import Timeline
+from fairlag.runtime.compiled.weights import Doubt
 from fairlag.server import Server
 from fairlag.strategy import Strategy
 from fairlag.types import Aggregation, Ended, Floats
@@ -127,7 +128,7 @@ def reference(strategy: Strategy, fleet: Fleet, **until: Any) -> tuple[Server, l
     return server, [record for record in records if isinstance(record, Aggregation)], reason
 
 
-def check(strategy: Strategy, fleet: Fleet, *, seed: int = 0, aggregations: int | None = 60, until_time: Any = None) -> None:
+def check(strategy: Strategy, fleet: Fleet, *, seed: int = 0, aggregations: int | None = 40, until_time: Any = None) -> None:
     """Every aggregation, update by update, and the account at the end are the reference's, bit for bit."""
     known = plan(strategy, fleet)
     assert isinstance(known, Plan), known
@@ -154,16 +155,121 @@ def check(strategy: Strategy, fleet: Fleet, *, seed: int = 0, aggregations: int 
     assert (timeline.tasks.sum(), timeline.refused) == (server.counts["dispatched"], server.counts["refused"])
 
 
-@settings(max_examples=300, deadline=None)
-@given(worlds(), st.integers(0, 2**32))
-def test_the_same_events_and_weights_as_the_reference(world: tuple[Fleet, Strategy], seed: int) -> None:
+SIZES = [{}, {"_FEW": 2, "_BUCKET": 1, "_PAGE": 7, "_ROOM": 8}, {"_FEW": 0, "_BUCKET": 4, "_AHEAD": 2}]
+"""As they are, and so small that few clients need buckets, few updates fill a page, and few durations are drawn ahead."""
+
+
+def check_with(sizes: dict[str, int], strategy: Strategy, fleet: Fleet, **until: Any) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in sizes.items():
+            patch.setattr(compiled, name, value)
+        check(strategy, fleet, **until)
+
+
+@settings(max_examples=200, deadline=None)
+@given(worlds(), st.integers(0, 2**32), st.sampled_from(SIZES))
+def test_the_same_events_and_weights_as_the_reference(
+    world: tuple[Fleet, Strategy], seed: int, sizes: dict[str, int]
+) -> None:
     fleet, strategy = world
-    check(strategy, fleet, seed=seed)
+    check_with(sizes, strategy, fleet, seed=seed)
 
 
 @settings(max_examples=50, deadline=None)
-@given(worlds(), st.sampled_from([0.5, 4.0, 12.0, 31.7]))
-def test_the_same_end_in_time(world: tuple[Fleet, Strategy], until_time: float) -> None:
+@given(worlds(), st.sampled_from([0.5, 4.0, 12.0, 31.7]), st.sampled_from([None, 5]))
+def test_the_same_end_in_time(world: tuple[Fleet, Strategy], until_time: float, aggregations: int | None) -> None:
     fleet, strategy = world
-    check(strategy, fleet, aggregations=None, until_time=until_time)
-    check(strategy, fleet, aggregations=5, until_time=until_time)
+    check(strategy, fleet, aggregations=aggregations, until_time=until_time)
+
+
+PAPER = [Group("fast", 10, parse("uniform(1, 2)")), Group("slow", 5, parse("uniform(8, 12)"))]
+
+
+@pytest.mark.parametrize(("name", "options"), ZOO)
+def test_algorithms(name: str, options: dict[str, Any]) -> None:
+    check(zoo.ALGORITHMS[name].make(**options), Fleet(PAPER, seed=3), seed=3, aggregations=200)
+
+
+@pytest.mark.parametrize("delay", ["uniform(1, 2)", "exponential(3)", "constant(1)", "mixture(0.999, 1, 0.001, 500)"])
+def test_large_fleets_go_through_buckets(delay: str) -> None:
+    fleet = Fleet([Group("many", 600, parse(delay)), Group("few", 5, parse("pareto(1, 1.1)"))], seed=1)
+    sizes = {"_FEW": 100, "_BUCKET": 16}
+    check_with(sizes, zoo.fedstaleweight(buffer=50), fleet, aggregations=60)
+    check_with(sizes, zoo.fedbuff(buffer=50, concurrency=400), fleet, aggregations=60)
+
+
+LATE = replace(PAPER[1], name="late", join=1.0)
+
+
+def by_hand(buffer: Buffer, view: View) -> Floats:
+    return np.full(len(buffer), 1 / len(buffer))
+
+
+@wraps(weigh.polynomial(0.5))
+def disguised(buffer: Buffer, view: View) -> Floats:
+    return by_hand(buffer, view)
+
+
+BUFFERED = zoo.buffered_fedavg(buffer=3)
+
+LEFT_ALONE: list[tuple[Strategy, str]] = [
+    (replace(BUFFERED, weigh=by_hand), "by_hand"),
+    (replace(BUFFERED, weigh=disguised), "polynomial(0.5)"),
+    (replace(BUFFERED, weigh=weigh.normalised(by_hand)), "normalised(by_hand)"),
+    (replace(BUFFERED, weigh=weigh.times(weigh.uniform, by_hand)), "times(uniform, by_hand)"),
+    (replace(BUFFERED, admit=lambda update, task, view: None), "<lambda>"),
+    (replace(BUFFERED, admit=admit.max_drift(2.0)), "max_drift(2.0)"),
+    (replace(BUFFERED, trigger=replace(BUFFERED.trigger, ready=lambda view: view.buffered > 4)), "count(3)"),
+    (replace(BUFFERED, trigger=replace(BUFFERED.trigger, needs=2)), "count(3)"),
+    (replace(BUFFERED, trigger=replace(BUFFERED.trigger, wake=lambda view: view.time + 1)), "count(3)"),
+    (replace(BUFFERED, select=replace(BUFFERED.select, start=zoo.fedfix().select.start)), "all_idle(fresh=True)"),
+    (zoo.fedstaleweight(window=5), "normalised(mean_staleness(scale=5, window=5))"),
+    (zoo.fedavg(cohort=3, over=0.5), "cohort(3, over=0.5)"),
+    (zoo.fedavg(cohort=3, deadline=4.0), "cohort(3, deadline=4.0)"),
+    (zoo.fednova(cohort=3), "by_effort"),
+    (zoo.asyncfeded(max_gamma=None), "Local(steps=toward_drift(3.0, gain=1.0, first=10))"),
+    (zoo.pisces(), "paced(5.0)"),
+    (zoo.fedfix(), "every(5.0)"),
+]
+
+
+@pytest.mark.parametrize(("strategy", "what"), LEFT_ALONE)
+def test_what_it_does_not_know_is_left_to_the_reference(strategy: Strategy, what: str) -> None:
+    reason = plan(strategy, Fleet(PAPER, seed=0))
+    assert isinstance(reason, str) and reason.startswith("the loop does not know ") and what in reason
+
+
+def test_clients_that_come_and_go_are_left_to_the_reference() -> None:
+    assert plan(BUFFERED, Fleet([PAPER[0], LATE], seed=0)) == "clients come, go or vanish"
+
+
+def test_weights_that_the_reference_refuses_are_in_doubt() -> None:
+    fleet = Fleet(PAPER, seed=0)
+    for rule in (weigh.normalised(weigh.constant(0.0)), weigh.divided(weigh.uniform, 1e-320)):
+        known = plan(replace(BUFFERED, weigh=rule), fleet)
+        assert isinstance(known, Plan)
+        with np.errstate(all="ignore"), pytest.raises(Doubt):
+            list(Timeline(known, fleet, seed=0, aggregations=5))
+
+
+NUMBERS = st.lists(
+    st.one_of(
+        st.floats(-1e300, 1e300),
+        st.floats(-1, 1),
+        st.sampled_from([1.0, 1e16, -1e16, 2.0**-53, 2.0**-54, -(2.0**-53), 1 + 2.0**-52, 0.1]),
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(NUMBERS)
+def test_sums_are_those_of_the_standard_library(numbers: list[float]) -> None:
+    assert exact_sums(np.array([numbers, numbers[::-1]])).tolist() == [math.fsum(numbers)] * 2
+
+
+def test_recipes_of_rules() -> None:
+    made = recipe(weigh.capped(weigh.uniform, cap=2.0))
+    assert made is not None and made.make is weigh.capped and made.arguments == {"rule": weigh.uniform, "cap": 2.0}
+    assert recipe(disguised) is None and recipe(weigh.uniform) is None and recipe(None) is None

@@ -1,7 +1,7 @@
 """The audit of an experiment: who the model would listen to, how stale updates would be, who would gain by cheating."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, isnan, prod
 from typing import Any
 
@@ -9,14 +9,12 @@ import numpy as np
 
 from fairlag import fairness
 from fairlag.analyse import theory
+from fairlag.analyse.effort import Compiling, enough_seeds
 from fairlag.analyse.incentives import FACTORS, REPLICATIONS, Incentive, judge
-from fairlag.analyse.trial import Bench, Observation, Trial, influence, observe
+from fairlag.analyse.trial import Bench, Observation, Trial, added, influence, observe
 from fairlag.lab.experiment import Experiment
 from fairlag.strategy import Strategy
 from fairlag.types import Floats, Integers
-
-FAIRNESS_UPDATES = 400_000
-"""How many updates the fairness part simulates at the most by default, unless one seed alone needs more."""
 
 INCENTIVE_UPDATES = 180_000
 """How many updates the incentive part simulates per strategy by default, so that a preset answers in seconds."""
@@ -105,46 +103,40 @@ class StrategyAudit:
         }
 
 
-def enough_seeds(experiment: Experiment) -> int:
-    """How many seeds an audit averages over unless told: five, or fewer where the experiment is long.
-
-    >>> from fairlag.lab.experiment import load
-    >>> enough_seeds(load("demo")), enough_seeds(load("paper-cifar10"))
-    (5, 1)
-    """
-    strategies = [experiment.strategy(use) for use in experiment.strategies]
-    per_version = sum(max(strategy.trigger.needs, strategy.select.least) for strategy in strategies)
-    return max(1, min(REPLICATIONS, FAIRNESS_UPDATES // ((experiment.aggregations or 1) * per_version)))
-
-
 def audit(
     experiment: Experiment,
     *,
     seeds: int | None = None,
     workers: int = 1,
     incentive_updates: int = INCENTIVE_UPDATES,
+    compiled: bool | None = None,
     progress: Progress | None = None,
 ) -> list[StrategyAudit]:
     """Simulates every strategy of an experiment without learning, and what throttling would do for a client.
 
     The incentive part simulates about `incentive_updates` updates per strategy, so it may be shorter than the rest.
     More than one worker starts processes: a script that asks for them needs the usual `if __name__ == "__main__":`.
+    With the extra `fast`, long audits go through the compiled loop as far as it knows their strategies; `compiled`
+    says whether short ones shall, or none. The numbers are the same.
 
     >>> from fairlag.lab.experiment import load
     >>> first, *_ = audit(load("demo").checked(aggregations=20), seeds=1, incentive_updates=10_000)
     >>> first.label, first.updates
     ('Buffered FedAvg', 100)
     """
-    with Bench(experiment, workers=workers) as bench:
-        return _audit(experiment, bench, seeds or enough_seeds(experiment), incentive_updates, progress)
+    seeds = seeds or enough_seeds(experiment)
+    compiling = Compiling(experiment, seeds=seeds, incentive_updates=incentive_updates, wanted=compiled)
+    with Bench(experiment, workers=workers, keep_compiled=compiling.here) as bench:
+        return _audit(experiment, bench, seeds, incentive_updates, compiling.strategies, progress)
 
 
 def _audit(
-    experiment: Experiment, bench: Bench, seeds: int, budget: int, progress: Progress | None
+    experiment: Experiment, bench: Bench, seeds: int, budget: int, compiled: list[bool], progress: Progress | None
 ) -> list[StrategyAudit]:
     strategies = range(len(experiment.strategies))
+    whole = Trial(0, experiment.seed, experiment.aggregations, experiment.until_time)
     trials = [
-        Trial(number, experiment.seed + each, experiment.aggregations, experiment.until_time)
+        replace(whole, strategy=number, seed=experiment.seed + each, compiled=compiled[number])
         for number in strategies
         for each in range(seeds)
     ]
@@ -153,7 +145,9 @@ def _audit(
     parts = [_incentive_part(experiment, observations[number], budget) for number in strategies]
     replications = max(seeds, REPLICATIONS)
     throttled = [
-        trial for number in strategies for trial in _throttling(experiment, number, replications, parts[number])
+        replace(trial, compiled=compiled[number])
+        for number in strategies
+        for trial in _throttling(experiment, number, replications, parts[number])
     ]
     measured = iter(bench.map(influence, throttled, _counter(progress, "incentives", len(throttled))))
     shape = (len(experiment.clients), replications, len(FACTORS), 2)
@@ -272,7 +266,7 @@ def _groups(
             staleness_predicted=float(staleness[fleet.members(place)[0]]),
             share_predicted=float(share[fleet.members(place)].sum()),
             throttle_predicted=_tempted(durations, fleet.members(place)[0], buffer),
-            histogram=_added([each.histogram[place] for each in observations]),
+            histogram=added([each.histogram[place] for each in observations]),
             incentive=incentives[place],
         )
         for place, group in enumerate(measured)
@@ -299,10 +293,3 @@ def _tempted(durations: Floats, client: int, buffer: float) -> float:
 def _means(sums: Integers, counts: Integers) -> Floats:
     means: Floats = np.divide(sums, counts, out=np.full(len(sums), np.nan), where=counts > 0)
     return means
-
-
-def _added(histograms: list[Integers]) -> Integers:
-    total = np.zeros(max(map(len, histograms)), np.int64)
-    for histogram in histograms:
-        total[: len(histogram)] += histogram
-    return total

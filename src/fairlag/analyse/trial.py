@@ -16,8 +16,10 @@ from fairlag.execute import children
 from fairlag.fleet.clients import Fleet
 from fairlag.lab.experiment import Experiment
 from fairlag.runtime import virtual
+from fairlag.runtime.compiled.plan import plan
 from fairlag.server import Server
-from fairlag.types import Aggregation, Ended, Floats, Integers, Record, Stop
+from fairlag.strategy import Strategy
+from fairlag.types import Aggregation, Ended, Floats, Integers
 
 Result = TypeVar("Result")
 Progress = Callable[[int], None]
@@ -33,6 +35,8 @@ class Trial:
     until_time: float | None
     client: int = 0
     throttle: float = 1.0
+    compiled: bool = False
+    """May the compiled loop take it, where it knows the strategy and the fleet? It shows the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +60,63 @@ class Observation:
 
 def influence(experiment: Experiment, trial: Trial) -> tuple[float, int]:
     """The share of all weight that the trial's client got, and for how many updates."""
-    server, _, _ = _run(experiment, trial, None)
-    view = server.view
-    total = float(view.weight_sums.sum())
-    share = float(view.weight_sums[trial.client]) / total if total else 0.0
-    return share, int(view.update_counts[trial.client])
+    seen = _seen(experiment, trial)
+    total = float(seen.weights.sum())
+    share = float(seen.weights[trial.client]) / total if total else 0.0
+    return share, int(seen.updates[trial.client])
 
 
 def observe(experiment: Experiment, trial: Trial) -> Observation:
     """Everything that an audit wants to know of a trial."""
+    seen, label = _seen(experiment, trial), experiment.strategies[trial.strategy].label
+    if not seen.aggregations:
+        raise InputError(f"{label} made no version before its run ended: {seen.reason}")
+    if seen.lightest < 0 or not 0 < seen.weights.sum() < np.inf:
+        raise StrategyError(f"{label} cannot be audited: its weights must not be negative, nor all 0 or endless")
+    return seen
+
+
+def _seen(experiment: Experiment, trial: Trial) -> Observation:
+    fleet = experiment.fleet(trial.seed)
+    if trial.throttle != 1:
+        fleet = fleet.throttled(trial.client, trial.throttle)
+    strategy = experiment.strategy(experiment.strategies[trial.strategy])
+    return (_quickly(strategy, fleet, trial) if trial.compiled else None) or _by_the_server(strategy, fleet, trial)
+
+
+class _Updates:
+    """What is counted of single updates."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+        self.histogram: list[Integers] = [np.zeros(0, np.int64) for _ in fleet.groups]
+        self.lightest, self.heaviest = np.inf, -np.inf
+
+    def count(self, senders: Integers, staleness: Integers, weights: Floats) -> None:
+        groups = self._fleet.group_of[senders]
+        for group, before in enumerate(self.histogram):
+            self.histogram[group] = added([before, np.bincount(staleness[groups == group])])
+        self.lightest = min(self.lightest, float(weights.min(initial=np.inf)))
+        self.heaviest = max(self.heaviest, float(weights.max(initial=-np.inf)))
+
+
+def added(histograms: Sequence[Integers]) -> Integers:
+    """The sum of histograms of any length.
+
+    >>> added([np.array([1, 2]), np.array([1, 0, 5])]).tolist()
+    [2, 2, 5]
+    """
+    total = np.zeros(max(map(len, histograms)), np.int64)
+    for histogram in histograms:
+        total[: len(histogram)] += histogram
+    return total
+
+
+def _by_the_server(strategy: Strategy, fleet: Fleet, trial: Trial) -> Observation:
+    """By the reference: the server in virtual time."""
     senders: list[int] = []
-    late: list[Integers] = []
-    heavy: list[Floats] = []
+    late: list[Integers] = [np.empty(0, np.int64)]
+    heavy: list[Floats] = [np.empty(0)]
 
     def record(row: Aggregation | Ended) -> None:
         if isinstance(row, Aggregation):
@@ -75,22 +124,24 @@ def observe(experiment: Experiment, trial: Trial) -> Observation:
             late.append(row.staleness)
             heavy.append(row.weights)
 
-    server, fleet, stop = _run(experiment, trial, record)
-    view, counts = server.view, server.counts
-    label = experiment.strategies[trial.strategy].label
-    if not view.version:
-        raise InputError(f"{label} made no version before its run ended: {stop.reason}")
-    weights, staleness = np.concatenate(heavy), np.concatenate(late)
-    if weights.min() < 0 or not 0 < view.weight_sums.sum() < np.inf:
-        raise StrategyError(f"{label} cannot be audited: its weights must not be negative, nor all 0 or endless")
-    groups = fleet.group_of[senders]
+    server = Server(
+        strategy,
+        clients=fleet.clients,
+        seed=trial.seed,
+        aggregations=trial.aggregations,
+        until_time=trial.until_time,
+        record=record,
+    )
+    stop = virtual.run(server, fleet)
+    updates, view, counts = _Updates(fleet), server.view, server.counts
+    updates.count(np.array(senders, np.int64), np.concatenate(late), np.concatenate(heavy))
     return Observation(
         updates=view.update_counts.copy(),
         weights=view.weight_sums.copy(),
         staleness=view.staleness_sums.copy(),
-        histogram=tuple(np.bincount(staleness[groups == group]) for group in range(len(experiment.clients))),
-        lightest=float(weights.min()),
-        heaviest=float(weights.max()),
+        histogram=tuple(updates.histogram),
+        lightest=updates.lightest,
+        heaviest=updates.heaviest,
         virtual_time=view.time,
         aggregations=view.version,
         partial=server.partial,
@@ -100,26 +151,46 @@ def observe(experiment: Experiment, trial: Trial) -> Observation:
     )
 
 
-def _run(experiment: Experiment, trial: Trial, record: Record | None) -> tuple[Server, Fleet, Stop]:
-    fleet = experiment.fleet(trial.seed)
-    if trial.throttle != 1:
-        fleet = fleet.throttled(trial.client, trial.throttle)
-    server = Server(
-        experiment.strategy(experiment.strategies[trial.strategy]),
-        clients=fleet.clients,
-        seed=trial.seed,
-        aggregations=trial.aggregations,
-        until_time=trial.until_time,
-        record=record,
+def _quickly(strategy: Strategy, fleet: Fleet, trial: Trial) -> Observation | None:
+    """By the compiled loop; None where it does not know all of this."""
+    known = plan(strategy, fleet)
+    if isinstance(known, str):
+        return None
+    # Here, because it imports numba, which need not be there, and takes as long as a small audit.
+    from fairlag.runtime.compiled.timeline import Doubt, Timeline
+
+    timeline = Timeline(
+        known, fleet, seed=trial.seed, aggregations=trial.aggregations, until_time=trial.until_time
     )
-    return server, fleet, virtual.run(server, fleet)
+    updates = _Updates(fleet)
+    try:
+        for merges in timeline:
+            updates.count(merges.clients.ravel(), merges.staleness.ravel(), merges.weights.ravel())
+    except Doubt:
+        return None
+    return Observation(
+        updates=timeline.updates,
+        weights=timeline.weights,
+        staleness=timeline.staleness,
+        histogram=tuple(updates.histogram),
+        lightest=updates.lightest,
+        heaviest=updates.heaviest,
+        virtual_time=timeline.time,
+        aggregations=timeline.version,
+        partial=0,
+        refused=timeline.refused,
+        lost=0,
+        reason=timeline.reason,
+    )
 
 
 class Bench:
     """Runs trials, in this process or in several; results come in the order of the trials, whatever finishes first."""
 
-    def __init__(self, experiment: Experiment, *, workers: int = 1) -> None:
+    def __init__(self, experiment: Experiment, *, workers: int = 1, keep_compiled: bool = False) -> None:
+        """So many processes; with `keep_compiled`, trials of the compiled loop are run in this one anyway."""
         self._experiment = experiment
+        self._keep_compiled = keep_compiled
         self._pool: ProcessPoolExecutor | None = None
         self._others = set(multiprocessing.active_children())
         if workers > 1:
@@ -143,16 +214,21 @@ class Bench:
     ) -> list[Result]:
         """Asks the same of every trial; `progress` is told after each."""
         task = partial(ask, self._experiment)
-        answers: Iterator[Result] = map(task, trials)
-        if self._pool is not None:
+        elsewhere = [trial for trial in trials if self._sends(trial)]
+        answers: Iterator[Result] = iter(())
+        if self._pool is not None and elsewhere:
             with children.interrupts_held_back():
-                answers = self._pool.map(task, trials, chunksize=2)
+                answers = self._pool.map(task, elsewhere, chunksize=2)
         results = []
         try:
-            for result in answers:
-                results.append(result)
+            for trial in trials:
+                results.append(next(answers) if self._sends(trial) else task(trial))
                 if progress is not None:
                     progress(1)
         except BrokenProcessPool:
             raise FairlagError("a worker process died, perhaps for want of memory: try one worker") from None
         return results
+
+    def _sends(self, trial: Trial) -> bool:
+        """Does another process run this trial?"""
+        return self._pool is not None and not (trial.compiled and self._keep_compiled)

@@ -11,6 +11,7 @@ import typer
 from rich.progress import MofNCompleteColumn
 
 from fairlag.analyse import audit as auditing
+from fairlag.analyse.effort import enough_seeds
 from fairlag.cli.terminal import (
     Aggregations,
     Json,
@@ -60,7 +61,7 @@ def audit(
         experiment = load(source).only(strategy or [])
         if aggregations is not None:
             experiment = experiment.checked(aggregations=at_least_one("--aggregations", aggregations))
-        seeds = auditing.enough_seeds(experiment) if seeds is None else at_least_one("--seeds", seeds)
+        seeds = enough_seeds(experiment) if seeds is None else at_least_one("--seeds", seeds)
         with trials_progress("fairness", "incentives") as progress:
             audits = auditing.audit(
                 experiment, seeds=seeds, workers=workers, incentive_updates=incentive_updates, progress=progress

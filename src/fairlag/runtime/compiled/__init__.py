@@ -3,9 +3,13 @@
 Only jit.py and what is imported with it (kernel.py, weights.py, timeline.py) need numba, the extra `fast`.
 """
 
-from importlib.util import find_spec
+from importlib import import_module
 
 
 def available() -> bool:
-    """Is numba there?"""
-    return find_spec("numba") is not None
+    """Is numba there, and can it be imported?"""
+    try:
+        import_module("numba")
+    except ImportError:
+        return False
+    return True

@@ -6,9 +6,9 @@ numba looks at the file of a function alone when it decides whether what it has 
 """
 
 from math import inf
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fairlag.ledger import INSTANT
 from fairlag.runtime.compiled.jit import compiled
@@ -18,30 +18,40 @@ from fairlag.types import Floats, Integers
 OVER, FULL, UNDRAWN, STUCK = range(4)
 """Why the loop comes back."""
 
+AT_ONCE, MANY = 16, 1 << 14
 BLOCK = 32
 """How many entries of the queue that are due later lie together."""
 
-# Settings and counters, in the array `whole`.
-BUFFER, FRESH, PLACES, ROUNDS, LIMIT, AGGREGATIONS, PROFILES, AHEAD, DRAWS_FROM, BITS, BUCKETS, HEAP = range(12)
-VERSION, RECEIVED, SEQUENCE, RUNNING, REFUSED, MERGED, BUFFERED, QUEUED, GIVEN_OUT, WAITED, IDLE = range(12, 23)
-DRAWS, NEAR, BUCKET, FREE, WHOLE = range(23, 28)
-# Moments and rates, in the array `real`.
-NOW, UNTIL, RATE, BASE, PER_SECOND, REAL = range(6)
-# A client's row in `counts` and in `times`: eight numbers, one line of the processor's cache.
-STREAM, GIVEN, TRAINED, UPDATES, STALENESS, POSITION, CONTRIBUTED, LAW = range(8)
-SINCE, GIVEN_AT, ARRIVED, BUSY, TRANSFER, FACTOR = range(6)
+_SETTINGS = ["buffer", "fresh", "places", "rounds", "limit", "aggregations", "profiles", "draws_from"]
+_SIZES = ["bits", "buckets", "heap", "ahead"]
+_COUNTERS = ["version", "received", "sequence", "running", "refused", "merged", "buffered", "handed", "begun", "waiting"]
+_PLACES = ["idle", "draws", "near", "bucket", "free", "touched"]
+_MOMENTS = ["now", "until", "rate", "base", "per_second"]
+RUN = np.dtype(
+    [(name, np.int64) for name in (*_SETTINGS, *_SIZES, *_COUNTERS, *_PLACES)]
+    + [(name, np.float64) for name in _MOMENTS]
+)
+"""What the loop is to do, and how far it is."""
+
+_HISTORY = ["stream", "given", "trained", "contributed", "updates", "staleness", "position", "law"]
+_DURATIONS = ["given_at", "transfer", "factor", "since", "arrived", "busy"]
+CLIENT = np.dtype(
+    [(name, np.int64) for name in _HISTORY] + [(name, np.float64) for name in _DURATIONS] + [("rest", np.int64, 2)]
+)
+"""What is known of a client: two lines of the processor's cache."""
+
 # The rows of `lists`, in each of which clients stand in order: to be given a task, waiting for a version, idle.
-HANDED, WAITING, POOL, LISTS = range(4)
+HANDED, WAITING, IDLE, LISTS = range(4)
 # The columns of `laws`: a task takes factor · (low + width · u). A law below 0 is a row of `drawn` instead.
 LOW, WIDTH, TIMES = range(3)
 # The rows of `chains`: the block after each, and those that are free. Of `buckets`: the first block, and its entries.
-FOLLOWING, UNUSED = range(2)
+FOLLOWING, FREE = range(2)
 FIRST, FILLED = range(2)
 # The rows of `merged` and `moments`, one column an update: what came, and the ledger's account after the merge.
-CLIENT, LATE, COUNT, TOTAL, PLACE = range(5)
-FROM, CAME, WORKED, BEGAN, LAST = range(5)
+SENDER, LATE, UPDATES, STALENESS, POSITION = range(5)
+GIVEN_AT, CAME, BUSY, SINCE, ARRIVED = range(5)
 # The columns of `made`, one row a version.
-TIME, RATES = range(2)
+TIME, RATE = range(2)
 
 
 @compiled
@@ -63,9 +73,9 @@ def uniform(stream: int, ordinal: int) -> float:
 
 
 @compiled
-def _push(whole: Integers, when: Floats, key: Integers, time: float, order: int) -> None:
-    place = whole[NEAR]
-    whole[NEAR] = place + 1
+def _push(run: Any, when: Floats, key: Integers, time: float, order: int) -> None:
+    place = run.near
+    run.near = place + 1
     while place:
         parent = (place - 1) >> 2
         if when[parent] < time or (when[parent] == time and key[parent] < order):
@@ -76,10 +86,10 @@ def _push(whole: Integers, when: Floats, key: Integers, time: float, order: int)
 
 
 @compiled
-def _pop(whole: Integers, when: Floats, key: Integers) -> None:
+def _pop(run: Any, when: Floats, key: Integers) -> None:
     """The first entry is taken out; the last one sinks from the top to where it belongs."""
-    size = whole[NEAR] - 1
-    whole[NEAR] = size
+    size = run.near - 1
+    run.near = size
     time, order = when[size], key[size]
     place, child = 0, 1
     while child < size:
@@ -96,49 +106,45 @@ def _pop(whole: Integers, when: Floats, key: Integers) -> None:
 
 @compiled
 def _enter(
-    whole: Integers, real: Floats, when: Floats, key: Integers, chains: Integers, buckets: Integers,
-    time: float, order: int
+    run: Any, when: Floats, key: Integers, chains: Integers, buckets: Integers, time: float, order: int
 ) -> None:
-    far = (time - real[BASE]) * real[PER_SECOND]
-    bucket = whole[BUCKETS]
+    bucket, far = run.buckets, (time - run.base) * run.per_second
     if far < bucket:
         bucket = int(far)
-        if bucket <= whole[BUCKET]:
-            _push(whole, when, key, time, order)
+        if bucket <= run.bucket:
+            _push(run, when, key, time, order)
             return
     block, filled = buckets[FIRST, bucket], buckets[FILLED, bucket]
     if block < 0 or filled == BLOCK:
-        whole[FREE] -= 1
-        fresh = chains[UNUSED, whole[FREE]]
+        run.free -= 1
+        fresh = chains[FREE, run.free]
         chains[FOLLOWING, fresh] = block
         buckets[FIRST, bucket] = block = fresh
         filled = 0
-    place = whole[HEAP] + block * BLOCK + filled
+    place = run.heap + block * BLOCK + filled
     when[place], key[place] = time, order
     buckets[FILLED, bucket] = filled + 1
 
 
 @compiled
-def _empty(
-    whole: Integers, real: Floats, when: Floats, key: Integers, chains: Integers, buckets: Integers, bucket: int
-) -> None:
+def _empty(run: Any, when: Floats, key: Integers, chains: Integers, buckets: Integers, bucket: int) -> None:
     """All entries of a bucket are entered anew."""
     block, filled = buckets[FIRST, bucket], buckets[FILLED, bucket]
     buckets[FIRST, bucket] = -1
     while block >= 0:
-        start = whole[HEAP] + block * BLOCK
+        start = run.heap + block * BLOCK
         for place in range(start, start + filled):
-            _enter(whole, real, when, key, chains, buckets, when[place], key[place])
-        chains[UNUSED, whole[FREE]] = block
-        whole[FREE] += 1
+            _enter(run, when, key, chains, buckets, when[place], key[place])
+        chains[FREE, run.free] = block
+        run.free += 1
         block, filled = chains[FOLLOWING, block], BLOCK
 
 
 @compiled
-def _earliest(whole: Integers, when: Floats, chains: Integers, buckets: Integers, bucket: int) -> float:
+def _earliest(run: Any, when: Floats, chains: Integers, buckets: Integers, bucket: int) -> float:
     block, filled, earliest = buckets[FIRST, bucket], buckets[FILLED, bucket], inf
     while block >= 0:
-        start = whole[HEAP] + block * BLOCK
+        start = run.heap + block * BLOCK
         for place in range(start, start + filled):
             earliest = min(earliest, when[place])
         block, filled = chains[FOLLOWING, block], BLOCK
@@ -146,181 +152,194 @@ def _earliest(whole: Integers, when: Floats, chains: Integers, buckets: Integers
 
 
 @compiled
-def _bring(
-    whole: Integers, real: Floats, when: Floats, key: Integers, chains: Integers, buckets: Integers
-) -> bool:
-    """Where the heap is empty it gets the next bucket that is not; after the last the buckets begin anew."""
-    last = whole[BUCKETS]
-    while not whole[NEAR]:
-        whole[BUCKET] += 1
-        if whole[BUCKET] < last:
-            _empty(whole, real, when, key, chains, buckets, whole[BUCKET])
+def _bring(run: Any, when: Floats, key: Integers, chains: Integers, buckets: Integers) -> None:
+    """The heap, which is empty, gets the next bucket that is not; after the last the buckets begin anew."""
+    last = run.buckets
+    while not run.near:
+        run.bucket += 1
+        if run.bucket < last:
+            _empty(run, when, key, chains, buckets, run.bucket)
         elif buckets[FIRST, last] < 0:
-            return False
+            return
         else:
-            real[BASE] = _earliest(whole, when, chains, buckets, last)
-            whole[BUCKET] = -1
-            _empty(whole, real, when, key, chains, buckets, last)
-    return True
+            run.base = _earliest(run, when, chains, buckets, last)
+            run.bucket = -1
+            _empty(run, when, key, chains, buckets, last)
 
 
 @compiled
-def _duration(whole: Integers, counts: Integers, times: Floats, laws: Floats, drawn: Floats, client: int) -> float:
+def _touch(run: Any, clients: Any, key: Integers) -> None:
+    """Reads something of all who are next: the processor fetches many at once, where the loop would ask one by one."""
+    mask = (1 << run.bits) - 1
+    for place in range(run.near):
+        client = key[place] & mask
+        run.touched ^= clients[client].given + int(clients[client].given_at)
+
+
+# What the server does.
+
+
+@compiled
+def _duration(run: Any, client: Any, laws: Floats, drawn: Floats) -> float:
     """How long the client's next task takes; −1 where that is not drawn yet."""
-    ordinal, law = counts[client, GIVEN], counts[client, LAW]
+    ordinal, law = client.given, client.law
     if law < 0:
-        ahead = whole[AHEAD]
-        return drawn[-law - 1, ordinal % ahead] if ordinal < drawn[-law - 1, ahead] else -1.0
-    work = laws[law, TIMES] * (laws[law, LOW] + laws[law, WIDTH] * uniform(counts[client, STREAM], ordinal))
-    return (work + times[client, TRANSFER]) * times[client, FACTOR]
+        return drawn[-law - 1, ordinal % run.ahead] if ordinal < drawn[-law - 1, run.ahead] else -1.0
+    work = laws[law, TIMES] * (laws[law, LOW] + laws[law, WIDTH] * uniform(client.stream, ordinal))
+    return (work + client.transfer) * client.factor
 
 
 @compiled
-def _idle(whole: Integers, lists: Integers, client: int) -> None:
-    if whole[PLACES]:
-        lists[POOL, whole[IDLE]] = client
-        whole[IDLE] += 1
+def _idle(run: Any, lists: Integers, client: int) -> None:
+    if run.places:
+        lists[IDLE, run.idle] = client
+        run.idle += 1
     else:
-        lists[HANDED, whole[QUEUED]] = client
-        whole[QUEUED] += 1
+        lists[HANDED, run.handed] = client
+        run.handed += 1
 
 
 @compiled
-def _pick(whole: Integers, lists: Integers) -> None:
+def _look_ahead(run: Any, clients: Any, lists: Integers) -> None:
+    """Reads something of those who will probably be drawn next, for the same reason as `_touch` does."""
+    for draw in range(run.draws, run.draws + AT_ONCE):
+        run.touched ^= clients[lists[IDLE, int(uniform(run.draws_from, draw) * run.idle)]].given
+
+
+@compiled
+def _pick(run: Any, clients: Any, lists: Integers) -> None:
     """Free places go to clients drawn from those that are idle; in rounds, all at once when a round is over."""
-    if not whole[PLACES] or (whole[ROUNDS] and (whole[RUNNING] or whole[BUFFERED])):
+    if not run.places or (run.rounds and (run.running or run.buffered)):
         return
-    for _ in range(min(whole[PLACES] - whole[RUNNING], whole[IDLE])):
-        place = int(uniform(whole[DRAWS_FROM], whole[DRAWS]) * whole[IDLE])
-        whole[DRAWS] += 1
-        lists[HANDED, whole[QUEUED]] = lists[POOL, place]
-        whole[QUEUED] += 1
-        whole[IDLE] -= 1
-        lists[POOL, place] = lists[POOL, whole[IDLE]]
+    for _ in range(min(run.places - run.running, run.idle)):
+        if run.draws % AT_ONCE == 0 and run.idle > MANY:
+            _look_ahead(run, clients, lists)
+        place = int(uniform(run.draws_from, run.draws) * run.idle)
+        run.draws += 1
+        lists[HANDED, run.handed] = lists[IDLE, place]
+        run.handed += 1
+        run.idle -= 1
+        lists[IDLE, place] = lists[IDLE, run.idle]
 
 
 @compiled
-def _pace(counts: Integers, times: Floats, client: int) -> float:
-    """The rate of a client that was heard of."""
-    return 1 / max(times[client, BUSY] / counts[client, UPDATES], INSTANT)
-
-
-@compiled
-def _merge(
-    whole: Integers, real: Floats, counts: Integers, times: Floats, merged: Integers, moments: Floats, made: Floats
-) -> None:
-    start, profiles, rate = whole[MERGED] * whole[BUFFER], whole[PROFILES], real[RATE]
-    for place in range(start, start + whole[BUFFER]):
-        client = merged[CLIENT, place]
-        late = whole[VERSION] - merged[LATE, place]  # until now the version it was trained from
-        merged[LATE, place] = late
-        whole[RECEIVED] += 1
-        counts[client, POSITION] = whole[RECEIVED]
-        counts[client, STALENESS] += late
-        if profiles and counts[client, UPDATES]:
-            rate -= _pace(counts, times, client)
-        times[client, BUSY] += moments[CAME, place] - moments[FROM, place]
-        counts[client, UPDATES] += 1
-        if profiles:
-            rate += _pace(counts, times, client)
-    for place in range(start, start + whole[BUFFER]):
-        client = merged[CLIENT, place]
-        merged[COUNT, place] = counts[client, UPDATES]
-        merged[TOTAL, place] = counts[client, STALENESS]
-        merged[PLACE, place] = counts[client, POSITION]
-        moments[WORKED, place] = times[client, BUSY]
-        moments[BEGAN, place] = times[client, SINCE]
-        moments[LAST, place] = times[client, ARRIVED]
-    made[whole[MERGED], TIME], made[whole[MERGED], RATES] = real[NOW], rate
-    real[RATE] = rate
-    whole[MERGED] += 1
-    whole[VERSION] += 1
-    whole[BUFFERED] = 0
-
-
-@compiled
-def _arrive(
-    whole: Integers, real: Floats, counts: Integers, times: Floats, lists: Integers, merged: Integers,
-    moments: Floats, client: int
-) -> None:
+def _arrive(run: Any, clients: Any, lists: Integers, merged: Integers, moments: Floats, number: int) -> None:
     """The update goes into the buffer, unless it is too stale; its client is idle, or waits for a newer version."""
-    whole[RUNNING] -= 1
-    trained = counts[client, TRAINED]
-    if whole[VERSION] - trained > whole[LIMIT]:
-        whole[REFUSED] += 1
+    client = clients[number]
+    run.running -= 1
+    if run.version - client.trained > run.limit:
+        run.refused += 1
     else:
-        counts[client, CONTRIBUTED] = trained
-        times[client, ARRIVED] = real[NOW]
-        place = whole[MERGED] * whole[BUFFER] + whole[BUFFERED]
-        merged[CLIENT, place], merged[LATE, place] = client, trained
-        moments[CAME, place], moments[FROM, place] = real[NOW], times[client, GIVEN_AT]
-        whole[BUFFERED] += 1
-    if whole[FRESH] and counts[client, CONTRIBUTED] == whole[VERSION]:
-        lists[WAITING, whole[WAITED]] = client
-        whole[WAITED] += 1
+        client.contributed = client.trained
+        client.arrived = run.now
+        place = run.merged * run.buffer + run.buffered
+        merged[SENDER, place], merged[LATE, place] = number, client.trained
+        moments[CAME, place], moments[GIVEN_AT, place] = run.now, client.given_at
+        run.buffered += 1
+    if run.fresh and client.contributed == run.version:
+        lists[WAITING, run.waiting] = number
+        run.waiting += 1
     else:
-        _idle(whole, lists, client)
+        _idle(run, lists, number)
 
 
 @compiled
-def _renew(whole: Integers, lists: Integers) -> None:
-    for place in range(whole[WAITED]):
-        _idle(whole, lists, lists[WAITING, place])
-    whole[WAITED] = 0
+def _rate(client: Any) -> float:
+    return 1 / max(client.busy / client.updates, INSTANT)
 
 
 @compiled
-def _give(whole, real, counts, times, lists, laws, drawn, when, key, chains, buckets) -> bool:
-    """Hands out the newest version to all whose turn it is, as far as it is known how long they will take."""
-    while whole[GIVEN_OUT] < whole[QUEUED]:
-        client = lists[HANDED, whole[GIVEN_OUT]]
-        duration = _duration(whole, counts, times, laws, drawn, client)
-        if duration < 0:
-            return False
-        if not counts[client, GIVEN]:
-            times[client, SINCE] = real[NOW]
-        counts[client, GIVEN] += 1
-        counts[client, TRAINED] = whole[VERSION]
-        times[client, GIVEN_AT] = real[NOW]
-        order = (whole[SEQUENCE] << whole[BITS]) | client
-        _enter(whole, real, when, key, chains, buckets, real[NOW] + duration, order)
-        whole[SEQUENCE] += 1
-        whole[RUNNING] += 1
-        whole[GIVEN_OUT] += 1
-    whole[GIVEN_OUT] = whole[QUEUED] = 0
-    return True
+def _merge(run: Any, clients: Any, merged: Integers, moments: Floats, made: Floats) -> None:
+    start = run.merged * run.buffer
+    for place in range(start, start + run.buffer):
+        client = clients[merged[SENDER, place]]
+        merged[LATE, place] = run.version - merged[LATE, place]  # until now the version it was trained from
+        run.received += 1
+        client.position = run.received
+        client.staleness += merged[LATE, place]
+        if run.profiles and client.updates:
+            run.rate -= _rate(client)
+        client.busy += moments[CAME, place] - moments[GIVEN_AT, place]
+        client.updates += 1
+        if run.profiles:
+            run.rate += _rate(client)
+    for place in range(start, start + run.buffer):
+        client = clients[merged[SENDER, place]]
+        merged[UPDATES, place], merged[STALENESS, place] = client.updates, client.staleness
+        merged[POSITION, place], moments[BUSY, place] = client.position, client.busy
+        moments[SINCE, place], moments[ARRIVED, place] = client.since, client.arrived
+    made[run.merged, TIME], made[run.merged, RATE] = run.now, run.rate
+    run.merged += 1
+    run.version += 1
+    run.buffered = 0
 
 
 @compiled
-def begin(whole: Integers, lists: Integers) -> None:
+def _renew(run: Any, lists: Integers) -> None:
+    for place in range(run.waiting):
+        _idle(run, lists, lists[WAITING, place])
+    run.waiting = 0
+
+
+@compiled
+def begin(runs: Any, clients: Any, lists: Integers) -> None:
     """Every client is there."""
     for client in range(lists.shape[1]):
-        _idle(whole, lists, client)
-    _pick(whole, lists)
+        _idle(runs[0], lists, client)
+    _pick(runs[0], clients, lists)
+
+
+@compiled
+def _give(
+    run: Any, clients: Any, lists: Integers, laws: Floats, drawn: Floats,
+    when: Floats, key: Integers, chains: Integers, buckets: Integers
+) -> bool:
+    """Hands out the newest version to all whose turn it is, as far as it is known how long they will take."""
+    while run.begun < run.handed:
+        number = lists[HANDED, run.begun]
+        client = clients[number]
+        duration = _duration(run, client, laws, drawn)
+        if duration < 0:
+            return False
+        if not client.given:
+            client.since = run.now
+        client.given += 1
+        client.trained = run.version
+        client.given_at = run.now
+        _enter(run, when, key, chains, buckets, run.now + duration, (run.sequence << run.bits) | number)
+        run.sequence += 1
+        run.running += 1
+        run.begun += 1
+    run.begun = run.handed = 0
+    return True
 
 
 @compiled
 def proceed(
-    whole, real, counts, times, lists, laws, drawn, when, key, chains, buckets, merged, moments, made
+    runs: Any, clients: Any, lists: Integers, laws: Floats, drawn: Floats,
+    when: Floats, key: Integers, chains: Integers, buckets: Integers,
+    merged: Integers, moments: Floats, made: Floats
 ) -> int:
     """Goes on until the run is over, the pages are full, or durations have to be drawn elsewhere."""
-    mask = (1 << whole[BITS]) - 1
-    while whole[VERSION] != whole[AGGREGATIONS]:
-        if not _give(whole, real, counts, times, lists, laws, drawn, when, key, chains, buckets):
+    run = runs[0]
+    while run.version != run.aggregations:
+        if not _give(run, clients, lists, laws, drawn, when, key, chains, buckets):
             return UNDRAWN
-        if whole[MERGED] == len(made):
+        if run.merged == len(made):
             return FULL
-        if not _bring(whole, real, when, key, chains, buckets):
-            return STUCK
-        if when[0] > real[UNTIL]:
-            real[NOW] = real[UNTIL]
+        if not run.near:
+            _bring(run, when, key, chains, buckets)
+            _touch(run, clients, key)
+            if not run.near:
+                return STUCK
+        if when[0] > run.until:
+            run.now = run.until
             return OVER
-        real[NOW] = when[0]
-        client = key[0] & mask
-        _pop(whole, when, key)
-        _arrive(whole, real, counts, times, lists, merged, moments, client)
-        if whole[BUFFERED] == whole[BUFFER]:
-            _merge(whole, real, counts, times, merged, moments, made)
-            _renew(whole, lists)
-        _pick(whole, lists)
+        run.now, number = when[0], key[0] & ((1 << run.bits) - 1)
+        _pop(run, when, key)
+        _arrive(run, clients, lists, merged, moments, number)
+        if run.buffered == run.buffer:
+            _merge(run, clients, merged, moments, made)
+            _renew(run, lists)
+        _pick(run, clients, lists)
     return OVER

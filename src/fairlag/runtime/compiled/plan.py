@@ -52,7 +52,7 @@ def plan(strategy: Strategy, fleet: Fleet) -> Plan | str:
     >>> known.buffer, known.places
     (5, 8)
     >>> plan(fedfix(), fleet)
-    'the loop does not know once_merged()'
+    'the loop does not know every(5.0)'
     """
     if not fleet.steady:
         return "clients come, go or vanish"

@@ -54,19 +54,20 @@ class Scale:
         self.merged: Integers = np.empty((5, count), np.int64)
         self.moments: Floats = np.empty((5, count))
         self.made: Floats = np.empty((versions, 2))
+        self.pages = self.merged, self.moments
         self._ledger = ledger = Ledger(clients=count)
         self._view = View(ledger)
         ledger.clients = ledger.examples = clients
         ledger.integers["examples"][:] = 1
-        ledger.integers["updates"], ledger.integers["position"] = self.merged[kernel.COUNT], self.merged[kernel.PLACE]
-        for name, row in (("busy", kernel.WORKED), ("since", kernel.BEGAN), ("arrival", kernel.LAST)):
+        ledger.integers["updates"], ledger.integers["position"] = self.merged[kernel.UPDATES], self.merged[kernel.POSITION]
+        for name, row in (("busy", kernel.BUSY), ("since", kernel.SINCE), ("arrival", kernel.ARRIVED)):
             ledger.reals[name] = self.moments[row]
 
     def weights(self, versions: int) -> Floats:
         """The weights of the first so many versions, one row each."""
         rows = self._rows[:versions]
         count = rows.size
-        self._ledger.reals["mean"][:count] = self.merged[kernel.TOTAL, :count] / self.merged[kernel.COUNT, :count]
+        self._ledger.reals["mean"][:count] = self.merged[kernel.STALENESS, :count] / self.merged[kernel.UPDATES, :count]
         buffers = _Buffers(rows, self.merged[kernel.LATE, :count].reshape(rows.shape))
         weights = self._whole(self._weigh(self._rule, buffers), buffers)
         if not np.isfinite(weights).all():
@@ -76,7 +77,7 @@ class Scale:
     def _weigh(self, rule: weigh.Weigh, buffers: _Buffers) -> Floats:
         made = recipe(rule)
         if rule is weigh.by_slowness:
-            rates = self.made[: len(buffers.clients), kernel.RATES, None]
+            rates = self.made[: len(buffers.clients), kernel.RATE, None]
             return np.maximum(self._view.mean_duration(buffers.clients), INSTANT) * rates
         if made is None:
             return rule(buffers, self._view)
