@@ -46,7 +46,7 @@ format: $(DEV) ## Format the code and repair what the linter can repair
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-bench: $(BASE) ## Measure the speed of the timeline and of training, as ratios to bare loops
+bench: $(DEV) ## Measure the speed of the timeline and of training, as ratios to bare loops
 	$(BIN)/python benchmarks/timeline.py
 	$(BIN)/python benchmarks/engine.py
 

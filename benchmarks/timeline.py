@@ -1,11 +1,12 @@
-"""How fast the real server goes through events, beside a bare heapq loop in the same run, from 15 to 1,000,000 clients.
+"""How fast the server and the compiled loop go through events, beside a bare heapq loop, from 15 to 1,000,000 clients.
 
 The bare loop is what any simulator of the fleet must do at the least: take the next arrival from a heap, draw that
 client's next delay, put it back. It keeps no history, makes no versions and weighs nothing. It comes in two kinds:
 `shared` draws all delays from one generator, `own` draws the durations of the server's fleet, where every client has a
-stream of its own; so the first shows what all of fairlag costs, the second what the server costs. An event is one
-arrival in all of them. Start-up (every client's first task) is left out. Every size runs in a process of its own, so
-that the peak memory is its own (of FedStaleWeight, which goes first); timings are the best of several, in turns.
+stream of its own; so the first shows what all of fairlag costs, the second what the server costs. The compiled loop
+does all that the server does, and weighs. An event is one arrival in all of them. Start-up (every client's first task,
+and compiling) is left out. Every size runs in a process of its own, so that the peak memory is its own (of
+FedStaleWeight by the server, which goes first); timings are the best of several, in turns.
 
     python benchmarks/timeline.py [--sizes 15 1000 …] [--events 200000] [--repeat 3]
 """
@@ -19,11 +20,14 @@ import resource
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import wraps
 
 from fairlag.buffer import Buffer
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
 from fairlag.runtime import virtual
+from fairlag.runtime.compiled.plan import Plan, plan
+from fairlag.runtime.compiled.timeline import Timeline
 from fairlag.server import Server
 from fairlag.strategy import Strategy
 from fairlag.types import Floats
@@ -38,6 +42,9 @@ STRATEGIES: dict[str, Callable[[int], Strategy]] = {
     "FedAvg": lambda clients: fedavg(cohort=10),
     "Asynchronous FedAvg": lambda clients: async_fedavg(),
 }
+
+
+_COMPILED = "compiled "
 
 
 def fleet_of(clients: int) -> Fleet:
@@ -83,6 +90,7 @@ def served(strategy: Strategy, clients: int, events: int) -> float:
     aggregations = events // per_version
     begin: list[float] = []
 
+    @wraps(strategy.weigh)
     def weigh(buffer: Buffer, view: View) -> Floats:
         if not begin:
             begin.append(time.perf_counter())
@@ -93,6 +101,20 @@ def served(strategy: Strategy, clients: int, events: int) -> float:
     return (time.perf_counter() - begin[0]) / (aggregations * per_version)
 
 
+def compiled(strategy: Strategy, clients: int, events: int) -> float:
+    """Seconds per event through the compiled loop, from the first page to the last."""
+    fleet = fleet_of(clients)
+    known = plan(strategy, fleet)
+    assert isinstance(known, Plan), known
+    timeline = Timeline(known, fleet, seed=0, aggregations=events // known.buffer + 10_000)
+    pages = iter(timeline)
+    next(pages)
+    begin, first = time.perf_counter(), timeline.version
+    for _ in pages:
+        pass
+    return (time.perf_counter() - begin) / ((timeline.version - first) * known.buffer)
+
+
 def measure(clients: int, events: int, repeat: int) -> str:
     """One size, in this process; the result as JSON."""
     best: dict[str, float] = {}
@@ -101,6 +123,7 @@ def measure(clients: int, events: int, repeat: int) -> str:
             best[name] = min(best.get(name, 1.0), served(make(clients), clients, events))
             # The peak so far: of FedStaleWeight alone, because it goes first.
             best.setdefault("megabytes", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+            best[_COMPILED + name] = min(best.get(_COMPILED + name, 1.0), compiled(make(clients), clients, events))
         best["shared"] = min(best.get("shared", 1.0), bare_shared(clients, events))
         best["own"] = min(best.get("own", 1.0), bare_own(clients, events))
     return json.dumps(best)
@@ -115,18 +138,28 @@ def main() -> None:
     print(f"events per second, best of {chosen.repeat}, {chosen.events:,} events each;")
     print("in brackets: as a part of the bare loop with shared draws, and with draws of each client's own")
     print(
-        f"{'clients':>10} {'peak MB':>8} {'bare shared':>12} {'bare own':>12}"
-        + "".join(f"{name:>26}" for name in STRATEGIES)
+        f"{'clients':>10} {'peak MB':>8} {'bare shared':>12} {'bare own':>12} {'':>10}"
+        + "".join(f"{name:>29}" for name in STRATEGIES)
     )
     for clients in chosen.sizes:
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             best = json.loads(pool.apply(measure, (clients, chosen.events, chosen.repeat)))
-        cells = []
-        for name in STRATEGIES:
-            parts = [f"1/{best[name] / best[bare]:.1f}" for bare in ("shared", "own")]
-            cells.append(f"{1 / best[name]:>11,.0f} {'[' + ', '.join(parts) + ']':>14}")
         speeds = f"{1 / best['shared']:>12,.0f} {1 / best['own']:>12,.0f}"
-        print(f"{clients:>10,} {best['megabytes']:>8,.0f} {speeds}" + "".join(cells), flush=True)
+        print(f"{clients:>10,} {best['megabytes']:>8,.0f} {speeds} {'server':>10}" + cells(best, ""))
+        print(f"{_COMPILED:>56}" + cells(best, _COMPILED), flush=True)
+
+
+def cells(best: dict[str, float], path: str) -> str:
+    """The speed of every strategy on one path, each beside the bare loops."""
+    written = []
+    for name in STRATEGIES:
+        parts = [_part(best[path + name] / best[bare]) for bare in ("shared", "own")]
+        written.append(f"{1 / best[path + name]:>12,.0f} {'[' + ', '.join(parts) + ']':>16}")
+    return "".join(written)
+
+
+def _part(times: float) -> str:
+    return f"1/{times:.1f}" if times > 1 else f"×{1 / times:.1f}"
 
 
 if __name__ == "__main__":

@@ -128,7 +128,9 @@ def reference(strategy: Strategy, fleet: Fleet, **until: Any) -> tuple[Server, l
     return server, [record for record in records if isinstance(record, Aggregation)], reason
 
 
-def check(strategy: Strategy, fleet: Fleet, *, seed: int = 0, aggregations: int | None = 40, until_time: Any = None) -> None:
+def check(
+    strategy: Strategy, fleet: Fleet, *, seed: int = 0, aggregations: int | None = 40, until_time: Any = None
+) -> None:
     """Every aggregation, update by update, and the account at the end are the reference's, bit for bit."""
     known = plan(strategy, fleet)
     assert isinstance(known, Plan), known
@@ -156,7 +158,7 @@ def check(strategy: Strategy, fleet: Fleet, *, seed: int = 0, aggregations: int 
 
 
 SIZES = [{}, {"_FEW": 2, "_BUCKET": 1, "_PAGE": 7, "_ROOM": 8}, {"_FEW": 0, "_BUCKET": 4, "_AHEAD": 2}]
-"""As they are, and so small that few clients need buckets, few updates fill a page, and few durations are drawn ahead."""
+"""As they are, and so small that a few clients need buckets, and a few updates fill a page."""
 
 
 def check_with(sizes: dict[str, int], strategy: Strategy, fleet: Fleet, **until: Any) -> None:

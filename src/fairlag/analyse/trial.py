@@ -157,11 +157,10 @@ def _quickly(strategy: Strategy, fleet: Fleet, trial: Trial) -> Observation | No
     if isinstance(known, str):
         return None
     # Here, because it imports numba, which need not be there, and takes as long as a small audit.
-    from fairlag.runtime.compiled.timeline import Doubt, Timeline
+    from fairlag.runtime.compiled.timeline import Timeline
+    from fairlag.runtime.compiled.weights import Doubt
 
-    timeline = Timeline(
-        known, fleet, seed=trial.seed, aggregations=trial.aggregations, until_time=trial.until_time
-    )
+    timeline = Timeline(known, fleet, seed=trial.seed, aggregations=trial.aggregations, until_time=trial.until_time)
     updates = _Updates(fleet)
     try:
         for merges in timeline:

@@ -1,12 +1,14 @@
 """Compiling by numba, and sums as exact as the standard library's. Who imports this needs the extra `fast`."""
 
 from collections.abc import Callable
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numba import njit
 
 from fairlag.types import Floats
+
+_njit: Any = njit  # the options below are not among those that its annotations know, where it has any
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -17,9 +19,9 @@ def compiled(function: Function) -> Function:
     # a function can make no array, and its caller must hold those it is given.
     options = {"error_model": "numpy", "_nrt": False}
     try:
-        return cast(Function, njit(function, cache=True, **options))
+        return cast(Function, _njit(function, cache=True, **options))
     except RuntimeError:  # neither the package's folder nor the user's cache can be written
-        return cast(Function, njit(function, **options))
+        return cast(Function, _njit(function, **options))
 
 
 def exact_sums(rows: Floats) -> Floats:
@@ -59,7 +61,7 @@ def _sum(rows: Floats, parts: Floats, totals: Floats) -> None:
 def _rounded(parts: Floats, size: int) -> float:
     """The sum of parts that do not overlap, the largest last, rounded once, half to even."""
     place = size - 1
-    total, rest = parts[place], 0.0
+    total, rest = float(parts[place]), 0.0
     while place > 0 and not rest:
         place -= 1
         before = total

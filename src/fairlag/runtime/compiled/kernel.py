@@ -1,57 +1,44 @@
 """The compiled loop: clients that are always there, from arrival to arrival, in arrays alone.
 
 It does what virtual.py, server.py and ledger.py do together for the strategies that plan.py recognises; those are the
-definition. What updates weigh is not computed here, as no arrival depends on it. All of it is in one file, because
-numba looks at the file of a function alone when it decides whether what it has on disk is still true.
+definition. What updates weigh is not computed here, as no arrival depends on it.
 """
 
-from math import inf
 from typing import Any
 
 import numpy as np
 
 from fairlag.ledger import INSTANT
 from fairlag.runtime.compiled.jit import compiled
+from fairlag.runtime.compiled.layout import (
+    ARRIVED,
+    BUSY,
+    CAME,
+    GIVEN_AT,
+    HANDED,
+    IDLE,
+    LATE,
+    LOW,
+    POSITION,
+    RATE,
+    SENDER,
+    SINCE,
+    STALENESS,
+    TIME,
+    TIMES,
+    UPDATES,
+    WAITING,
+    WIDTH,
+)
+from fairlag.runtime.compiled.queue import bring, enter, pop
 from fairlag.seeds import GOLDEN
 from fairlag.types import Floats, Integers
 
 OVER, FULL, UNDRAWN, STUCK = range(4)
 """Why the loop comes back."""
 
-AT_ONCE, MANY = 16, 1 << 14
-BLOCK = 32
-"""How many entries of the queue that are due later lie together."""
-
-_SETTINGS = ["buffer", "fresh", "places", "rounds", "limit", "aggregations", "profiles", "draws_from"]
-_SIZES = ["bits", "buckets", "heap", "ahead"]
-_COUNTERS = ["version", "received", "sequence", "running", "refused", "merged", "buffered", "handed", "begun", "waiting"]
-_PLACES = ["idle", "draws", "near", "bucket", "free", "touched"]
-_MOMENTS = ["now", "until", "rate", "base", "per_second"]
-RUN = np.dtype(
-    [(name, np.int64) for name in (*_SETTINGS, *_SIZES, *_COUNTERS, *_PLACES)]
-    + [(name, np.float64) for name in _MOMENTS]
-)
-"""What the loop is to do, and how far it is."""
-
-_HISTORY = ["stream", "given", "trained", "contributed", "updates", "staleness", "position", "law"]
-_DURATIONS = ["given_at", "transfer", "factor", "since", "arrived", "busy"]
-CLIENT = np.dtype(
-    [(name, np.int64) for name in _HISTORY] + [(name, np.float64) for name in _DURATIONS] + [("rest", np.int64, 2)]
-)
-"""What is known of a client: two lines of the processor's cache."""
-
-# The rows of `lists`, in each of which clients stand in order: to be given a task, waiting for a version, idle.
-HANDED, WAITING, IDLE, LISTS = range(4)
-# The columns of `laws`: a task takes factor · (low + width · u). A law below 0 is a row of `drawn` instead.
-LOW, WIDTH, TIMES = range(3)
-# The rows of `chains`: the block after each, and those that are free. Of `buckets`: the first block, and its entries.
-FOLLOWING, FREE = range(2)
-FIRST, FILLED = range(2)
-# The rows of `merged` and `moments`, one column an update: what came, and the ledger's account after the merge.
-SENDER, LATE, UPDATES, STALENESS, POSITION = range(5)
-GIVEN_AT, CAME, BUSY, SINCE, ARRIVED = range(5)
-# The columns of `made`, one row a version.
-TIME, RATE = range(2)
+_AT_ONCE, _MANY = 16, 1 << 14
+"""So many draws are looked ahead, where more clients are idle than the processor's cache holds."""
 
 
 @compiled
@@ -68,105 +55,6 @@ def uniform(stream: int, ordinal: int) -> float:
     return (np.float64(_word(np.uint64(stream), ordinal) >> np.uint64(12)) + 0.5) * 2.0**-52
 
 
-# The queue: what is due in the next moments is a heap at the beginning of `when` and `key`; all that is later lies in
-# buckets, unsorted, in blocks behind it. A key is the order of handing out, and the client: ties are the reference's.
-
-
-@compiled
-def _push(run: Any, when: Floats, key: Integers, time: float, order: int) -> None:
-    place = run.near
-    run.near = place + 1
-    while place:
-        parent = (place - 1) >> 2
-        if when[parent] < time or (when[parent] == time and key[parent] < order):
-            break
-        when[place], key[place] = when[parent], key[parent]
-        place = parent
-    when[place], key[place] = time, order
-
-
-@compiled
-def _pop(run: Any, when: Floats, key: Integers) -> None:
-    """The first entry is taken out; the last one sinks from the top to where it belongs."""
-    size = run.near - 1
-    run.near = size
-    time, order = when[size], key[size]
-    place, child = 0, 1
-    while child < size:
-        best, earliest, first = child, when[child], key[child]
-        for other in range(child + 1, min(child + 4, size)):
-            if when[other] < earliest or (when[other] == earliest and key[other] < first):
-                best, earliest, first = other, when[other], key[other]
-        if time < earliest or (time == earliest and order < first):
-            break
-        when[place], key[place] = earliest, first
-        place, child = best, 4 * best + 1
-    when[place], key[place] = time, order
-
-
-@compiled
-def _enter(
-    run: Any, when: Floats, key: Integers, chains: Integers, buckets: Integers, time: float, order: int
-) -> None:
-    bucket, far = run.buckets, (time - run.base) * run.per_second
-    if far < bucket:
-        bucket = int(far)
-        if bucket <= run.bucket:
-            _push(run, when, key, time, order)
-            return
-    block, filled = buckets[FIRST, bucket], buckets[FILLED, bucket]
-    if block < 0 or filled == BLOCK:
-        run.free -= 1
-        fresh = chains[FREE, run.free]
-        chains[FOLLOWING, fresh] = block
-        buckets[FIRST, bucket] = block = fresh
-        filled = 0
-    place = run.heap + block * BLOCK + filled
-    when[place], key[place] = time, order
-    buckets[FILLED, bucket] = filled + 1
-
-
-@compiled
-def _empty(run: Any, when: Floats, key: Integers, chains: Integers, buckets: Integers, bucket: int) -> None:
-    """All entries of a bucket are entered anew."""
-    block, filled = buckets[FIRST, bucket], buckets[FILLED, bucket]
-    buckets[FIRST, bucket] = -1
-    while block >= 0:
-        start = run.heap + block * BLOCK
-        for place in range(start, start + filled):
-            _enter(run, when, key, chains, buckets, when[place], key[place])
-        chains[FREE, run.free] = block
-        run.free += 1
-        block, filled = chains[FOLLOWING, block], BLOCK
-
-
-@compiled
-def _earliest(run: Any, when: Floats, chains: Integers, buckets: Integers, bucket: int) -> float:
-    block, filled, earliest = buckets[FIRST, bucket], buckets[FILLED, bucket], inf
-    while block >= 0:
-        start = run.heap + block * BLOCK
-        for place in range(start, start + filled):
-            earliest = min(earliest, when[place])
-        block, filled = chains[FOLLOWING, block], BLOCK
-    return earliest
-
-
-@compiled
-def _bring(run: Any, when: Floats, key: Integers, chains: Integers, buckets: Integers) -> None:
-    """The heap, which is empty, gets the next bucket that is not; after the last the buckets begin anew."""
-    last = run.buckets
-    while not run.near:
-        run.bucket += 1
-        if run.bucket < last:
-            _empty(run, when, key, chains, buckets, run.bucket)
-        elif buckets[FIRST, last] < 0:
-            return
-        else:
-            run.base = _earliest(run, when, chains, buckets, last)
-            run.bucket = -1
-            _empty(run, when, key, chains, buckets, last)
-
-
 @compiled
 def _touch(run: Any, clients: Any, key: Integers) -> None:
     """Reads something of all who are next: the processor fetches many at once, where the loop would ask one by one."""
@@ -176,9 +64,6 @@ def _touch(run: Any, clients: Any, key: Integers) -> None:
         run.touched ^= clients[client].given + int(clients[client].given_at)
 
 
-# What the server does.
-
-
 @compiled
 def _duration(run: Any, client: Any, laws: Floats, drawn: Floats) -> float:
     """How long the client's next task takes; −1 where that is not drawn yet."""
@@ -186,7 +71,8 @@ def _duration(run: Any, client: Any, laws: Floats, drawn: Floats) -> float:
     if law < 0:
         return drawn[-law - 1, ordinal % run.ahead] if ordinal < drawn[-law - 1, run.ahead] else -1.0
     work = laws[law, TIMES] * (laws[law, LOW] + laws[law, WIDTH] * uniform(client.stream, ordinal))
-    return (work + client.transfer) * client.factor
+    whole: float = (work + client.transfer) * client.factor
+    return whole
 
 
 @compiled
@@ -202,7 +88,7 @@ def _idle(run: Any, lists: Integers, client: int) -> None:
 @compiled
 def _look_ahead(run: Any, clients: Any, lists: Integers) -> None:
     """Reads something of those who will probably be drawn next, for the same reason as `_touch` does."""
-    for draw in range(run.draws, run.draws + AT_ONCE):
+    for draw in range(run.draws, run.draws + _AT_ONCE):
         run.touched ^= clients[lists[IDLE, int(uniform(run.draws_from, draw) * run.idle)]].given
 
 
@@ -212,7 +98,7 @@ def _pick(run: Any, clients: Any, lists: Integers) -> None:
     if not run.places or (run.rounds and (run.running or run.buffered)):
         return
     for _ in range(min(run.places - run.running, run.idle)):
-        if run.draws % AT_ONCE == 0 and run.idle > MANY:
+        if run.draws % _AT_ONCE == 0 and run.idle > _MANY:
             _look_ahead(run, clients, lists)
         place = int(uniform(run.draws_from, run.draws) * run.idle)
         run.draws += 1
@@ -245,7 +131,8 @@ def _arrive(run: Any, clients: Any, lists: Integers, merged: Integers, moments: 
 
 @compiled
 def _rate(client: Any) -> float:
-    return 1 / max(client.busy / client.updates, INSTANT)
+    rate: float = 1 / max(client.busy / client.updates, INSTANT)
+    return rate
 
 
 @compiled
@@ -291,8 +178,15 @@ def begin(runs: Any, clients: Any, lists: Integers) -> None:
 
 @compiled
 def _give(
-    run: Any, clients: Any, lists: Integers, laws: Floats, drawn: Floats,
-    when: Floats, key: Integers, chains: Integers, buckets: Integers
+    run: Any,
+    clients: Any,
+    lists: Integers,
+    laws: Floats,
+    drawn: Floats,
+    when: Floats,
+    key: Integers,
+    chains: Integers,
+    buckets: Integers,
 ) -> bool:
     """Hands out the newest version to all whose turn it is, as far as it is known how long they will take."""
     while run.begun < run.handed:
@@ -306,7 +200,7 @@ def _give(
         client.given += 1
         client.trained = run.version
         client.given_at = run.now
-        _enter(run, when, key, chains, buckets, run.now + duration, (run.sequence << run.bits) | number)
+        enter(run, when, key, chains, buckets, run.now + duration, (run.sequence << run.bits) | number)
         run.sequence += 1
         run.running += 1
         run.begun += 1
@@ -316,9 +210,18 @@ def _give(
 
 @compiled
 def proceed(
-    runs: Any, clients: Any, lists: Integers, laws: Floats, drawn: Floats,
-    when: Floats, key: Integers, chains: Integers, buckets: Integers,
-    merged: Integers, moments: Floats, made: Floats
+    runs: Any,
+    clients: Any,
+    lists: Integers,
+    laws: Floats,
+    drawn: Floats,
+    when: Floats,
+    key: Integers,
+    chains: Integers,
+    buckets: Integers,
+    merged: Integers,
+    moments: Floats,
+    made: Floats,
 ) -> int:
     """Goes on until the run is over, the pages are full, or durations have to be drawn elsewhere."""
     run = runs[0]
@@ -328,7 +231,7 @@ def proceed(
         if run.merged == len(made):
             return FULL
         if not run.near:
-            _bring(run, when, key, chains, buckets)
+            bring(run, when, key, chains, buckets)
             _touch(run, clients, key)
             if not run.near:
                 return STUCK
@@ -336,7 +239,7 @@ def proceed(
             run.now = run.until
             return OVER
         run.now, number = when[0], key[0] & ((1 << run.bits) - 1)
-        _pop(run, when, key)
+        pop(run, when, key)
         _arrive(run, clients, lists, merged, moments, number)
         if run.buffered == run.buffer:
             _merge(run, clients, merged, moments, made)

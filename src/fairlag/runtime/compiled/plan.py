@@ -123,7 +123,7 @@ def straight(group: Group, steps: int) -> tuple[float, float, float] | None:
     factor = float(steps) if group.per == "step" else 1.0
     delay: Delay = group.delay
     if type(delay) is Scaled and factor == 1:
-        delay, factor = delay.delay, delay.factor
+        factor, delay = delay.factor, delay.delay
     if type(delay) is Constant:
         return delay.seconds, 0.0, factor
     if type(delay) is Uniform and isfinite(delay.high - delay.low):

@@ -7,7 +7,7 @@ import numpy as np
 
 from fairlag import seeds
 from fairlag.fleet.clients import Fleet
-from fairlag.runtime.compiled import kernel
+from fairlag.runtime.compiled import kernel, layout
 from fairlag.runtime.compiled.plan import Plan, straight
 from fairlag.runtime.compiled.weights import Doubt, Scale
 from fairlag.server import aggregations_made, time_reached
@@ -71,7 +71,7 @@ class Timeline:
         """The clients whose durations are drawn outside of the loop."""
         self._run = _run(plan, fleet, seed, aggregations, until_time)
         self._clients = _clients(fleet, self._elsewhere)
-        self._lists = np.empty((kernel.LISTS, fleet.clients), np.int64)
+        self._lists = np.empty((layout.LISTS, fleet.clients), np.int64)
         self._drawn = _room(self._run, len(self._elsewhere))
         self._arrays = (
             self._run,
@@ -105,14 +105,14 @@ class Timeline:
         scale = self._scale
         weights = scale.weights(versions)
         whole, real = ([row[: weights.size].reshape(weights.shape) for row in each] for each in scale.pages)
-        np.add.at(self.weights, whole[kernel.SENDER].ravel(), weights.ravel())
+        np.add.at(self.weights, whole[layout.SENDER].ravel(), weights.ravel())
         return Merges(
             self.version - versions + 1,
-            scale.made[:versions, kernel.TIME],
-            whole[kernel.SENDER],
-            real[kernel.GIVEN_AT],
-            real[kernel.CAME],
-            whole[kernel.LATE],
+            scale.made[:versions, layout.TIME],
+            whole[layout.SENDER],
+            real[layout.GIVEN_AT],
+            real[layout.CAME],
+            whole[layout.LATE],
             weights,
         )
 
@@ -172,7 +172,7 @@ class Timeline:
 
 
 def _run(plan: Plan, fleet: Fleet, seed: int, aggregations: int | None, until_time: float | None) -> Any:
-    run = np.zeros(1, kernel.RUN)
+    run = np.zeros(1, layout.RUN)
     for name in ("buffer", "fresh", "places", "rounds", "limit", "profiles"):
         run[name] = getattr(plan, name)
     run["aggregations"] = -1 if aggregations is None else aggregations
@@ -184,10 +184,10 @@ def _run(plan: Plan, fleet: Fleet, seed: int, aggregations: int | None, until_ti
 
 def _clients(fleet: Fleet, elsewhere: Integers) -> Any:
     """What is known of each at the beginning, from where a line of the processor's cache begins."""
-    size = kernel.CLIENT.itemsize
+    size = layout.CLIENT.itemsize
     room = np.zeros((fleet.clients + 1) * size, np.uint8)
     start = -room.ctypes.data % size
-    clients = room[start : start + fleet.clients * size].view(kernel.CLIENT)
+    clients = room[start : start + fleet.clients * size].view(layout.CLIENT)
     clients["stream"] = fleet.streams.view(np.int64)
     clients["contributed"] = -1
     clients["law"] = fleet.group_of
@@ -209,9 +209,9 @@ def _queue(run: Any, fleet: Fleet) -> tuple[Floats, Integers, Integers, Integers
     buckets, blocks = 1, 0
     if running > _FEW and np.isfinite(rate):
         buckets, run["per_second"] = max(1, 4 * running // _BUCKET), rate / _BUCKET
-        blocks = running // kernel.BLOCK + 2 * buckets + 8
+        blocks = running // layout.BLOCK + 2 * buckets + 8
     run["heap"], run["buckets"], run["free"] = running, buckets, blocks
-    size = running + blocks * kernel.BLOCK
+    size = running + blocks * layout.BLOCK
     chains = np.stack([np.empty(blocks, np.int64), np.arange(blocks)])
     first = np.stack([np.full(buckets + 1, -1), np.zeros(buckets + 1, np.int64)])
     return np.empty(size), np.empty(size, np.int64), chains, first

@@ -3,6 +3,9 @@
 Where a rule looks at its buffer as a whole, as normalising does, it is done here for each of them.
 """
 
+import operator
+from functools import reduce
+
 import numpy as np
 
 from fairlag.buffer import Buffer
@@ -10,7 +13,7 @@ from fairlag.errors import FairlagError
 from fairlag.ledger import INSTANT, Ledger
 from fairlag.rules import weigh
 from fairlag.rules.rule import recipe
-from fairlag.runtime.compiled import kernel
+from fairlag.runtime.compiled import layout
 from fairlag.runtime.compiled.jit import exact_sums
 from fairlag.types import Floats, Integers
 from fairlag.view import View
@@ -27,7 +30,7 @@ class _Buffers(Buffer):
 
     def __init__(self, rows: Integers, late: Integers) -> None:
         super().__init__((), [], [])
-        self._size = rows.shape[1]
+        self._size = int(rows.shape[1])
         self._clients = rows
         self._late = late
 
@@ -59,16 +62,19 @@ class Scale:
         self._view = View(ledger)
         ledger.clients = ledger.examples = clients
         ledger.integers["examples"][:] = 1
-        ledger.integers["updates"], ledger.integers["position"] = self.merged[kernel.UPDATES], self.merged[kernel.POSITION]
-        for name, row in (("busy", kernel.BUSY), ("since", kernel.SINCE), ("arrival", kernel.ARRIVED)):
+        ledger.integers["updates"], ledger.integers["position"] = (
+            self.merged[layout.UPDATES],
+            self.merged[layout.POSITION],
+        )
+        for name, row in (("busy", layout.BUSY), ("since", layout.SINCE), ("arrival", layout.ARRIVED)):
             ledger.reals[name] = self.moments[row]
 
     def weights(self, versions: int) -> Floats:
         """The weights of the first so many versions, one row each."""
         rows = self._rows[:versions]
         count = rows.size
-        self._ledger.reals["mean"][:count] = self.merged[kernel.STALENESS, :count] / self.merged[kernel.UPDATES, :count]
-        buffers = _Buffers(rows, self.merged[kernel.LATE, :count].reshape(rows.shape))
+        self._ledger.reals["mean"][:count] = self.merged[layout.STALENESS, :count] / self.merged[layout.UPDATES, :count]
+        buffers = _Buffers(rows, self.merged[layout.LATE, :count].reshape(rows.shape))
         weights = self._whole(self._weigh(self._rule, buffers), buffers)
         if not np.isfinite(weights).all():
             raise Doubt("a weight is not finite")
@@ -77,17 +83,14 @@ class Scale:
     def _weigh(self, rule: weigh.Weigh, buffers: _Buffers) -> Floats:
         made = recipe(rule)
         if rule is weigh.by_slowness:
-            rates = self.made[: len(buffers.clients), kernel.RATE, None]
+            rates = self.made[: len(buffers.clients), layout.RATE, None]
             return np.maximum(self._view.mean_duration(buffers.clients), INSTANT) * rates
         if made is None:
             return rule(buffers, self._view)
         if made.make is weigh.times:
-            product, *others = (self._weigh(each, buffers) for each in made.arguments["rules"])
-            for other in others:
-                product = product * other
-            return product
+            return reduce(operator.mul, [self._weigh(each, buffers) for each in made.arguments["rules"]])
         if made.make is weigh.divided:
-            return self._weigh(made.arguments["rule"], buffers) / made.arguments["by"]
+            return self._weigh(made.arguments["rule"], buffers) / float(made.arguments["by"])
         if made.make is weigh.normalised:
             return self._normalised(self._weigh(made.arguments["rule"], buffers), buffers)
         if made.make is weigh.capped:

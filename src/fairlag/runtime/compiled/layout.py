@@ -1,0 +1,46 @@
+"""Where the compiled loop keeps what: the records of a run and of a client, and the rows and columns of its arrays."""
+
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+
+BLOCK = 32
+"""How many entries of the queue that are due later lie together."""
+
+# To decide whether what it has on disk is still true, numba looks at the file of a function, but not at those of the
+# functions that it calls. It does look at the types of arguments: so what all is made of is the name of a field.
+_FILES = [Path(__file__).with_name(name) for name in ("jit.py", "kernel.py", "layout.py", "queue.py")]
+_SOURCES = blake2b(b"".join(path.read_bytes() for path in _FILES), digest_size=8).hexdigest()
+
+_SETTINGS = ["buffer", "fresh", "places", "rounds", "limit", "aggregations", "profiles", "draws_from"]
+_SIZES = ["bits", "buckets", "heap", "ahead"]
+_COUNTERS = ["version", "received", "sequence", "running", "refused", "merged", "buffered", "draws"]
+_LENGTHS = ["handed", "begun", "waiting", "idle"]
+_QUEUE = ["near", "bucket", "free", "touched"]
+_MOMENTS = ["now", "until", "rate", "base", "per_second"]
+RUN = np.dtype(
+    [(name, np.int64) for name in (*_SETTINGS, *_SIZES, *_COUNTERS, *_LENGTHS, *_QUEUE, _SOURCES)]
+    + [(name, np.float64) for name in _MOMENTS]
+)
+"""What the loop is to do, and how far it is."""
+
+_HISTORY = ["stream", "given", "trained", "contributed", "updates", "staleness", "position", "law"]
+_DURATIONS = ["given_at", "transfer", "factor", "since", "arrived", "busy"]
+CLIENT = np.dtype(
+    [(name, np.int64) for name in _HISTORY] + [(name, np.float64) for name in _DURATIONS] + [("rest", np.int64, 2)]
+)
+"""What is known of a client: two lines of the processor's cache."""
+
+# The rows of `lists`, in each of which clients stand in order: to be given a task, waiting for a version, idle.
+HANDED, WAITING, IDLE, LISTS = range(4)
+# The columns of `laws`: a task takes factor · (low + width · u). A law below 0 is a row of `drawn` instead.
+LOW, WIDTH, TIMES = range(3)
+# The rows of `chains`: the block after each, and those that are free. Of `buckets`: the first block, and its entries.
+FOLLOWING, FREE = range(2)
+FIRST, FILLED = range(2)
+# The rows of `merged` and `moments`, one column an update: what came, and the ledger's account after the merge.
+SENDER, LATE, UPDATES, STALENESS, POSITION = range(5)
+GIVEN_AT, CAME, BUSY, SINCE, ARRIVED = range(5)
+# The columns of `made`, one row a version.
+TIME, RATE = range(2)
