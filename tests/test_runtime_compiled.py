@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -17,6 +18,7 @@ from fairlag.fleet.delay import parse
 from fairlag.rules import admit, select, trigger, weigh
 from fairlag.rules.rule import recipe
 from fairlag.runtime import virtual
+from fairlag.runtime.compiled import jit
 from fairlag.runtime.compiled import timeline as compiled
 from fairlag.runtime.compiled.jit import exact_sums
 from fairlag.runtime.compiled.plan import Plan, plan
@@ -269,6 +271,20 @@ NUMBERS = st.lists(
 @given(NUMBERS)
 def test_sums_are_those_of_the_standard_library(numbers: list[float]) -> None:
     assert exact_sums(np.array([numbers, numbers[::-1]])).tolist() == [math.fsum(numbers)] * 2
+
+
+def test_where_nothing_can_be_kept_it_is_compiled_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[bool] = []
+
+    def nowhere(function: Any, cache: bool = False, **options: Any) -> Any:
+        kept.append(cache)
+        if cache:
+            raise RuntimeError("no locator available")
+        return numba.njit(function, **options)
+
+    monkeypatch.setattr(jit, "_njit", nowhere)
+    assert jit.compiled(lambda number: number + 1)(2) == 3
+    assert kept == [True, False]
 
 
 def test_recipes_of_rules() -> None:

@@ -61,7 +61,7 @@ def _touch(run: Any, clients: Any, key: Integers) -> None:
     mask = (1 << run.bits) - 1
     for place in range(run.near):
         client = key[place] & mask
-        run.touched ^= clients[client].given + int(clients[client].given_at)
+        run.touched ^= clients[client].given + (clients[client].factor > 1)
 
 
 @compiled
