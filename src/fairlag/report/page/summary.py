@@ -80,8 +80,12 @@ rate of 0.1.'
     ends = [f"{tables['aggregations']:,} aggregations are made"] if tables.get("aggregations") else []
     ends += [f"{tables['until_time']:,g} of virtual time are over"] if tables.get("until_time") else []
     data, model = tables.get("data"), tables.get("model", {})
-    what = f"train {model.get('use', 'a model')} on {data['use']}" if data else "are simulated without training"
-    words = f"{_many(counted(tables), 'client')} {what}, until {' or '.join(ends) or 'they are stopped'}."
+    many = counted(tables)
+    does = ("trains", "is") if many == 1 else ("train", "are")
+    what = (
+        f"{does[0]} {model.get('use', 'a model')} on {data['use']}" if data else f"{does[1]} simulated without training"
+    )
+    words = f"{_many(many, 'client')} {what}, until {' or '.join(ends) or 'they are stopped'}."
     return f"{words} {_task(tables['local'])}" if data and tables.get("local") else words
 
 
