@@ -35,13 +35,16 @@ def subkey(parent: int, index: int) -> int:
     return int(_mix((parent + index * GOLDEN) & _MASK))
 
 
-def subkeys(parent: int, count: int) -> NDArray[np.uint64]:
-    """The keys of the members 0 … count − 1 below a key at once.
+def subkeys(parent: int | NDArray[np.uint64], count: int, start: int = 0) -> NDArray[np.uint64]:
+    """The keys of the members start … start + count − 1 below a key at once, or below each key of a column.
 
     >>> subkeys(7, 2).tolist() == [subkey(7, 0), subkey(7, 1)]
     True
+    >>> subkeys(np.array([[7], [8]], np.uint64), 1, start=5).tolist() == [[subkey(7, 5)], [subkey(8, 5)]]
+    True
     """
-    keys: NDArray[np.uint64] = _mix(np.uint64(parent) + np.arange(count, dtype=np.uint64) * GOLDEN)
+    members = np.arange(start, start + count, dtype=np.uint64) * GOLDEN
+    keys: NDArray[np.uint64] = _mix(np.asarray(parent, np.uint64) + members)
     return keys
 
 

@@ -1,5 +1,9 @@
-"""The executor that computes in this process: each task when it is read, each evaluation when it is asked for."""
+"""The executor that computes in this process: each task when it is read, each evaluation when it is asked for.
 
+Of small models, the tasks that will be read next are computed together with the one that is read.
+"""
+
+from heapq import heappop, heappush
 from threading import Lock
 
 import numpy as np
@@ -17,6 +21,10 @@ from fairlag.types import Dispatch, Update
 from fairlag.vector import Vector
 
 
+_TOGETHER = 64
+"""How many tasks are computed at once at most: what is computed is kept until it is read."""
+
+
 class Serial:
     """Trains and evaluates one after the other, with one thread."""
 
@@ -28,42 +36,67 @@ class Serial:
         self._lock = Lock()
         """There is only one model: whoever asks from another thread waits."""
         self._engage(0, placement, Local())
-        self._parameters: dict[int, Vector] = {}
-        self._scores: list[tuple[int, Score]] = []
 
     def begin(self, seed: int, placement: Placement, local: Local = Local()) -> None:  # noqa: B008 (frozen)
         """A new run, of that seed, whose strategy asks for that."""
         self._engage(seed, placement, local)
-        self._parameters.clear()
-        self._scores.clear()
 
     def _engage(self, seed: int, placement: Placement, local: Local) -> None:
         self._seed = seed
+        self._tasks: dict[int, tuple[Dispatch, Vector]] = {}
+        self._waiting: list[tuple[float, int]] = []
+        """Those that may be computed together, by when they will be read; some of them are not wanted any more."""
+        self._done: dict[int, Update] = {}
+        self._scores: list[tuple[int, Score]] = []
         self._learner = Learner(self._blueprint, self._data.inputs, self._data.labels, placement, seed, local)
         self._memories = Memories(self._learner.remembered)
 
     def submit(self, task: Dispatch, parameters: Vector, due: float) -> None:
         """Remembers what the task starts from."""
-        self._parameters[task.task] = parameters
+        number = task[0]
+        self._tasks[number] = task, parameters
+        if self._learner.batched:
+            heappush(self._waiting, (due, number))
 
     def result(self, task: Dispatch) -> Update:
-        """Trains, now."""
-        parameters = self._parameters.pop(task.task, None)
-        if parameters is None:
-            raise not_there(task)
+        """Trains, now, unless the task was trained together with another."""
+        with self._lock:
+            done = self._done.pop(task[0], None)
+            if done is not None:
+                return done
+            if task[0] not in self._tasks:
+                raise not_there(task)
+            try:
+                return self._together(task) if self._learner.batched else self._alone(task)
+            except Exception as error:
+                raise InputError(f"{named(task.task, task.client)} failed: {reason(error)}") from error
+
+    def _alone(self, task: Dispatch) -> Update:
+        _, parameters = self._tasks.pop(task.task)
         delta, memory = np.empty_like(parameters), self._memories.of(task.client)
-        try:
-            with self._lock, one_thread():
-                report = self._learner.train(Order.of(task, self._seed), parameters, delta, memory)
-        except Exception as error:
-            raise InputError(f"{named(task.task, task.client)} failed: {reason(error)}") from error
+        with one_thread():
+            report = self._learner.train(Order.of(task, self._seed), parameters, delta, memory)
         self._memories.keep(task.client, memory)
         delta.flags.writeable = False
         return Update(delta, report)
 
+    def _together(self, task: Dispatch) -> Update:
+        """Trains the task with those that will be read next; what comes out for each is what it would be alone."""
+        tasks, waiting, some = self._tasks, self._waiting, [self._tasks.pop(task[0])]
+        while waiting and len(some) < _TOGETHER:
+            found = tasks.pop(heappop(waiting)[1], None)
+            if found is not None:
+                some.append(found)
+        orders = [Order.of(each, self._seed) for each, _ in some]
+        updates = self._learner.train_all(orders, [parameters for _, parameters in some])
+        self._done.update((each[0], update) for (each, _), update in zip(some, updates, strict=True))
+        return self._done.pop(task[0])
+
     def discard(self, number: int) -> None:
         """Forgets the task."""
-        self._parameters.pop(number, None)
+        with self._lock:
+            self._tasks.pop(number, None)
+            self._done.pop(number, None)
 
     def evaluate(self, version: int, parameters: Vector, due: float, stop: int) -> None:
         """Evaluates a version on the first test examples up to `stop`, now."""

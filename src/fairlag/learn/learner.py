@@ -15,11 +15,14 @@ from torch.nn import functional
 
 from fairlag import seeds
 from fairlag.data.stream import Stream
+from fairlag.errors import ProtocolError
 from fairlag.learn import models
 from fairlag.learn.flat import Flat
 from fairlag.learn.local import Recipe
+from fairlag.learn.small import Job, Small
+from fairlag.learn.stack import Stack, recognised
 from fairlag.rules.local import Local
-from fairlag.types import Dispatch, Floats, Integers, Report
+from fairlag.types import Dispatch, Floats, Integers, Report, Update
 from fairlag.vector import Matrix, Vector
 
 CHUNK = 250
@@ -125,7 +128,10 @@ class Learner:
         self._labels = labels
         self._placement = placement
         self._streams = seeds.key(seed, "stream")
-        self._flat = Flat(blueprint.build(seed))
+        model = blueprint.build(seed)
+        self._flat = Flat(model)
+        stack = None if self._recipe.direction is not None else recognised(model, blueprint.shape)
+        self._small = None if stack is None else self._reduced(stack)
         self._start = torch.empty_like(self._flat.vector)
         self._velocity = torch.empty_like(self._flat.weights) if self._recipe.momentum else None
         self._drift = torch.empty_like(self._flat.weights) if self._recipe.prox else None
@@ -135,11 +141,37 @@ class Learner:
         """How many numbers a client remembers from one task to the next."""
         return 0 if self._recipe.direction is None else self._recipe.direction.vectors * self._flat.trained
 
+    def _reduced(self, stack: Stack) -> Small:
+        plan, holdings = self._blueprint, self._placement.holdings
+        return Small(stack, self._recipe, (self._inputs, self._labels), holdings, (plan.scale, plan.offset))
+
+    @property
+    def batched(self) -> bool:
+        """Is the model one of which many are trained at once?"""
+        return self._small is not None
+
+    def train_all(self, orders: Sequence[Order], starts: Sequence[Vector]) -> list[Update]:
+        """The updates of tasks, trained together where that can be; each is what it would be alone, to the bit."""
+        if self._small is None:
+            raise ProtocolError("only models of linear layers are trained together")
+        jobs = [self._job(order, start) for order, start in zip(orders, starts, strict=True)]
+        trained = zip(jobs, self._small.train(jobs), strict=True)
+        return [Update(delta, self._report(job.examples, job.steps, job.lr, squares)) for job, (delta, squares) in trained]
+
+    def _job(self, order: Order, start: Vector) -> Job:
+        examples = len(self._visible(order))
+        lr = self._recipe.lr.at(order.version) * order.pace
+        first = int(self._placement.bounds[order.client])
+        return Job(order.key, first, examples, self._steps(order, examples), lr, start)
+
     def train(self, order: Order, parameters: Vector, out: Vector, memory: Vector | None = None) -> Report:
         """Writes the update of a task into `out`, and what its client is to remember over its memory.
 
         The order's key determines all that is random: the batches, dropout, and what else the model draws from torch.
         """
+        if self._small is not None:
+            ((out[:], report),) = self.train_all([order], [parameters])
+            return report
         flat, recipe = self._flat, self._recipe
         flat.load(parameters)
         self._start.copy_(flat.vector)
@@ -149,18 +181,20 @@ class Learner:
         # Not torch.manual_seed, which also looks for every kind of device, each time.
         torch.default_generator.manual_seed(order.key)
         mine = self._visible(order)
-        steps = order.steps or int(self._placement.steps[order.client]) or recipe.batches(len(mine))
-        toll = _Toll(recipe, recipe.lr.at(order.version) * order.pace)
+        steps, lr = self._steps(order, len(mine)), recipe.lr.at(order.version) * order.pace
+        squares: list[float] = []
         recalled = None if recipe.direction is None or memory is None else memory.reshape(recipe.direction.vectors, -1)
         for chosen in _batches(mine, recipe.batch, steps, order.key):
             flat.gradient.zero_()
             inputs, labels = self._batch(chosen)
             output = flat.model(inputs)
             functional.cross_entropy(output, labels).backward()  # type: ignore[no-untyped-call]
-            toll.count(output, labels)
-            self._step(toll.lr, recalled)
+            if recipe.losses:
+                losses = functional.cross_entropy(output.detach(), labels, reduction="none").double()
+                squares += (losses * losses).tolist()
+            self._step(lr, recalled)
         flat.subtract(parameters, out)
-        return toll.report(len(mine))
+        return self._report(len(mine), steps, lr, squares)
 
     def _visible(self, order: Order) -> Integers:
         """The examples that the client has when the task begins."""
@@ -169,22 +203,37 @@ class Learner:
             return mine
         return mine[: stream.visible(len(mine), order.time, seeds.subkey(self._streams, order.client))]
 
+    def _steps(self, order: Order, examples: int) -> int:
+        """How many steps a task makes: as many as are asked for, or as its client makes by itself."""
+        if not examples:
+            return 0
+        return order.steps or int(self._placement.steps[order.client]) or self._recipe.batches(examples)
+
+    def _report(self, examples: int, steps: int, lr: float, squares: list[float]) -> Report:
+        loss = math.sqrt(math.fsum(squares) / len(squares)) if squares else 0.0
+        return Report(examples, steps, self._recipe.effort(steps, lr), loss)
+
     def evaluate(self, parameters: Vector, start: int, stop: int) -> Score:
         """The sums over the test examples from start to stop."""
-        self._flat.load(parameters)
-        self._flat.model.eval()
-        torch.default_generator.manual_seed(start)  # a model may draw even now
-        inputs, labels = self._batch(self._placement.tests[start:stop])
-        with torch.no_grad():  # not inference_mode: what a model keeps from it could not be used in training
-            output = self._flat.model(inputs)
-            losses = functional.cross_entropy(output, labels, reduction="none").double().numpy()
-            right = (output.argmax(1) == labels).numpy()
-        count, each = self._blueprint.classes, labels.numpy()
+        chosen = self._placement.tests[start:stop]
+        losses, right = self._judged(parameters, chosen, start) if self._small is None else self._small.judged(parameters, chosen)
+        count, each = self._blueprint.classes, self._labels[chosen]
         return Score(
             np.bincount(each, minlength=count),
             np.bincount(each[right], minlength=count),
             np.bincount(each, losses, minlength=count).astype(np.float64),
         )
+
+    def _judged(self, parameters: Vector, chosen: Integers, seed: int) -> tuple[Floats, NDArray[Any]]:
+        """The loss of each example, and whether the model is right about it."""
+        self._flat.load(parameters)
+        self._flat.model.eval()
+        torch.default_generator.manual_seed(seed)  # a model may draw even now
+        inputs, labels = self._batch(chosen)
+        with torch.no_grad():  # not inference_mode: what a model keeps from it could not be used in training
+            output = self._flat.model(inputs)
+            losses = functional.cross_entropy(output, labels, reduction="none").double().numpy()
+            return losses, (output.argmax(1) == labels).numpy()
 
     def _batch(self, chosen: Integers) -> tuple[torch.Tensor, torch.Tensor]:
         # Into a tensor of our own: how torch computes depends on the strides, even on those of axes of length 1.
@@ -208,38 +257,6 @@ class Learner:
         weights.add_(gradient, alpha=-lr)
 
 
-class _Toll:
-    """Counts what a task does: its steps, how often its gradients count in the update, and its losses."""
-
-    def __init__(self, recipe: Recipe, lr: float) -> None:
-        self.lr = lr
-        self._recipe = recipe
-        self._steps = 0
-        self._pushed = 0.0
-        """How often gradients count in the present step: more than once with momentum."""
-        self._effort = 0.0
-        self._squares: list[float] = []
-
-    def count(self, output: torch.Tensor, labels: torch.Tensor) -> None:
-        """A step is made."""
-        recipe = self._recipe
-        self._steps += 1
-        self._pushed = recipe.momentum * self._pushed + 1
-        # The proximal term pulls back, at every step, a part of what was reached before.
-        self._effort = self._effort * (1 - self.lr * recipe.prox) + self._pushed
-        if recipe.losses:
-            losses = functional.cross_entropy(output.detach(), labels, reduction="none").double()
-            self._squares += (losses * losses).tolist()
-
-    def report(self, examples: int) -> Report:
-        """All that is said of the update."""
-        squares = self._squares
-        loss = math.sqrt(math.fsum(squares) / len(squares)) if squares else 0.0
-        # Where a proximal term overshoots, what is left may be nothing; a report of nothing would be refused.
-        effort = max(self._effort, sys.float_info.min) if self._steps else 0.0
-        return Report(examples, self._steps, effort, loss)
-
-
 def task_key(seed: int, client: int, ordinal: int) -> int:
     """The address of all randomness of a client's task of that ordinal."""
     return seeds.subkey(seeds.subkey(seeds.key(seed, "task"), client), ordinal)
@@ -257,7 +274,7 @@ def keep_memory() -> None:
 def _batches(examples: Integers, size: int, count: int, key: int) -> Iterator[Integers]:
     """So many batches, drawn without replacement within each epoch."""
     generator = np.random.Generator(np.random.PCG64(key))
-    left = count if len(examples) else 0
+    left = count
     while left:
         order = generator.permutation(examples)
         for start in range(0, len(order), size):

@@ -1,6 +1,7 @@
 """What a client does with the model it is handed: how many steps, on which batches, with which step size."""
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -135,6 +136,20 @@ class Recipe:
         if self.epochs is None:
             return self.steps or 0
         return self.epochs * -(-examples // self.batch)
+
+    def effort(self, steps: int, lr: float) -> float:
+        """How often gradients count in an update of so many steps of that size: more than once with momentum.
+
+        >>> Recipe(steps=1).effort(3, 0.1), Recipe(steps=1, momentum=0.5).effort(3, 0.1)
+        (3.0, 4.25)
+        """
+        pushed = effort = 0.0
+        for _ in range(steps):
+            pushed = self.momentum * pushed + 1
+            # The proximal term pulls back, at every step, a part of what was reached before.
+            effort = effort * (1 - lr * self.prox) + pushed
+        # Where it overshoots, what is left may be nothing; a report of nothing would be refused.
+        return max(effort, sys.float_info.min) if steps else 0.0
 
     def asked(self, local: Local) -> "Recipe":
         """The same, with what a strategy asks for.
