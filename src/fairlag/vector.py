@@ -36,8 +36,8 @@ def finite(vector: Vector) -> bool:
     (True, False)
     """
     # A sum of squares is not finite if a value is not, and takes half the time of looking at each; but it may overflow.
-    with np.errstate(all="ignore"):
-        return bool(np.isfinite(np.dot(vector, vector)) or np.isfinite(vector).all())
+    # Unlike np.dot, np.vdot does not warn of that.
+    return math.isfinite(np.vdot(vector, vector)) or bool(np.isfinite(vector).all())
 
 
 def length(vector: Vector) -> float:

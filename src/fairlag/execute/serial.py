@@ -3,6 +3,7 @@
 Of small models, the tasks that will be read next are computed together with the one that is read.
 """
 
+from contextlib import ExitStack
 from heapq import heappop, heappush
 from threading import Lock
 
@@ -13,6 +14,7 @@ from fairlag.data.dataset import Dataset
 from fairlag.errors import InputError
 from fairlag.execute import named, not_there
 from fairlag.execute.memories import Memories
+from fairlag.learn.blas import ONE_THREAD
 from fairlag.learn.learner import Blueprint, Learner, Order, Placement, Score, chunks, keep_memory, reason, total
 from fairlag.learn.models import one_thread
 from fairlag.rules.local import Local
@@ -33,6 +35,7 @@ class Serial:
         self._random = torch.get_rng_state()
         self._blueprint = blueprint
         self._data = data
+        self._held = ExitStack()
         self._lock = Lock()
         """There is only one model: whoever asks from another thread waits."""
         self._engage(0, placement, Local())
@@ -50,6 +53,9 @@ class Serial:
         self._scores: list[tuple[int, Score]] = []
         self._learner = Learner(self._blueprint, self._data.inputs, self._data.labels, placement, seed, local)
         self._memories = Memories(self._learner.remembered)
+        self._held.close()
+        if self._learner.batched:
+            self._held.enter_context(ONE_THREAD)
 
     def submit(self, task: Dispatch, parameters: Vector, due: float) -> None:
         """Remembers what the task starts from."""
@@ -121,5 +127,6 @@ class Serial:
         self._memories.restore(state)
 
     def close(self) -> None:
-        """Gives torch's own generator back as it was found: every task seeds it."""
+        """Gives torch's own generator back as it was found, as every task seeds it, and NumPy its threads."""
         torch.set_rng_state(self._random)
+        self._held.close()

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fairlag.data.dataset import Dataset
 from fairlag.execute import children
+from fairlag.learn.blas import ONE_THREAD
 from fairlag.learn.learner import Blueprint, Learner, Order, Placement, Score, keep_memory, reason
 from fairlag.rules.local import Local
 from fairlag.types import Report
@@ -116,7 +117,7 @@ def work(line: Connection, blueprint: Blueprint, shared: Shared, beginning: Begi
     keep_memory()
     inputs, labels, placement = shared.inputs.array, shared.labels.array, shared.holders
     room = _Room(shared.slots.array, shared.rows.array, shared.memories.array)
-    with suppress(EOFError, ConnectionError):  # the other side is gone
+    with ONE_THREAD, suppress(EOFError, ConnectionError):  # the other side is gone
         try:
             learner = Learner(blueprint, inputs, labels, placement, *beginning)
         except Exception as error:

@@ -1,25 +1,44 @@
 """How many threads NumPy's linear algebra uses: one, while small models are computed."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
+from threading import Lock
+from types import TracebackType
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """NumPy multiplies matrices with a single thread meanwhile: bits and speed do not depend on how many there are."""
-    libraries = _libraries()
-    before = [library.get_num_threads() for library in libraries]
-    for library in libraries:
-        library.set_num_threads(1)
-    try:
-        yield
-    finally:
-        for library, threads in zip(libraries, before, strict=True):
-            library.set_num_threads(threads)
+class _OneThread:
+    """NumPy multiplies matrices with a single thread meanwhile: neither bits nor speed depend on how many there are.
+
+    Whoever computes often enters it once around everything: changing the number takes longer than a small product.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._inside = 0
+        self._before: list[tuple[Any, int]] = []
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._inside += 1
+            if self._inside == 1:
+                self._before = [(library, library.get_num_threads()) for library in _libraries()]
+                for library, _ in self._before:
+                    library.set_num_threads(1)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                for library, threads in self._before:
+                    library.set_num_threads(threads)
+
+
+ONE_THREAD = _OneThread()
+"""The only one, as the number is that of the whole process; it may be entered again within itself."""
 
 
 @cache

@@ -5,6 +5,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from fairlag.learn.local import Recipe
 from fairlag.learn.small import Job, Small
 from fairlag.learn.stack import Stack, recognised
 from fairlag.rules.local import Local
-from fairlag.types import Dispatch, Floats, Integers, Report, Update
+from fairlag.types import Dispatch, Floats, Integers, Report, Update, quick
 from fairlag.vector import Matrix, Vector
 
 CHUNK = 250
@@ -105,8 +106,8 @@ class Order(NamedTuple):
     @classmethod
     def of(cls, task: Dispatch, seed: int) -> "Order":
         """What a dispatched task of the run of that seed is to compute."""
-        key = task_key(seed, task.client, task.ordinal)
-        return cls(key, task.client, task.version, task.time, task.steps, task.pace)
+        _, client, version, ordinal, time, steps, pace = task
+        return quick(cls, (task_key(seed, client, ordinal), client, version, time, steps, pace))
 
 
 class Learner:
@@ -127,6 +128,10 @@ class Learner:
         self._inputs = inputs
         self._labels = labels
         self._placement = placement
+        self._bounds, self._own_steps = placement.bounds.data, placement.steps.data
+        """Single entries are read faster through memoryviews."""
+        self._usual_report = lru_cache(1024)(self._report)
+        """Where nobody asks for losses, few reports differ."""
         self._streams = seeds.key(seed, "stream")
         model = blueprint.build(seed)
         self._flat = Flat(model)
@@ -154,15 +159,21 @@ class Learner:
         """The updates of tasks, trained together where that can be; each is what it would be alone, to the bit."""
         if self._small is None:
             raise ProtocolError("only models of linear layers are trained together")
-        jobs = [self._job(order, start) for order, start in zip(orders, starts, strict=True)]
-        trained = zip(jobs, self._small.train(jobs), strict=True)
-        return [Update(delta, self._report(job.examples, job.steps, job.lr, squares)) for job, (delta, squares) in trained]
+        jobs = self._jobs(orders, starts)
+        report = self._report if self._recipe.losses else self._usual_report
+        return [
+            quick(Update, (delta, report(examples, steps, lr, squares)))
+            for (_, _, examples, steps, lr, _), (delta, squares) in zip(jobs, self._small.train(jobs), strict=True)
+        ]
 
-    def _job(self, order: Order, start: Vector) -> Job:
-        examples = len(self._visible(order))
-        lr = self._recipe.lr.at(order.version) * order.pace
-        first = int(self._placement.bounds[order.client])
-        return Job(order.key, first, examples, self._steps(order, examples), lr, start)
+    def _jobs(self, orders: Sequence[Order], starts: Sequence[Vector]) -> list[Job]:
+        bounds, schedule, jobs = self._bounds, self._recipe.lr.at, list[Job]()
+        for order, start in zip(orders, starts, strict=True):
+            key, client, version, _, _, pace = order
+            first = bounds[client]
+            examples = bounds[client + 1] - first if self._blueprint.stream is None else len(self._visible(order))
+            jobs.append(quick(Job, (key, first, examples, self._steps(order, examples), schedule(version) * pace, start)))
+        return jobs
 
     def train(self, order: Order, parameters: Vector, out: Vector, memory: Vector | None = None) -> Report:
         """Writes the update of a task into `out`, and what its client is to remember over its memory.
@@ -207,9 +218,9 @@ class Learner:
         """How many steps a task makes: as many as are asked for, or as its client makes by itself."""
         if not examples:
             return 0
-        return order.steps or int(self._placement.steps[order.client]) or self._recipe.batches(examples)
+        return order[4] or self._own_steps[order[1]] or self._recipe.batches(examples)
 
-    def _report(self, examples: int, steps: int, lr: float, squares: list[float]) -> Report:
+    def _report(self, examples: int, steps: int, lr: float, squares: Sequence[float]) -> Report:
         loss = math.sqrt(math.fsum(squares) / len(squares)) if squares else 0.0
         return Report(examples, steps, self._recipe.effort(steps, lr), loss)
 
@@ -259,7 +270,12 @@ class Learner:
 
 def task_key(seed: int, client: int, ordinal: int) -> int:
     """The address of all randomness of a client's task of that ordinal."""
-    return seeds.subkey(seeds.subkey(seeds.key(seed, "task"), client), ordinal)
+    return seeds.subkey(_client_key(seed, client), ordinal)
+
+
+@lru_cache(1 << 16)
+def _client_key(seed: int, client: int) -> int:
+    return seeds.subkey(seeds.key(seed, "task"), client)
 
 
 def keep_memory() -> None:

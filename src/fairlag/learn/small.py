@@ -1,18 +1,19 @@
 """Local training of small models: tasks that start from different versions are trained together, as one computation."""
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairlag import seeds
-from fairlag.learn.blas import one_thread
+from fairlag.learn.blas import ONE_THREAD
 from fairlag.learn.local import Recipe
 from fairlag.learn.stack import Stack
 from fairlag.types import Floats, Integers
-from fairlag.vector import Matrix, Vector
+from fairlag.vector import Matrix, Vector, published
 
 _TOGETHER = 1 << 18
 """How many parameters are trained together: those of more models would not fit into the cache."""
@@ -51,63 +52,72 @@ class Small:
         self._holdings = holdings
         self._scaling = None if scaling == (1, 0) else scaling
 
-    def train(self, jobs: Sequence[Job]) -> list[tuple[Vector, list[float]]]:
+    def train(self, jobs: Sequence[Job]) -> list[tuple[Vector, Sequence[float]]]:
         """What each task changes, and the squared losses of its examples where the recipe asks for them."""
-        done: list[tuple[Vector, list[float]]] = [(np.zeros(self._stack.size, np.float32), [])] * len(jobs)
+        done: dict[int, tuple[Vector, Sequence[float]]] = {}
         most = max(1, _TOGETHER // self._stack.size)
-        with one_thread(), np.errstate(all="ignore"):  # where training diverges, the server says so
+        with ONE_THREAD, np.errstate(all="ignore"):  # where training diverges, the server says so
             for places in self._courses(jobs):
                 for begin in range(0, len(places), most):
                     some = places[begin : begin + most]
                     deltas, squares = self._descend([jobs[place] for place in some])
                     deltas.flags.writeable = False
-                    for place, delta, row in zip(some, deltas, squares or [[]] * len(some), strict=True):
-                        done[place] = delta, row
-        return done
+                    done.update(zip(some, zip(deltas, squares or repeat(())), strict=False))
+        return [done[place] if place in done else self._nothing for place in range(len(jobs))]
+
+    @property
+    def _nothing(self) -> tuple[Vector, Sequence[float]]:
+        """What comes of a task without examples."""
+        return published(np.zeros(self._stack.size, np.float32)), ()
 
     def _courses(self, jobs: Sequence[Job]) -> list[list[int]]:
         """Tasks whose batches have the same lengths, one after the other."""
-        courses = defaultdict(list)
+        courses: dict[tuple[int, int], list[int]] = {}
         batch = self._recipe.batch
         for place, (_, _, examples, steps, _, _) in enumerate(jobs):
             if examples and steps:
-                courses[steps, examples if steps * batch > examples else 0].append(place)
+                course = steps, examples if steps * batch > examples else 0
+                if course in courses:
+                    courses[course].append(place)
+                else:
+                    courses[course] = [place]
         return list(courses.values())
 
     def _descend(self, jobs: Sequence[Job]) -> tuple[Matrix, list[list[float]] | None]:
         """Gradient descent: decay, pull, momentum, step; the update is the sum of the steps."""
         recipe, losses = self._recipe, list[Matrix]()
         keys, firsts, examples, steps, rates, starts = zip(*jobs, strict=True)
-        start = np.stack(starts) if len(jobs) > 1 else starts[0][None]
+        start = np.concatenate(starts).reshape(len(jobs), -1) if len(jobs) > 1 else starts[0][None]
         rate = np.array(rates, np.float32)[:, None]
-        begin = np.array(firsts)[:, None]
-        delta = velocity = None
+        first = np.array(firsts)[:, None]
+        delta = step = None
         for chosen in _orders(keys, examples, recipe.batch, steps[0]):
             now = start if delta is None else start + delta
-            inputs, labels = self.batch(self._holdings[begin + chosen])
-            gradient, found = self._stack.gradient(now, inputs, labels, losses=recipe.losses)
+            inputs, labels = self._batch(self._holdings.take(first + chosen))
+            before, (step, found) = step, self._stack.step(now, inputs, labels, -rate, losses=recipe.losses)
             if found is not None:
                 losses.append(found)
             if recipe.weight_decay:
-                gradient += recipe.weight_decay * now
-            if recipe.prox and delta is not None:
-                gradient += recipe.prox * delta
+                step -= rate * recipe.weight_decay * now
+            if delta is None or before is None:
+                delta = step
+                continue
+            if recipe.prox:
+                step -= rate * recipe.prox * delta
             if recipe.momentum:
-                velocity = gradient if velocity is None else recipe.momentum * velocity + gradient
-                gradient = velocity
-            step = gradient * -rate
-            delta = step if delta is None else delta + step
+                step += recipe.momentum * before
+            delta = delta + step
         assert delta is not None  # nobody is without examples here
         return delta, _squares(losses)
 
     def judged(self, parameters: Vector, examples: Integers) -> tuple[Floats, NDArray[Any]]:
         """The loss of each example, and whether the model is right about it."""
-        with one_thread(), np.errstate(all="ignore"):
-            inputs, labels = self.batch(examples[None])
+        with ONE_THREAD, np.errstate(all="ignore"):
+            inputs, labels = self._batch(examples[None])
             losses, right = self._stack.judged(parameters[None], inputs, labels)
         return losses[0].astype(np.float64), right[0]
 
-    def batch(self, examples: Integers) -> tuple[NDArray[np.float32], Integers]:
+    def _batch(self, examples: Integers) -> tuple[NDArray[np.float32], Integers]:
         """Their inputs, as the model sees them, and their labels."""
         inputs = self._inputs.take(examples, axis=0).astype(np.float32, copy=False)
         if self._scaling is not None:
@@ -123,23 +133,36 @@ def _squares(losses: list[Matrix]) -> list[list[float]] | None:
 def _orders(keys: Sequence[int], examples: Sequence[int], batch: int, steps: int) -> Iterator[Integers]:
     """So many batches for each of these tasks, drawn without replacement within each epoch.
 
-    A task's examples are in the order of random numbers that have addresses: (key, epoch, place). Where a batch is
-    short, or a second epoch begins, all of these tasks have the same number of examples.
+    A task's examples are in the order of random numbers: the upper halves of the products of its key, which is random,
+    and of a factor for each epoch and place. Where a batch is short, or a second epoch begins, all of these tasks have
+    the same number of examples.
     """
     parents = np.array(keys, np.uint64)[:, None]
     fewest, most = min(examples), max(examples)
-    epoch = 0
+    drawn = 0
     while steps:
         wanted = min(steps * batch, fewest)
-        words = seeds.subkeys(seeds.subkeys(parents, 1, start=epoch), most)
-        words = (words & ~_PLACE) | np.arange(most, dtype=np.uint64)
+        words = parents * _factors(most, drawn)
+        words &= ~_PLACE
+        words |= _arange(most)
         if fewest < most:
-            words[np.arange(most) >= np.array(examples)[:, None]] = ~np.uint64(0)
-        if wanted < most:
+            words[_arange(most) >= np.array(examples, np.uint64)[:, None]] = ~np.uint64(0)
+        if wanted < most // 8:
             words = np.partition(words, wanted - 1, axis=1)[:, :wanted]
         words.sort(axis=1)
-        order = (words & _PLACE).astype(np.int64)
+        order = (words[:, :wanted] & _PLACE).view(np.int64)
         for begin in range(0, wanted, batch):
             yield order[:, begin : begin + batch]
             steps -= 1
-        epoch += 1
+        drawn += most
+
+
+@lru_cache(64)
+def _factors(count: int, start: int) -> NDArray[np.uint64]:
+    """Odd, so that no key is lost, and otherwise random, so that no simple relation holds between products."""
+    return seeds.subkeys(seeds.key("batches"), count, start) | np.uint64(1)
+
+
+@lru_cache(64)
+def _arange(count: int) -> NDArray[np.uint64]:
+    return np.arange(count, dtype=np.uint64)

@@ -4,9 +4,9 @@ A product of stacked matrices is computed matrix by matrix, sums run along the a
 a model is the same to the bit whatever else is computed with it.
 """
 
-from dataclasses import dataclass
-from itertools import accumulate
-from typing import Any
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,32 +19,17 @@ LARGEST = 100_000
 """How many parameters a stack may have: beyond, arithmetic takes longer than Python, and torch is as good."""
 
 
-@dataclass(frozen=True, slots=True)
-class Linear:
-    """A layer: its weights begin at a place of the flat vector, its biases, if it has any, come after them."""
+class Linear(NamedTuple):
+    """A layer, and where in the flat vector its weights and its biases are."""
 
-    inputs: int
-    outputs: int
-    begin: int
-    bias: bool
-
-    @property
-    def middle(self) -> int:
-        """Where the weights end."""
-        return self.begin + self.inputs * self.outputs
-
-    @property
-    def end(self) -> int:
-        """Where the layer ends."""
-        return self.middle + self.bias * self.outputs
+    shape: tuple[int, int, int]
+    """Any number of models, outputs, inputs."""
+    where: slice
+    biases: slice | None
 
     def weights(self, parameters: Matrix) -> NDArray[np.float32]:
         """The weights of all models, as views."""
-        return parameters[:, self.begin : self.middle].reshape(-1, self.outputs, self.inputs)
-
-    def biases(self, parameters: Matrix) -> Matrix:
-        """The biases of all models, as a view."""
-        return parameters[:, self.middle : self.end]
+        return parameters[:, self.where].reshape(self.shape)
 
 
 class Stack:
@@ -56,26 +41,30 @@ class Stack:
 
     def __init__(self, layers: tuple[Linear, ...]) -> None:
         self._layers = layers
-        self.size = layers[-1].end
+        self.size: int = (layers[-1].biases or layers[-1].where).stop
 
-    def gradient(
-        self, parameters: Matrix, inputs: NDArray[np.float32], labels: Integers, *, losses: bool = False
+    def step(
+        self, parameters: Matrix, inputs: NDArray[np.float32], labels: Integers, rates: Matrix, *, losses: bool = False
     ) -> tuple[Matrix, Matrix | None]:
-        """For each model the gradient of its mean loss, and, where asked for, the loss of each of its examples."""
+        """For each model the gradient of its mean loss times a rate, and, where asked for, the loss of each example.
+
+        The rates are a column.
+        """
         values = self._values(parameters, inputs)
         output = values.pop()
-        sums, chosen = _exponentials(output, labels)
-        found = _losses(sums, chosen) if losses else None
-        output /= sums
-        output.reshape(-1)[_places(output, labels)] -= 1
-        output *= 1 / labels.shape[1]
+        sums, places, found = _exponentials(output, labels, losses=losses)
+        share = rates / np.float32(labels.shape[1])
+        output *= share[:, :, None] / sums
+        output.reshape(-1)[places] -= share
         return self._backwards(parameters, values, output), found
 
     def judged(self, parameters: Matrix, inputs: NDArray[np.float32], labels: Integers) -> tuple[Matrix, NDArray[Any]]:
         """For each model the loss of each example, and whether its label is the model's first choice."""
         output = self._values(parameters, inputs)[-1]
         right = output.argmax(1) == labels
-        return _losses(*_exponentials(output, labels)), right
+        _, _, found = _exponentials(output, labels, losses=True)
+        assert found is not None
+        return found, right
 
     def _values(self, parameters: Matrix, inputs: NDArray[np.float32]) -> list[NDArray[np.float32]]:
         """What goes into each layer, and what comes out of the last."""
@@ -84,8 +73,8 @@ class Stack:
             if len(values) > 1:
                 np.maximum(values[-1], 0, out=values[-1])
             value = np.matmul(layer.weights(parameters), values[-1])
-            if layer.bias:
-                value += layer.biases(parameters)[:, :, None]
+            if layer.biases is not None:
+                value += parameters[:, layer.biases, None]
             values.append(value)
         return values
 
@@ -93,31 +82,33 @@ class Stack:
         gradient = np.empty(parameters.shape, np.float32)
         for layer, value in zip(reversed(self._layers), reversed(values), strict=True):
             np.matmul(error, value.transpose(0, 2, 1), out=layer.weights(gradient))
-            if layer.bias:
-                np.add.reduce(error, axis=2, out=layer.biases(gradient))
-            if layer.begin:
+            if layer.biases is not None:
+                np.add.reduce(error, axis=2, out=gradient[:, layer.biases])
+            if layer.where.start:
                 error = np.matmul(layer.weights(parameters).transpose(0, 2, 1), error)
                 error *= value > 0
         return gradient
 
 
-def _exponentials(output: NDArray[np.float32], labels: Integers) -> tuple[NDArray[np.float32], Matrix]:
-    """Overwrites outputs by their exponentials, the greatest of each example 1; their sums, and logs at the labels."""
+def _exponentials(
+    output: NDArray[np.float32], labels: Integers, *, losses: bool
+) -> tuple[NDArray[np.float32], Integers, Matrix | None]:
+    """Overwrites outputs by their exponentials, the greatest of each example 1.
+
+    Their sums, where the labels are in the flat output, and, where asked for, the losses.
+    """
     output -= np.maximum.reduce(output, axis=1, keepdims=True)
-    chosen = output.reshape(-1)[_places(output, labels)]
+    places = labels * labels.shape[1] + _firsts(*output.shape)
+    chosen = output.reshape(-1)[places] if losses else None
     np.exp(output, out=output)
-    return np.add.reduce(output, axis=1, keepdims=True), chosen
+    sums = np.add.reduce(output, axis=1, keepdims=True)
+    return sums, places, None if chosen is None else np.log(sums[:, 0]) - chosen
 
 
-def _losses(sums: NDArray[np.float32], chosen: Matrix) -> Matrix:
-    return np.log(sums[:, 0]) - chosen
-
-
-def _places(output: NDArray[np.float32], labels: Integers) -> Integers:
-    """Where the labels are in the flat output."""
-    models, classes, examples = output.shape
-    firsts = np.arange(models)[:, None] * (classes * examples) + np.arange(examples)
-    return firsts + labels * examples
+@lru_cache(256)
+def _firsts(models: int, classes: int, examples: int) -> Integers:
+    """Where the outputs of each example begin in the flat output."""
+    return np.arange(models)[:, None] * (classes * examples) + np.arange(examples)
 
 
 def recognised(model: nn.Module, shape: tuple[int, ...]) -> Stack | None:
@@ -134,15 +125,20 @@ def recognised(model: nn.Module, shape: tuple[int, ...]) -> Stack | None:
     layers = [part for part in linear[::2] if isinstance(part, nn.Linear)]
     if [type(part) for part in linear] != [nn.Linear, nn.ReLU] * (len(layers) - 1) + [nn.Linear]:
         return None
-    ends = accumulate((each.weight.numel() + (each.bias is not None) * each.out_features for each in layers), initial=0)
-    stack = Stack(
-        tuple(
-            Linear(each.in_features, each.out_features, begin, each.bias is not None)
-            for each, begin in zip(layers, ends, strict=False)
-        )
-    )
+    stack = Stack(tuple(_placed(layers)))
     trained = sum(each.numel() for each in model.parameters() if each.requires_grad)
     return stack if stack.size == trained <= LARGEST and not list(model.buffers()) else None
+
+
+def _placed(layers: list[nn.Linear]) -> Iterator[Linear]:
+    end = 0
+    for layer in layers:
+        begin, end = end, end + layer.weight.numel()
+        where, biases = slice(begin, end), None
+        if layer.bias is not None:
+            biases = slice(end, end + layer.out_features)
+            end = biases.stop
+        yield Linear((-1, layer.out_features, layer.in_features), where, biases)
 
 
 def _parts(model: nn.Module) -> list[nn.Module]:
