@@ -43,7 +43,8 @@ class Merger:
     def store(self, delta: Vector) -> None:
         """Copies an update into the next free row: from here on nobody else can change it."""
         place = self._view.buffered
-        self._make_room(place + 1)
+        if place >= len(self._rows):
+            self._make_room(place + 1)
         self._rows[place] = delta
 
     def _make_room(self, count: int) -> None:

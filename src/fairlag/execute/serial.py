@@ -22,7 +22,6 @@ from fairlag.state import State
 from fairlag.types import Dispatch, Update
 from fairlag.vector import Vector
 
-
 _TOGETHER = 64
 """How many tasks are computed at once at most: what is computed is kept until it is read."""
 

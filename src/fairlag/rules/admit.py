@@ -15,6 +15,8 @@ from fairlag.view import View
 _MOST_EXAMPLES = 2**53
 """What a float still counts exactly."""
 
+_LEAST, _MOST = sys.float_info.min, sys.float_info.max
+
 NOT_FINITE = "not finite"
 """The reason that, given again and again, says that training diverged."""
 
@@ -44,14 +46,17 @@ def well_formed(update: Update, size: int) -> str | None:
         return f"the shape is not ({size},)"
     if type(report) is not Report:
         return "not a report"
-    for value, what in ((report.examples, "examples"), (report.steps, "steps")):
-        if type(value) is not int or not 1 <= value <= _MOST_EXAMPLES:
-            return f"the number of {what} is not an int between 1 and {_MOST_EXAMPLES}"
+    examples, steps, effort, loss = report
+    if type(examples) is not int or not 1 <= examples <= _MOST_EXAMPLES:
+        return f"the number of examples is not an int between 1 and {_MOST_EXAMPLES}"
+    if type(steps) is not int or not 1 <= steps <= _MOST_EXAMPLES:
+        return f"the number of steps is not an int between 1 and {_MOST_EXAMPLES}"
     if size and not finite(delta):  # before what is said of it: where training diverged, its loss is not finite either
         return NOT_FINITE
-    for number, what, least in ((report.effort, "effort", sys.float_info.min), (report.loss, "loss", 0.0)):
-        if type(number) is not float or not least <= number <= sys.float_info.max:
-            return f"the {what} is not a finite float of at least {least}"
+    if type(effort) is not float or not _LEAST <= effort <= _MOST:
+        return f"the effort is not a finite float of at least {_LEAST}"
+    if type(loss) is not float or not 0.0 <= loss <= _MOST:
+        return "the loss is not a finite float of at least 0.0"
     return None
 
 

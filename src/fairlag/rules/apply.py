@@ -32,7 +32,11 @@ def scale(lr: float) -> Apply:
     [1.0, 2.0]
     """
     rate = _rate(lr)
-    return Apply(f"scale({lr})", lambda parameters, layout: (), lambda step, state, parameters: (step * rate, state))
+    return Apply(
+        f"scale({lr})",
+        lambda parameters, layout: (),
+        lambda step, state, parameters: (step if rate == 1 else step * rate, state),
+    )
 
 
 def chain(*rules: Apply) -> Apply:
