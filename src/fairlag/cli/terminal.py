@@ -24,7 +24,9 @@ Strategies = Annotated[
     ),
 ]
 Aggregations = Annotated[int | None, typer.Option(metavar="N", help="Instead of what the file says.")]
-Workers = Annotated[int | None, typer.Option(metavar="N", help="Processes; default: one per core.")]
+Workers = Annotated[
+    int | None, typer.Option(metavar="N", help="Processes; default: one per core, or one for small models.")
+]
 Track = Annotated[
     list[str] | None,
     typer.Option(

@@ -1,6 +1,5 @@
 """Running an experiment: every run of a plan in turn, new or resumed; and `fairlag.simulate`, its Python side."""
 
-import os
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -28,11 +27,6 @@ from fairlag.lab.workshop import Workshop
 Watch = Callable[[Planned, Event], None]
 
 
-def cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def execute(plan: Plan, *, new: bool = False, workers: int | None = None, watch: Watch | None = None) -> list[Run]:
     """Makes every run of a plan that is not finished, from its last checkpoint where it has one.
 
@@ -57,7 +51,7 @@ def execute(plan: Plan, *, new: bool = False, workers: int | None = None, watch:
         trackers(_over(meta))
     left = sorted((each for each in plan if _status(each) != "finished"), key=lambda each: _status(each) == "failed")
     if left:
-        with closing(Workshop(plan.experiment, workers=workers or cores())) as workshop:
+        with closing(Workshop(plan.experiment, workers=workers)) as workshop:
             if new:
                 workshop.setting(left[0].seed)
                 plan.save()

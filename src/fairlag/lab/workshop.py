@@ -1,5 +1,6 @@
 """What all runs of an experiment share: the data, the model, and the executor that computes tasks and evaluations."""
 
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -22,6 +23,11 @@ from fairlag.vector import EMPTY, Layout, Vector
 if TYPE_CHECKING:
     from fairlag.data.dataset import Dataset
     from fairlag.learn.learner import Blueprint, Placement, Score
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Learning(Executor, Protocol):
@@ -66,11 +72,14 @@ class Setting:
 class Workshop:
     """The place where the runs of an experiment are made, one after the other."""
 
-    def __init__(self, experiment: Experiment, *, workers: int = 1) -> None:
-        """Nothing is loaded or built before it is asked for."""
+    def __init__(self, experiment: Experiment, *, workers: int | None = None) -> None:
+        """Nothing is loaded or built before it is asked for.
+
+        Without a number of workers there is one for each core; but where tasks are trained together, only one.
+        """
         self.experiment = experiment
         self._workers = workers
-        self._executor: Learning | None = None
+        self._executors: dict[int, Learning] = {}
         self._settings: dict[int, Setting] = {}
 
     @cached_property
@@ -133,25 +142,26 @@ class Workshop:
         """Who computes a run of this strategy in this setting; None where there is nothing to train."""
         if setting.placement is None:
             return None
-        if self._executor is None:
-            self._executor = self._engage(setting.placement)
-        self._executor.begin(setting.seed, setting.placement, strategy.local)
-        return self._executor
+        workers = self._workers or (1 if self.blueprint.is_batched(strategy.local) else cores())
+        if workers not in self._executors:
+            self._executors[workers] = self._engage(setting.placement, workers)
+        executor = self._executors[workers]
+        executor.begin(setting.seed, setting.placement, strategy.local)
+        return executor
 
     def close(self) -> None:
         """Ends the worker processes, if there are any."""
-        if self._executor is not None:
-            self._executor.close()
-            self._executor = None
+        while self._executors:
+            self._executors.popitem()[1].close()
 
-    def _engage(self, placement: "Placement") -> Learning:
+    def _engage(self, placement: "Placement", workers: int) -> Learning:
         from fairlag.execute.processes import Processes
         from fairlag.execute.serial import Serial
 
-        if self._workers == 1:
+        if workers == 1:
             return Serial(self.blueprint, self.data, placement)
         vectors = max(self.experiment.strategy(use).local.vectors for use in self.experiment.strategies)
-        return Processes(self.blueprint, self.data, placement, workers=self._workers, vectors=vectors)
+        return Processes(self.blueprint, self.data, placement, workers=workers, vectors=vectors)
 
     @property
     def _own_steps(self) -> Integers:

@@ -5,7 +5,7 @@ from threading import Lock
 from types import TracebackType
 from typing import Any
 
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 
 class _OneThread:

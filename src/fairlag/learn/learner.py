@@ -3,7 +3,7 @@
 import ctypes
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -12,19 +12,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.nn import functional
 
 from fairlag import seeds
 from fairlag.data.stream import Stream
 from fairlag.errors import ProtocolError
 from fairlag.learn import models
-from fairlag.learn.flat import Flat
+from fairlag.learn.eager import Eager
 from fairlag.learn.local import Recipe
 from fairlag.learn.small import Job, Small
 from fairlag.learn.stack import Stack, recognised
 from fairlag.rules.local import Local
 from fairlag.types import Dispatch, Floats, Integers, Report, Update, quick
-from fairlag.vector import Matrix, Vector
+from fairlag.vector import Vector
 
 CHUNK = 250
 """How many examples are evaluated at once: the sums over a chunk do not depend on who computes it."""
@@ -52,6 +51,14 @@ class Blueprint:
         return models.build(
             self.model, self.parameters, shape=self.shape, classes=self.classes, seed=seed, folder=self.folder
         )
+
+    def is_batched(self, local: Local) -> bool:
+        """Are tasks trained together, in a run whose strategy asks for that?"""
+        return self.stack(self.build(0), local) is not None
+
+    def stack(self, model: torch.nn.Module, local: Local) -> Stack | None:
+        """What a model is, where its tasks are trained together: by itself and what is asked of it alone."""
+        return recognised(model, self.shape) if local.direction is None else None
 
 
 class Placement(NamedTuple):
@@ -125,7 +132,6 @@ class Learner:
         """The seed is that of the run: what does not travel, such as integer buffers, has the value it gives."""
         self._blueprint = blueprint
         self._recipe = blueprint.recipe.asked(local)
-        self._inputs = inputs
         self._labels = labels
         self._placement = placement
         self._bounds, self._own_steps = placement.bounds.data, placement.steps.data
@@ -133,22 +139,15 @@ class Learner:
         self._usual_report = lru_cache(1024)(self._report)
         """Where nobody asks for losses, few reports differ."""
         self._streams = seeds.key(seed, "stream")
-        model = blueprint.build(seed)
-        self._flat = Flat(model)
-        stack = None if self._recipe.direction is not None else recognised(model, blueprint.shape)
-        self._small = None if stack is None else self._reduced(stack)
-        self._start = torch.empty_like(self._flat.vector)
-        self._velocity = torch.empty_like(self._flat.weights) if self._recipe.momentum else None
-        self._drift = torch.empty_like(self._flat.weights) if self._recipe.prox else None
+        model, data = blueprint.build(seed), (inputs, labels)
+        stack, scaling = blueprint.stack(model, local), (blueprint.scale, blueprint.offset)
+        self._small = None if stack is None else Small(stack, self._recipe, data, placement.holdings, scaling)
+        self._eager = Eager(model, self._recipe, data, scaling)
 
     @property
     def remembered(self) -> int:
         """How many numbers a client remembers from one task to the next."""
-        return 0 if self._recipe.direction is None else self._recipe.direction.vectors * self._flat.trained
-
-    def _reduced(self, stack: Stack) -> Small:
-        plan, holdings = self._blueprint, self._placement.holdings
-        return Small(stack, self._recipe, (self._inputs, self._labels), holdings, (plan.scale, plan.offset))
+        return self._eager.remembered
 
     @property
     def batched(self) -> bool:
@@ -172,7 +171,9 @@ class Learner:
             key, client, version, _, _, pace = order
             first = bounds[client]
             examples = bounds[client + 1] - first if self._blueprint.stream is None else len(self._visible(order))
-            jobs.append(quick(Job, (key, first, examples, self._steps(order, examples), schedule(version) * pace, start)))
+            jobs.append(
+                quick(Job, (key, first, examples, self._steps(order, examples), schedule(version) * pace, start))
+            )
         return jobs
 
     def train(self, order: Order, parameters: Vector, out: Vector, memory: Vector | None = None) -> Report:
@@ -183,28 +184,9 @@ class Learner:
         if self._small is not None:
             ((out[:], report),) = self.train_all([order], [parameters])
             return report
-        flat, recipe = self._flat, self._recipe
-        flat.load(parameters)
-        self._start.copy_(flat.vector)
-        flat.model.train()
-        if self._velocity is not None:
-            self._velocity.zero_()
-        # Not torch.manual_seed, which also looks for every kind of device, each time.
-        torch.default_generator.manual_seed(order.key)
         mine = self._visible(order)
-        steps, lr = self._steps(order, len(mine)), recipe.lr.at(order.version) * order.pace
-        squares: list[float] = []
-        recalled = None if recipe.direction is None or memory is None else memory.reshape(recipe.direction.vectors, -1)
-        for chosen in _batches(mine, recipe.batch, steps, order.key):
-            flat.gradient.zero_()
-            inputs, labels = self._batch(chosen)
-            output = flat.model(inputs)
-            functional.cross_entropy(output, labels).backward()  # type: ignore[no-untyped-call]
-            if recipe.losses:
-                losses = functional.cross_entropy(output.detach(), labels, reduction="none").double()
-                squares += (losses * losses).tolist()
-            self._step(lr, recalled)
-        flat.subtract(parameters, out)
+        steps, lr = self._steps(order, len(mine)), self._recipe.lr.at(order.version) * order.pace
+        squares = self._eager.train(order.key, mine, steps, lr, parameters, out, memory)
         return self._report(len(mine), steps, lr, squares)
 
     def _visible(self, order: Order) -> Integers:
@@ -227,45 +209,16 @@ class Learner:
     def evaluate(self, parameters: Vector, start: int, stop: int) -> Score:
         """The sums over the test examples from start to stop."""
         chosen = self._placement.tests[start:stop]
-        losses, right = self._judged(parameters, chosen, start) if self._small is None else self._small.judged(parameters, chosen)
+        if self._small is None:
+            losses, right = self._eager.judged(parameters, chosen, seed=start)
+        else:
+            losses, right = self._small.judged(parameters, chosen)
         count, each = self._blueprint.classes, self._labels[chosen]
         return Score(
             np.bincount(each, minlength=count),
             np.bincount(each[right], minlength=count),
             np.bincount(each, losses, minlength=count).astype(np.float64),
         )
-
-    def _judged(self, parameters: Vector, chosen: Integers, seed: int) -> tuple[Floats, NDArray[Any]]:
-        """The loss of each example, and whether the model is right about it."""
-        self._flat.load(parameters)
-        self._flat.model.eval()
-        torch.default_generator.manual_seed(seed)  # a model may draw even now
-        inputs, labels = self._batch(chosen)
-        with torch.no_grad():  # not inference_mode: what a model keeps from it could not be used in training
-            output = self._flat.model(inputs)
-            losses = functional.cross_entropy(output, labels, reduction="none").double().numpy()
-            return losses, (output.argmax(1) == labels).numpy()
-
-    def _batch(self, chosen: Integers) -> tuple[torch.Tensor, torch.Tensor]:
-        # Into a tensor of our own: how torch computes depends on the strides, even on those of axes of length 1.
-        inputs = torch.empty(len(chosen), *self._blueprint.shape).copy_(torch.from_numpy(self._inputs[chosen]))
-        if self._blueprint.scale != 1 or self._blueprint.offset != 0:
-            inputs = inputs.mul_(self._blueprint.scale).add_(self._blueprint.offset)
-        return inputs, torch.from_numpy(self._labels[chosen])
-
-    def _step(self, lr: float, memory: Matrix | None) -> None:
-        """One step of gradient descent on the flat vector: decay, pull, turn, momentum, step."""
-        recipe, weights, gradient = self._recipe, self._flat.weights, self._flat.gradient
-        if recipe.weight_decay:
-            gradient.add_(weights, alpha=recipe.weight_decay)
-        if self._drift is not None:
-            torch.sub(weights, self._start[: self._flat.trained], out=self._drift)
-            gradient.add_(self._drift, alpha=recipe.prox)
-        if recipe.direction is not None and memory is not None:
-            recipe.direction.turn(gradient.numpy(), memory)
-        if self._velocity is not None:
-            gradient = self._velocity.mul_(recipe.momentum).add_(gradient)
-        weights.add_(gradient, alpha=-lr)
 
 
 def task_key(seed: int, client: int, ordinal: int) -> int:
@@ -285,19 +238,6 @@ def keep_memory() -> None:
         if mallopt is not None:
             for option, size in _ALLOCATOR.items():
                 mallopt(option, size)
-
-
-def _batches(examples: Integers, size: int, count: int, key: int) -> Iterator[Integers]:
-    """So many batches, drawn without replacement within each epoch."""
-    generator = np.random.Generator(np.random.PCG64(key))
-    left = count
-    while left:
-        order = generator.permutation(examples)
-        for start in range(0, len(order), size):
-            if not left:
-                return
-            left -= 1
-            yield order[start : start + size]
 
 
 def reason(error: Exception) -> str:

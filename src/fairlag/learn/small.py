@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +16,8 @@ from fairlag.vector import Matrix, Vector, published
 
 _TOGETHER = 1 << 18
 """How many parameters are trained together: those of more models would not fit into the cache."""
+_COPIED = 1 << 14
+"""Of how many parameters a model may be to be copied for each task; the tasks of larger ones share theirs."""
 _PLACE = np.uint64(0xFFFF_FFFF)
 """The lower half of a word."""
 
@@ -62,35 +63,36 @@ class Small:
                     some = places[begin : begin + most]
                     deltas, squares = self._descend([jobs[place] for place in some])
                     deltas.flags.writeable = False
-                    done.update(zip(some, zip(deltas, squares or repeat(())), strict=False))
-        return [done[place] if place in done else self._nothing for place in range(len(jobs))]
+                    done.update(zip(some, zip(deltas, squares, strict=True), strict=True))
+        return [done.get(place) or self._nothing() for place in range(len(jobs))]
 
-    @property
     def _nothing(self) -> tuple[Vector, Sequence[float]]:
         """What comes of a task without examples."""
         return published(np.zeros(self._stack.size, np.float32)), ()
 
     def _courses(self, jobs: Sequence[Job]) -> list[list[int]]:
-        """Tasks whose batches have the same lengths, one after the other."""
-        courses: dict[tuple[int, int], list[int]] = {}
-        batch = self._recipe.batch
-        for place, (_, _, examples, steps, _, _) in enumerate(jobs):
+        """Tasks whose batches have the same lengths, one after the other; of larger models, also the same start."""
+        courses: dict[tuple[int, int, int], list[int]] = {}
+        batch, apart = self._recipe.batch, self._stack.size > _COPIED
+        for place, (_, _, examples, steps, _, start) in enumerate(jobs):
             if examples and steps:
-                course = steps, examples if steps * batch > examples else 0
+                course = steps, examples if steps * batch > examples else 0, id(start) if apart else 0
                 if course in courses:
                     courses[course].append(place)
                 else:
                     courses[course] = [place]
         return list(courses.values())
 
-    def _descend(self, jobs: Sequence[Job]) -> tuple[Matrix, list[list[float]] | None]:
+    def _descend(self, jobs: Sequence[Job]) -> tuple[Matrix, Sequence[Sequence[float]]]:
         """Gradient descent: decay, pull, momentum, step; the update is the sum of the steps."""
         recipe, losses = self._recipe, list[Matrix]()
         keys, firsts, examples, steps, rates, starts = zip(*jobs, strict=True)
-        start = np.concatenate(starts).reshape(len(jobs), -1) if len(jobs) > 1 else starts[0][None]
+        same = all(each is starts[0] for each in starts)
+        start = starts[0][None] if same else np.concatenate(starts).reshape(len(jobs), -1)
         rate = np.array(rates, np.float32)[:, None]
         first = np.array(firsts)[:, None]
-        delta = step = None
+        delta: Matrix | None = None
+        step: Matrix | None = None
         for chosen in _orders(keys, examples, recipe.batch, steps[0]):
             now = start if delta is None else start + delta
             inputs, labels = self._batch(self._holdings.take(first + chosen))
@@ -108,7 +110,7 @@ class Small:
                 step += recipe.momentum * before
             delta = delta + step
         assert delta is not None  # nobody is without examples here
-        return delta, _squares(losses)
+        return delta, _squares(losses) if losses else [()] * len(jobs)
 
     def judged(self, parameters: Vector, examples: Integers) -> tuple[Floats, NDArray[Any]]:
         """The loss of each example, and whether the model is right about it."""
@@ -126,8 +128,9 @@ class Small:
         return inputs, self._labels.take(examples)
 
 
-def _squares(losses: list[Matrix]) -> list[list[float]] | None:
-    return np.square(np.concatenate(losses, axis=1, dtype=np.float64)).tolist() if losses else None
+def _squares(losses: list[Matrix]) -> list[list[float]]:
+    squares: list[list[float]] = np.square(np.concatenate(losses, axis=1, dtype=np.float64)).tolist()
+    return squares
 
 
 def _orders(keys: Sequence[int], examples: Sequence[int], batch: int, steps: int) -> Iterator[Integers]:

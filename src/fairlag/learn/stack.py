@@ -1,7 +1,7 @@
 """A plain stack of linear layers in NumPy: the gradients of many models of that kind at once, each with its own batch.
 
-A product of stacked matrices is computed matrix by matrix, sums run along the axes of one model alone: what comes out for
-a model is the same to the bit whatever else is computed with it.
+A product of stacked matrices is computed matrix by matrix, sums run along the axes of one model alone: what comes out
+for a model is the same to the bit whatever else is computed with it.
 """
 
 from collections.abc import Iterator
@@ -46,9 +46,9 @@ class Stack:
     def step(
         self, parameters: Matrix, inputs: NDArray[np.float32], labels: Integers, rates: Matrix, *, losses: bool = False
     ) -> tuple[Matrix, Matrix | None]:
-        """For each model the gradient of its mean loss times a rate, and, where asked for, the loss of each example.
+        """For each batch the gradient of its mean loss times a rate, and, where asked for, the loss of each example.
 
-        The rates are a column.
+        The rates are a column; the parameters have a row for each batch, or one for all.
         """
         values = self._values(parameters, inputs)
         output = values.pop()
@@ -79,7 +79,7 @@ class Stack:
         return values
 
     def _backwards(self, parameters: Matrix, values: list[NDArray[np.float32]], error: NDArray[np.float32]) -> Matrix:
-        gradient = np.empty(parameters.shape, np.float32)
+        gradient = np.empty((len(error), self.size), np.float32)
         for layer, value in zip(reversed(self._layers), reversed(values), strict=True):
             np.matmul(error, value.transpose(0, 2, 1), out=layer.weights(gradient))
             if layer.biases is not None:
