@@ -1,19 +1,22 @@
 """What tests of learning share: small models, a small data set, and local training as plain PyTorch has it."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import count
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
 
+from fairlag import seeds
 from fairlag.data.dataset import Dataset
 from fairlag.execute.processes import Processes
 from fairlag.learn.flat import Flat
 from fairlag.learn.learner import Blueprint, Learner, Order, Placement, Score, keep_memory
 from fairlag.learn.local import Recipe, schedule
 from fairlag.learn.models import Make
+from fairlag.rules.local import Local
 from fairlag.types import Integers
 from fairlag.vector import Vector, published
 
@@ -149,14 +152,30 @@ def inputs_of(plan: Blueprint, examples: Integers) -> torch.Tensor:
     return chosen * plan.scale + plan.offset
 
 
-def drawn(key: int, client: int, recipe: Recipe) -> list[Integers]:
+def drawn(key: int, client: int, plan: Blueprint, local: Local = Local()) -> list[Integers]:  # noqa: B008 (frozen)
     """The batches of a task: a new order of the client's examples for each epoch, cut into batches."""
-    mine, generator, batches = PLACEMENT.of(client), np.random.Generator(np.random.PCG64(key)), list[Integers]()
-    count = recipe.steps or (recipe.epochs or 0) * -(-len(mine) // recipe.batch)
-    while len(batches) < count:
-        order = generator.permutation(mine)
+    mine, recipe, batches = PLACEMENT.of(client), plan.recipe, list[Integers]()
+    orders = hashed(key, mine) if plan.is_batched(local) else permuted(key, mine)
+    wanted = recipe.steps or (recipe.epochs or 0) * -(-len(mine) // recipe.batch)
+    while len(batches) < wanted:
+        order = next(orders)
         batches += [order[start : start + recipe.batch] for start in range(0, len(order), recipe.batch)]
-    return batches[:count]
+    return batches[:wanted]
+
+
+def permuted(key: int, examples: Integers) -> Iterator[Integers]:
+    """The orders of the epochs where PyTorch trains."""
+    generator = np.random.Generator(np.random.PCG64(key))
+    while True:
+        yield generator.permutation(examples)
+
+
+def hashed(key: int, examples: Integers) -> Iterator[Integers]:
+    """The orders of the epochs of small models: by the upper half of key times an odd number for each place."""
+    parent, size = seeds.key("batches"), len(examples)
+    for epoch in count():
+        factors = [seeds.subkey(parent, epoch * size + place) | 1 for place in range(size)]
+        yield examples[sorted(range(size), key=lambda place: (key * factors[place] % 2**64 >> 32, place))]
 
 
 def trained_plainly(plan: Blueprint, batches: Iterable[Integers], lr: float, key: int, seed: int = 0) -> Vector:

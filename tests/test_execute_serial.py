@@ -7,9 +7,10 @@ import pytest
 
 from fairlag.errors import InputError, ProtocolError
 from fairlag.execute.serial import Serial
-from fairlag.learn.learner import task_key, total
+from fairlag.learn.learner import Learner, Order, task_key, total
 from fairlag.learn.local import Recipe
-from fairlag.types import Dispatch
+from fairlag.types import Dispatch, Update
+from fairlag.vector import Vector
 from tests.learning import PLACEMENT, Fragile, blueprint, data, first, fragile, learner, plain, unscaled, update
 
 PLAN = blueprint(recipe=Recipe(steps=2, batch=8))
@@ -82,6 +83,51 @@ def test_a_failure_names_task_and_client_or_version() -> None:
         executor.evaluate(6, start, 0.0, 40)
     executor.submit(task(10, client=1), start, 1.0)
     assert executor.result(task(10, client=1)).report.examples == 33
+
+
+@pytest.mark.parametrize("read", ["as due", "backwards", "half of them"])
+def test_small_models_are_trained_together_and_every_task_is_what_it_would_be_alone(read: str) -> None:
+    plan = blueprint("mlp", Recipe(steps=2, batch=8))
+    executor, by = Serial(plan, data(), PLACEMENT), learner(plan, seed=4)
+    executor.begin(4, PLACEMENT)
+    versions = [first(plan, seed) for seed in range(3)]
+    tasks = [task(number, client=number % 3, version=number % 3) for number in range(150)]
+    for each in tasks:
+        executor.submit(each, versions[each.version], float(each.task))
+    if read == "half of them":
+        for each in tasks[::2]:
+            executor.discard(each.task)
+        tasks = tasks[1::2]
+    for each in tasks[:: -1 if read == "backwards" else 1]:
+        found = executor.result(each)
+        expected = update(
+            by, versions[each.version], key=task_key(4, each.client, each.ordinal), client=each.client, version=0
+        )
+        assert found.delta.tobytes() == expected.tobytes()
+        assert not found.delta.flags.writeable
+    with pytest.raises(ProtocolError, match="already read"):
+        executor.result(tasks[0])
+    executor.close()
+
+
+def test_no_more_small_models_are_trained_ahead_than_will_soon_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, sizes, train_all = blueprint("logistic"), list[int](), Learner.train_all
+
+    def noted(by: Learner, orders: list[Order], starts: list[Vector]) -> list[Update]:
+        sizes.append(len(orders))
+        return train_all(by, orders, starts)
+
+    monkeypatch.setattr(Learner, "train_all", noted)
+    executor = Serial(plan, data(), PLACEMENT)
+    tasks, start = [task(number) for number in range(150)], first(plan)
+    for each in tasks:
+        executor.submit(each, start, -float(each.task))
+    for each in tasks[:-71:-1]:
+        executor.result(each)
+    assert sizes == [64, 64]
+    executor.result(tasks[0])
+    assert sizes == [64, 64, 22]
+    executor.close()
 
 
 def test_threads_that_ask_at_once_get_what_one_gets() -> None:

@@ -46,7 +46,9 @@ def close(expected: Vector) -> Any:
 def test_the_steps_are_those_asked_for_or_the_clients_own_or_the_recipes(client: int, steps: int, made: int) -> None:
     plan = blueprint(small_cnn, RECIPE)
     found, report = train(asked(plan, places=OWN), first(plan), Order(7, client, 0, steps=steps))
-    expected = trained_plainly(plan, drawn(7, client, replace(RECIPE, steps=made)), 0.1, key=7) - first(plan)
+    expected = trained_plainly(
+        plan, drawn(7, client, blueprint(small_cnn, replace(RECIPE, steps=made))), 0.1, key=7
+    ) - first(plan)
     assert found == close(expected)
     assert report == Report(len(PLACEMENT.of(client)), steps=made, effort=float(made))
 
@@ -54,7 +56,7 @@ def test_the_steps_are_those_asked_for_or_the_clients_own_or_the_recipes(client:
 def test_steps_that_are_asked_for_replace_epochs() -> None:
     plan = blueprint("mlp", Recipe(epochs=2, batch=10, lr=schedule(0.1)))
     found, report = train(asked(plan), first(plan), Order(7, 1, 0, steps=3))
-    expected = trained_plainly(plan, drawn(7, 1, replace(RECIPE, steps=3)), 0.1, key=7) - first(plan)
+    expected = trained_plainly(plan, drawn(7, 1, blueprint("mlp", replace(RECIPE, steps=3))), 0.1, key=7) - first(plan)
     assert found == close(expected)
     assert report.steps == 3
     assert train(asked(plan), first(plan), Order(7, 1, 0))[1].steps == 8
@@ -67,7 +69,7 @@ def test_the_pace_is_a_factor_on_the_step_size(version: int, pace: float, lr: fl
     recipe = Recipe(steps=5, batch=10, lr=rule, **options)  # type: ignore[arg-type]
     plan = blueprint(dropping, recipe)
     found, _ = train(asked(plan), first(plan), Order(7, 1, version, pace=pace))
-    assert found == close(trained_plainly(plan, drawn(7, 1, recipe), lr, key=7) - first(plan))
+    assert found == close(trained_plainly(plan, drawn(7, 1, plan), lr, key=7) - first(plan))
 
 
 def test_an_order_is_made_of_all_that_a_task_asks_for() -> None:
@@ -85,7 +87,7 @@ def test_a_pull_that_the_strategy_asks_for_replaces_the_recipes(own: float, want
     recipe = Recipe(steps=6, batch=10, lr=schedule(0.1), prox=own)
     found, _ = train(asked(blueprint("mlp", recipe), Local(prox=wanted)), first(blueprint("mlp")), Order(7, 1, 0))
     plan = blueprint("mlp", replace(recipe, prox=used))
-    assert found == close(trained_plainly(plan, drawn(7, 1, recipe), 0.1, key=7) - first(plan))
+    assert found == close(trained_plainly(plan, drawn(7, 1, plan), 0.1, key=7) - first(plan))
 
 
 def test_no_pull_asked_for_gives_the_bytes_of_none() -> None:
@@ -126,13 +128,14 @@ def one_by_one(
 def test_a_client_remembers_over_steps_and_tasks_as_in_the_paper(beta: float) -> None:
     recipe = Recipe(steps=3, batch=10, lr=schedule(0.05), prox=0.4)
     plan = blueprint("mlp", recipe)
-    by = asked(plan, Local(prox=0.4, direction=Feedback(beta)))
+    local = Local(prox=0.4, direction=Feedback(beta))
+    by = asked(plan, local)
     start = first(plan)
     assert by.remembered == 2 * start.size
     memory, twin = np.zeros(by.remembered, np.float32), [torch.zeros(start.size), torch.zeros(start.size)]
     for key, pace in ((1, 1.0), (2, 2.5), (3, 1.2)):
         found, report = train(by, start, Order(key, 1, 0, pace=pace), memory)
-        expected = one_by_one(plan, start, drawn(key, 1, recipe), 0.05 * pace, beta, twin)
+        expected = one_by_one(plan, start, drawn(key, 1, plan, local), 0.05 * pace, beta, twin)
         assert found == close(expected), key
         assert memory == close(np.concatenate([each.numpy() for each in twin])), key
         assert report.steps == 3
@@ -174,7 +177,7 @@ def test_losses_are_the_root_of_the_mean_of_the_squares_of_every_examples() -> N
     plan = blueprint("mlp", recipe)
     model, squares = plan.build(0).train(), list[float]()
     descent = torch.optim.SGD(model.parameters(), lr=0.1)
-    for batch in drawn(7, 1, recipe):
+    for batch in drawn(7, 1, plan):
         descent.zero_grad()
         labels = torch.from_numpy(data().labels[batch])
         losses = functional.cross_entropy(model(inputs_of(plan, batch)), labels, reduction="none")

@@ -52,7 +52,7 @@ def test_every_step_is_that_of_plain_pytorch(model: Any, options: dict[str, floa
         recipe = Recipe(steps=steps, batch=10, lr=schedule(0.1), **options)  # type: ignore[arg-type]
         plan = blueprint(model, recipe)
         start = first(plan)
-        expected = trained_plainly(plan, drawn(7, 1, recipe), 0.1, key=7) - start
+        expected = trained_plainly(plan, drawn(7, 1, plan), 0.1, key=7) - start
         found = update(learner(plan), start, key=7)
         assert found == pytest.approx(expected, rel=1e-4, abs=1e-6), steps
         assert np.abs(found).max() > 1e-3
@@ -66,7 +66,7 @@ def test_epochs_with_a_short_last_batch_and_batches_larger_than_the_data(
 ) -> None:
     recipe = Recipe(epochs=2, batch=batch, lr=schedule(0.1), momentum=0.9)
     plan = blueprint("mlp", recipe)
-    batches = drawn(3, client, recipe)
+    batches = drawn(3, client, plan)
     assert [len(each) for each in batches] == sizes
     expected = trained_plainly(plan, batches, 0.1, key=3) - first(plan)
     assert update(learner(plan), first(plan), key=3, client=client) == pytest.approx(expected, rel=1e-4, abs=1e-6)
@@ -76,7 +76,7 @@ def test_epochs_with_a_short_last_batch_and_batches_larger_than_the_data(
 def test_the_step_size_is_that_of_the_version(version: int, lr: float) -> None:
     recipe = Recipe(steps=3, batch=10, lr=schedule("step(0.5, every=10, factor=0.5)"))
     plan = blueprint("mlp", recipe)
-    expected = trained_plainly(plan, drawn(1, 1, recipe), lr, key=1) - first(plan)
+    expected = trained_plainly(plan, drawn(1, 1, plan), lr, key=1) - first(plan)
     assert update(learner(plan), first(plan), version=version) == pytest.approx(expected, rel=1e-4, abs=1e-6)
 
 
@@ -248,7 +248,7 @@ def test_the_seed_of_a_run_gives_what_does_not_travel() -> None:
     recipe = Recipe(steps=3, batch=8, lr=schedule(0.1))
     plan = blueprint(small_cnn, recipe)
     start = first(plan, seed=5)
-    expected = trained_plainly(plan, drawn(1, 1, recipe), 0.1, key=1, seed=5) - start
+    expected = trained_plainly(plan, drawn(1, 1, plan), 0.1, key=1, seed=5) - start
     assert update(learner(plan, seed=5), start) == pytest.approx(expected, rel=1e-4, abs=1e-6)
     assert update(learner(plan, seed=0), start) != pytest.approx(expected, rel=1e-1, abs=1e-3)
 
@@ -256,7 +256,7 @@ def test_the_seed_of_a_run_gives_what_does_not_travel() -> None:
 def test_buffers_of_batch_norm_are_part_of_the_update() -> None:
     plan = blueprint(batch_normalised, Recipe(steps=1, batch=100, lr=schedule(0.1)))
     model = plan.build(0).train()
-    model(inputs_of(plan, drawn(1, 1, plan.recipe)[0]))
+    model(inputs_of(plan, drawn(1, 1, plan)[0]))
     norm = model.get_submodule("2")
     assert isinstance(norm, nn.BatchNorm1d)
     assert norm.running_mean is not None and norm.running_var is not None

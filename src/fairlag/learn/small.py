@@ -93,7 +93,7 @@ class Small:
         first = np.array(firsts)[:, None]
         delta: Matrix | None = None
         step: Matrix | None = None
-        for chosen in _orders(keys, examples, recipe.batch, steps[0]):
+        for chosen in orders(keys, examples, recipe.batch, steps[0]):
             now = start if delta is None else start + delta
             inputs, labels = self._batch(self._holdings.take(first + chosen))
             before, (step, found) = step, self._stack.step(now, inputs, labels, -rate, losses=recipe.losses)
@@ -133,7 +133,7 @@ def _squares(losses: list[Matrix]) -> list[list[float]]:
     return squares
 
 
-def _orders(keys: Sequence[int], examples: Sequence[int], batch: int, steps: int) -> Iterator[Integers]:
+def orders(keys: Sequence[int], examples: Sequence[int], batch: int, steps: int) -> Iterator[Integers]:
     """So many batches for each of these tasks, drawn without replacement within each epoch.
 
     A task's examples are in the order of random numbers: the upper halves of the products of its key, which is random,

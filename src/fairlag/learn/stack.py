@@ -119,7 +119,8 @@ def recognised(model: nn.Module, shape: tuple[int, ...]) -> Stack | None:
     >>> recognised(nn.Sequential(nn.Flatten(), nn.Dropout(), nn.Linear(64, 10)), (1, 8, 8))
     """
     parts = _parts(model)
-    if not all(map(_is_plain, model.modules())) or (len(shape) > 1 and not isinstance(parts[0], nn.Flatten)):
+    flat = len(shape) == 1 or (bool(parts) and type(parts[0]) is nn.Flatten)
+    if not (flat and all(map(_is_plain, model.modules()))):
         return None
     linear = [part for part in parts if type(part) is not nn.Flatten]
     layers = [part for part in linear[::2] if isinstance(part, nn.Linear)]
