@@ -1,16 +1,20 @@
 """How many client steps a second a whole run makes, beside a bare one-thread PyTorch loop in the same run.
 
 The bare loop is what somebody would write by hand to train one model: take a batch, zero the gradients, forward,
-backward, `optimizer.step()`. It hands out no versions, computes no updates, merges nothing and keeps no record. The run
-is all of fairlag: the paper's fleet in virtual time, FedStaleWeight with a buffer of 5, one local step on 32 examples a
-task, the store on. Both train the same model on the same random images; evaluation is left out of both, by counting
-the steps from the first version to the last. `serial` computes in one process, `workers` in so many. Loop and runs take
-turns, and each row gives the median of the ratios over the rounds.
+backward, `optimizer.step()`. It hands out no versions, computes no updates, merges nothing and keeps no record. `tasks`
+is that loop with what makes steps tasks: parameters are loaded before each, and subtracted after it. The run is all of
+fairlag: the paper's fleet in virtual time, FedStaleWeight with a buffer of 5, one local step on 32 examples a task, the
+store on. All train the same model on the same data: random images, and for `logistic` the digits. `serial` computes in
+one process, `workers` in so many; small models are trained together in one, so they have no such row. Loops and runs
+take turns, and each row gives the median of the ratios over the rounds.
+
+Evaluation is left out, by counting the steps from the first version to the last; for small models, which make most
+rows, what the store writes at the end is counted too, with the last evaluation.
 
 What is neither training nor evaluation: for `serial` the share of wall time outside of both, by the clock; with workers
 the share of their time in which they wait for work (Linux counts the processor time of each).
 
-    python benchmarks/engine.py [--models fashion_cnn cifar_cnn] [--aggregations 60] [--rounds 3] [--workers 2]
+    python benchmarks/engine.py [--models logistic mlp fashion_cnn cifar_cnn] [--rounds 3] [--workers 2]
 """
 
 import argparse
@@ -26,15 +30,18 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from fairlag.data.dataset import Dataset
+from fairlag.data.load import load as load_data
 from fairlag.lab.events import Event, Progress
 from fairlag.lab.experiment import Experiment, load
 from fairlag.lab.simulate import simulate
 from fairlag.learn import models
 from fairlag.learn.learner import Learner
 
-SHAPES = {"fashion_cnn": (1, 28, 28), "cifar_cnn": (3, 32, 32)}
+AGGREGATIONS = {"logistic": 4000, "mlp": 800, "fashion_cnn": 60, "cifar_cnn": 60}
+SMALL = ("logistic", "mlp")
 EXAMPLES, BATCH, WARM = 3000, 32, 5
 
 
@@ -45,19 +52,23 @@ def images(shape: tuple[int, ...]) -> Dataset:
     return Dataset("random", inputs, np.arange(EXAMPLES) % 10, 10, EXAMPLES, 1 / 127.5, -1.0)
 
 
-def fashion() -> Dataset:
-    return images(SHAPES["fashion_cnn"])
+def grey() -> Dataset:
+    return images((1, 28, 28))
 
 
-def cifar() -> Dataset:
-    return images(SHAPES["cifar_cnn"])
+def coloured() -> Dataset:
+    return images((3, 32, 32))
 
 
-DATA: dict[str, Callable[[], Dataset]] = {"fashion_cnn": fashion, "cifar_cnn": cifar}
+def digits() -> Dataset:
+    return load_data("digits", {}, None)
 
 
-def bare(model_name: str, steps: int) -> dict[str, float]:
-    """Steps a second of the loop that somebody would write by hand."""
+DATA: dict[str, Callable[[], Dataset]] = {"logistic": digits, "mlp": grey, "fashion_cnn": grey, "cifar_cnn": coloured}
+
+
+def bare(model_name: str, steps: int, tasks: bool) -> dict[str, float]:
+    """Steps a second of the loop that somebody would write by hand; or tasks, each from parameters to an update."""
     torch.set_num_threads(1)
     data = DATA[model_name]()
     inputs = torch.from_numpy(data.inputs.copy()).float().mul_(data.scale).add_(data.offset)
@@ -65,29 +76,34 @@ def bare(model_name: str, steps: int) -> dict[str, float]:
     model = models.build(model_name, {}, shape=data.shape, classes=10, seed=0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     criterion = torch.nn.CrossEntropyLoss()
+    version = parameters_to_vector(model.parameters()).detach()
     for step in range(-WARM, steps):
         if step == 0:
             begin = time.perf_counter()
-        chosen = torch.randperm(EXAMPLES)[:BATCH]
+        if tasks:
+            vector_to_parameters(version, model.parameters())
+        chosen = torch.randperm(len(data))[:BATCH]
         optimizer.zero_grad()
         criterion(model(inputs[chosen]), labels[chosen]).backward()
         optimizer.step()
+        if tasks:
+            parameters_to_vector(model.parameters()).detach() - version
     return {"steps": steps / (time.perf_counter() - begin)}
 
 
-def experiment(model_name: str, aggregations: int) -> Experiment:
+def experiment(model_name: str) -> Experiment:
     return load("paper-fashion-mnist").checked(
-        aggregations=aggregations,
+        aggregations=AGGREGATIONS[model_name],
         data={"use": DATA[model_name]},
         model={"use": model_name},
         evaluate={"every": 10**9, "sample": 10},
     )
 
 
-def whole(model_name: str, aggregations: int, workers: int) -> dict[str, float]:
+def whole(model_name: str, workers: int) -> dict[str, float]:
     """Steps a second of a run, and the share of it that is neither training nor evaluation."""
     marks: list[tuple[float, int, float]] = []
-    computing = _timed(Learner, "train", "evaluate")
+    computing = _timed(Learner, "train_all" if model_name in SMALL else "train", "evaluate")
 
     def watch(event: Event) -> None:
         if isinstance(event, Progress) and event.version >= WARM:
@@ -95,13 +111,14 @@ def whole(model_name: str, aggregations: int, workers: int) -> dict[str, float]:
 
     with tempfile.TemporaryDirectory() as folder:
         simulate(
-            experiment(model_name, aggregations),
+            experiment(model_name),
             strategy="FedStaleWeight",
             out=Path(folder) / "run",
             workers=workers,
             watch=watch,
         )
-    last = next(mark for mark in marks if mark[1] == marks[-1][1])  # what follows is the evaluation at the end
+    ends = [mark for mark in marks if mark[1] == marks[-1][1]]
+    last = ends[-1 if model_name in SMALL else 0]  # what follows is the evaluation at the end
     seconds, updates, computed = (end - begin for end, begin in zip(last, marks[0], strict=True))
     return {"steps": updates / seconds, "outside": 1 - computed / (workers * seconds)}
 
@@ -152,28 +169,35 @@ def apart(ask: Callable[..., dict[str, float]], *arguments: Any) -> dict[str, fl
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="A whole run beside a bare PyTorch loop.")
-    parser.add_argument("--models", nargs="+", default=list(SHAPES), choices=list(SHAPES))
-    parser.add_argument("--aggregations", type=int, default=60)
+    parser.add_argument("--models", nargs="+", default=list(AGGREGATIONS), choices=list(AGGREGATIONS))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
-    print(f"{'model':12} {'who':10} {'steps/s':>8} {'÷ bare':>7} {'neither training nor evaluation':>32}")
+    print(
+        f"{'model':12} {'who':10} {'steps/s':>8} {'÷ bare':>7} {'÷ tasks':>8} {'neither training nor evaluation':>32}"
+    )
     for name in options.models:
-        rounds: dict[str, list[dict[str, float]]] = {"bare": [], "serial": [], f"{options.workers} workers": []}
+        rounds: dict[str, list[dict[str, float]]] = {"bare": [], "tasks": [], "serial": []}
+        if name not in SMALL:
+            rounds[f"{options.workers} workers"] = []
         for _ in range(options.rounds):
-            rounds["bare"].append(apart(bare, name, 4 * options.aggregations))
-            rounds["serial"].append(apart(whole, name, options.aggregations, 1))
-            rounds[f"{options.workers} workers"].append(apart(whole, name, options.aggregations, options.workers))
+            for who, answers in rounds.items():
+                if who in ("bare", "tasks"):
+                    answers.append(apart(bare, name, 4 * AGGREGATIONS[name], who == "tasks"))
+                else:
+                    answers.append(apart(whole, name, 1 if who == "serial" else options.workers))
         for who, answers in rounds.items():
             speed = statistics.median(answer["steps"] for answer in answers)
-            ratio = statistics.median(
-                answer["steps"] / one["steps"] for answer, one in zip(answers, rounds["bare"], strict=True)
+            ratios = " ".join(
+                f"{_ratio(answers, rounds[loop]):{width}.2f}" for loop, width in (("bare", 7), ("tasks", 8))
             )
             outside = statistics.median(answer.get("outside", 0.0) for answer in answers)
-            print(
-                f"{name:12} {who:10} {speed:8.1f} {ratio:7.2f} {f'{outside:.1%}' if who != 'bare' else '':>32}",
-                flush=True,
-            )
+            shown = "" if who in ("bare", "tasks") else f"{outside:.1%}"
+            print(f"{name:12} {who:10} {speed:8.1f} {ratios} {shown:>32}", flush=True)
+
+
+def _ratio(answers: list[dict[str, float]], others: list[dict[str, float]]) -> float:
+    return statistics.median(one["steps"] / other["steps"] for one, other in zip(answers, others, strict=True))
 
 
 if __name__ == "__main__":
