@@ -264,7 +264,7 @@ def interrupted(process: "subprocess.Popen[str]", times: int = 1) -> str:
 
 @pytest.mark.parametrize(("times", "workers"), [(1, "1"), (3, "1"), (1, "2")])
 def test_an_interrupted_run_says_how_to_go_on_and_does(call: Call, times: int, workers: str, tmp_path: Path) -> None:
-    words = ["--set", "model.use=logistic", "--aggregations", "300", "--strategy", "fairshare", "--workers"]
+    words = ["--set", "model.use=logistic", "--aggregations", "8000", "--strategy", "fairshare", "--workers"]
     with begun("run", "demo", "--out", "out", *words, workers, folder=tmp_path) as process:
         while not (tmp_path / "out/fairshare-seed0/run.sqlite").exists():
             time.sleep(0.01)
