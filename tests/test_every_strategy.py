@@ -77,6 +77,32 @@ def test_workers_give_the_bytes_and_rows_of_one_process(made: Made, name: str, w
     assert contents(made[workers][name]) == contents(made[1][name])
 
 
+def test_small_models_give_the_same_bytes_together_apart_and_after_a_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is trained together depends on the workers, and on when a run was stopped: what comes out does not."""
+    names = ("fedstaleweight", "fedavg", "fednova", "asyncfeded", "pisces", "asofed")
+    chosen = training(*names).checked(model={"use": "mlp"})
+    plans = {how: Plan(chosen, (3,), tmp_path / how) for how in ("together", "apart", "stopped")}
+    monkeypatch.setattr(conduct, "_LOOK", 0.0)
+    stopped: set[str] = set()
+
+    def interrupt(planned: Planned, progress: conduct.Progress) -> None:
+        if progress.version == LENGTH // 2 and planned.use.name not in stopped:
+            stopped.add(planned.use.name)
+            signal.raise_signal(signal.SIGINT)
+
+    execute(plans["together"], new=True, workers=1)
+    execute(plans["apart"], new=True, workers=2)
+    for place in range(len(names)):
+        with pytest.raises(Interrupted):
+            execute(plans["stopped"], new=not place, workers=1, watch=interrupt)
+    execute(plans["stopped"], workers=1)
+    for together, *others in zip(*plans.values(), strict=True):
+        for other in others:
+            assert contents(other.folder) == contents(together.folder), other.use.name
+
+
 @every
 def test_stopped_in_the_middle_it_goes_on_to_the_same_bytes(
     made: Made, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -16,6 +16,8 @@ from fairlag import zoo
 from fairlag.data import partition
 from fairlag.data.split import split
 from fairlag.errors import DivergedError, FairlagError, InputError, Interrupted
+from fairlag.execute.processes import Processes
+from fairlag.execute.serial import Serial
 from fairlag.lab import conduct
 from fairlag.lab.conduct import Conductor
 from fairlag.lab.events import Event, Progress
@@ -264,3 +266,24 @@ def test_without_a_stream_the_placement_is_what_the_partition_says() -> None:
     assert np.array_equal(placement.holdings, train[shares.order])
     assert np.array_equal(placement.bounds, shares.bounds)
     assert np.array_equal(np.sort(placement.tests), test)
+
+
+@pytest.mark.parametrize(
+    ("tables", "workers", "expected"),
+    [
+        ({}, None, Serial),
+        ({"strategies": [{"use": "asofed"}]}, None, Processes),
+        ({"model": {"use": "mlp", "hidden": 2000}}, None, Processes),
+        ({}, 2, Processes),
+        ({"model": {"use": "mlp", "hidden": 2000}}, 1, Serial),
+    ],
+    ids=["small", "a direction", "large", "small, as asked for", "large, as asked for"],
+)
+def test_small_models_are_computed_here_unless_told_otherwise(
+    tables: dict[str, Any], workers: int | None, expected: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlag.lab.workshop.cores", lambda: 2)
+    experiment = parse(learning(**tables))
+    with closing(Workshop(experiment, workers=workers)) as workshop:
+        executor = workshop.executor(workshop.setting(0), experiment.strategy(experiment.strategies[0]))
+        assert type(executor) is expected
