@@ -83,6 +83,24 @@ def test_the_server_learning_rate_scales_the_step_and_not_the_weights() -> None:
     assert scene.parameters == [2.0, 3.0] and scene.weights == [EQUAL]
 
 
+@pytest.mark.parametrize("name", ["buffered_fedavg", "fedstaleweight", "fairshare", "exponential", "rate_tracking"])
+def test_the_weightings_of_one_loop_also_go_with_few_clients_at_once(name: str) -> None:
+    make = zoo.ALGORITHMS[name].make
+    scene = Scene(make(buffer=2, concurrency=3), 5)
+    first, second, _ = scene.tasks
+    scene.arrive(first)  # its place goes to one of the two that are idle, as it knows the newest version
+    assert len(scene.server.running) == 3 and len(scene.tasks) == 4 and scene.tasks[first].ordinal == 0
+    scene.arrive(second)
+    assert scene.server.view.version == 1 and len(scene.server.running) == 3
+    assert make(concurrency=3, fresh=False).select.label == "concurrency(3)"
+    assert make().select.label == "all_idle(fresh=True)"
+
+
+def test_a_concurrency_of_none_at_all_is_refused() -> None:
+    with pytest.raises(StrategyError, match="the concurrency is 0, it must be"):
+        zoo.fedstaleweight(concurrency=0)
+
+
 def test_fedbuff_weighs_each_update_by_its_own_staleness() -> None:
     # Three places for three clients. Without `fresh`, clients 0 and 1 go on at once; client 2 stays behind.
     scene = Scene(zoo.fedbuff(buffer=2, concurrency=3), 3, parameters=vec(0, 0))

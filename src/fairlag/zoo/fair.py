@@ -7,17 +7,26 @@ from fairlag.strategy import Strategy
 from fairlag.zoo.registry import algorithm, choice
 
 
-def buffered(rule: weigh.Weigh, *, buffer: int = 5, lr: float = 1.0, fresh: bool = True) -> Strategy:
+def buffered(
+    rule: weigh.Weigh, *, buffer: int = 5, concurrency: int | None = None, lr: float = 1.0, fresh: bool = True
+) -> Strategy:
     """Any weighting in the paper's loop: all clients train all the time, every `buffer` updates make a version.
+
+    With `concurrency` only so many train at once, and a free place goes to an idle client picked at random.
 
     >>> buffered(weigh.uniform, buffer=3).trigger.label
     'count(3)'
+    >>> buffered(weigh.uniform, concurrency=100).select.label
+    'concurrency(100, fresh=True)'
     """
-    return Strategy(select.all_idle(fresh=fresh), trigger.count(buffer), rule, apply=apply.scale(lr))
+    who = select.all_idle(fresh=fresh) if concurrency is None else select.concurrency(concurrency, fresh=fresh)
+    return Strategy(who, trigger.count(buffer), rule, apply=apply.scale(lr))
 
 
 @algorithm("Buffered FedAvg")
-def buffered_fedavg(*, buffer: int = 5, lr: float = 1.0, fresh: bool = True) -> Strategy:
+def buffered_fedavg(
+    *, buffer: int = 5, concurrency: int | None = None, lr: float = 1.0, fresh: bool = True
+) -> Strategy:
     """Asynchronous, every update weighs the same ("FedAvg" in the figures of Ma et al., 2024).
 
     w ← w + η_g Σ_j Δ_j / b
@@ -30,7 +39,7 @@ def buffered_fedavg(*, buffer: int = 5, lr: float = 1.0, fresh: bool = True) -> 
     >>> buffered_fedavg(buffer=5).trigger.label
     'count(5)'
     """
-    return buffered(weigh.uniform, buffer=buffer, lr=lr, fresh=fresh)
+    return buffered(weigh.uniform, buffer=buffer, concurrency=concurrency, lr=lr, fresh=fresh)
 
 
 @algorithm("FedStaleWeight")
@@ -39,6 +48,7 @@ def fedstaleweight(
     buffer: int = 5,
     scaling: Literal["derivation", "algorithm1"] = "derivation",
     window: int | None = None,
+    concurrency: int | None = None,
     lr: float = 1.0,
     fresh: bool = True,
 ) -> Strategy:
@@ -58,7 +68,7 @@ def fedstaleweight(
     """
     scale_by = choice("scaling", scaling, {"derivation": buffer, "algorithm1": 1})
     rule = weigh.normalised(weigh.mean_staleness(scale=scale_by, window=window))
-    return buffered(rule, buffer=buffer, lr=lr, fresh=fresh)
+    return buffered(rule, buffer=buffer, concurrency=concurrency, lr=lr, fresh=fresh)
 
 
 @algorithm("FairShare")
@@ -68,6 +78,7 @@ def fairshare(
     estimator: Literal["gap", "staleness"] = "gap",
     normalise: Literal["expectation", "buffer"] = "expectation",
     cap: float | None = 1.5,
+    concurrency: int | None = None,
     lr: float = 1.0,
     fresh: bool = True,
 ) -> Strategy:
@@ -87,11 +98,13 @@ def fairshare(
     rarity = choice("estimator", estimator, rarities)
     ways = {"expectation": weigh.divided(rarity, buffer), "buffer": weigh.normalised(rarity)}
     share = choice("normalise", normalise, ways)
-    return buffered(weigh.capped(share, cap), buffer=buffer, lr=lr, fresh=fresh)
+    return buffered(weigh.capped(share, cap), buffer=buffer, concurrency=concurrency, lr=lr, fresh=fresh)
 
 
 @algorithm("Exponential")
-def exponential(*, gamma: float = 0.9, buffer: int = 5, lr: float = 1.0, fresh: bool = True) -> Strategy:
+def exponential(
+    *, gamma: float = 0.9, buffer: int = 5, concurrency: int | None = None, lr: float = 1.0, fresh: bool = True
+) -> Strategy:
     """Weighs by a power of staleness: γ < 1 favours fresh updates, γ > 1 stale ones (a baseline of Ma et al., 2024).
 
     α_j = γ^τ_j / Σ_k γ^τ_k
@@ -104,11 +117,13 @@ def exponential(*, gamma: float = 0.9, buffer: int = 5, lr: float = 1.0, fresh: 
     >>> exponential(gamma=1.1).trigger.label
     'count(5)'
     """
-    return buffered(weigh.normalised(weigh.exponential(gamma)), buffer=buffer, lr=lr, fresh=fresh)
+    return buffered(
+        weigh.normalised(weigh.exponential(gamma)), buffer=buffer, concurrency=concurrency, lr=lr, fresh=fresh
+    )
 
 
 @algorithm("Rate tracking")
-def rate_tracking(*, buffer: int = 5, lr: float = 1.0, fresh: bool = True) -> Strategy:
+def rate_tracking(*, buffer: int = 5, concurrency: int | None = None, lr: float = 1.0, fresh: bool = True) -> Strategy:
     """Weighs by the inverse of a client's rate, estimated from arrival times (a baseline of Ma et al., 2024).
 
     a_i = mean time between updates of i, α_j = a_j / Σ_k a_k
@@ -121,4 +136,4 @@ def rate_tracking(*, buffer: int = 5, lr: float = 1.0, fresh: bool = True) -> St
     >>> rate_tracking(buffer=5).trigger.label
     'count(5)'
     """
-    return buffered(weigh.normalised(weigh.mean_interval), buffer=buffer, lr=lr, fresh=fresh)
+    return buffered(weigh.normalised(weigh.mean_interval), buffer=buffer, concurrency=concurrency, lr=lr, fresh=fresh)
