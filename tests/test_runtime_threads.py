@@ -17,7 +17,7 @@ from fairlag.fleet import availability
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
 from fairlag.runtime import threads, virtual
-from fairlag.runtime.agenda import NOTHING_MORE
+from fairlag.runtime.presence import NOTHING_MORE
 from fairlag.server import Server
 from fairlag.strategy import Strategy
 from fairlag.types import Aggregation, Dispatch, Ended, Outcome, Update

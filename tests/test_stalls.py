@@ -19,7 +19,8 @@ from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
 from fairlag.rules import select, trigger, utility, weigh
 from fairlag.runtime import threads, virtual
-from fairlag.runtime.agenda import NOTHING_MORE, Watchdog
+from fairlag.runtime.agenda import Watchdog
+from fairlag.runtime.presence import NOTHING_MORE
 from fairlag.runtime.virtual import Simulation
 from fairlag.server import Server
 from fairlag.strategy import Strategy

@@ -3,17 +3,22 @@
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fairlag import seeds
 from fairlag.errors import InputError
 from fairlag.fleet import delay
 from fairlag.fleet.delay import Delay
 from fairlag.text import Call, Written, build, read
+from fairlag.types import Floats, Integers
 
 Period: TypeAlias = tuple[float, float]
+Periods: TypeAlias = tuple[Floats, Floats, Integers]
+Streams: TypeAlias = NDArray[np.uint64]
 
 _HOUR = 3600.0
 _DAY = 24.0
@@ -23,29 +28,52 @@ _DAY = 24.0
 class Availability(Protocol):
     """A pattern of presence; ``str`` gives the text that :func:`parse` reads back."""
 
-    def periods(self, stream: int) -> Iterator[Period]:
-        """The half-open periods [from, until) in which the client is present, one after the other, as asked for.
+    def following(self, streams: Streams, known: Integers, since: Floats) -> Periods:
+        """The next period of each of many clients: from when, until when, and what then is known of it.
 
-        They are not empty, do not overlap and increase; the last may end at infinity. ``stream`` is a key of seeds.py,
-        and each client has its own: the n-th draw is ``seeds.uniform(stream, n)``.
+        Clients are those of ``streams``: each has a key of seeds.py, whose n-th draw is ``seeds.uniform(stream, n)``.
+        ``known`` is 0 before the first period, then what came with the one before, and ``since`` its end, at first 0.
+        A period [from, until) is not empty and begins where the one before ended or later; the last may end at
+        infinity, and after it all begin there.
         """
+
+    def periods(self, stream: int) -> Iterator[Period]:
+        """The periods of one client, one after the other, as asked for."""
 
     @property
     def duty(self) -> float:
         """The long-run fraction of time in which the client is present."""
 
 
+class _Pattern(Written):
+    """Base of what tells the periods of many clients at once."""
+
+    __slots__ = ()
+
+    def following(self, streams: Streams, known: Integers, since: Floats) -> Periods:
+        raise NotImplementedError
+
+    def periods(self, stream: int) -> Iterator[Period]:
+        """The periods of one client, one after the other, as asked for."""
+        streams, known, until = np.array([stream], np.uint64), np.zeros(1, np.int64), np.zeros(1)
+        while True:
+            start, until, known = self.following(streams, known, until)
+            if start[0] == math.inf:
+                return
+            yield float(start[0]), float(until[0])
+
+
 @dataclass(frozen=True, slots=True)
-class Always(Written):
+class Always(_Pattern):
     """``always``: from the beginning, without end.
 
     >>> list(Always().periods(stream=0))
     [(0.0, inf)]
     """
 
-    def periods(self, stream: int) -> Iterator[Period]:
+    def following(self, streams: Streams, known: Integers, since: Floats) -> Periods:
         """One period."""
-        yield 0.0, math.inf
+        return np.where(known == 0, 0.0, math.inf), np.full(len(known), math.inf), known + 1
 
     @property
     def duty(self) -> float:
@@ -54,7 +82,7 @@ class Always(Written):
 
 
 @dataclass(frozen=True, slots=True)
-class Alternating(Written):
+class Alternating(_Pattern):
     """``alternating(on, off)``: present for a time drawn from on, away for a time drawn from off, and so forth.
 
     A client is present at time 0 with probability mean of on / (mean of on + mean of off), and its first time on or
@@ -72,16 +100,17 @@ class Alternating(Written):
         object.__setattr__(self, "on", delay.parse(self.on))
         object.__setattr__(self, "off", delay.parse(self.off))
 
-    def periods(self, stream: int) -> Iterator[Period]:
-        """Draw 0 of the stream decides whether the client begins on or off; draw n is the n-th length."""
-        present = seeds.uniform(stream, 0) < self.duty
-        time = 0.0
-        for ordinal in count(1):
-            length = (self.on if present else self.off).quantile(seeds.uniform(stream, ordinal))
-            if present and time + length > time:
-                yield time, time + length
-            time += length
-            present = not present
+    def following(self, streams: Streams, known: Integers, since: Floats) -> Periods:
+        """Draw 0 of a stream decides whether the client begins on or off; draw n is the n-th length."""
+        begins_on = (known == 0) & (seeds.uniforms_at(streams, np.zeros_like(known)) < self.duty)
+        away = self.off.quantile(seeds.uniforms_at(streams, known + 1))
+        start = since + np.where(begins_on, 0.0, away)
+        known = known + np.where(begins_on, 1, 2)
+        until = start + self.on.quantile(seeds.uniforms_at(streams, known))
+        empty = np.flatnonzero(until <= start)
+        if len(empty):
+            start[empty], until[empty], known[empty] = self.following(streams[empty], known[empty], until[empty])
+        return start, until, known
 
     @property
     def duty(self) -> float:
@@ -90,7 +119,7 @@ class Alternating(Written):
 
 
 @dataclass(frozen=True, slots=True)
-class Daily(Written):
+class Daily(_Pattern):
     """``daily(start, end, jitter)``: between two hours of every day of 24 hours; time 0 is a midnight.
 
     An end before the start is on the next day. Each client's hours are shifted by its own jitter (2u − 1) hours, that
@@ -111,16 +140,16 @@ class Daily(Written):
         if self._length() == 0:
             raise InputError(f"{self} starts and ends at the same hour; write always, or two different hours")
 
-    def periods(self, stream: int) -> Iterator[Period]:
-        """Draw 0 of the stream is the u of the client's shift."""
-        if self._length() == _DAY:
-            yield 0.0, math.inf
-            return
-        start = (self.start + self.jitter * (2 * seeds.uniform(stream, 0) - 1)) % _DAY
-        for midnight in count(-_DAY, _DAY):
-            until = midnight + start + self._length()
-            if until > 0:
-                yield max(0.0, midnight + start) * _HOUR, until * _HOUR
+    def following(self, streams: Streams, known: Integers, since: Floats) -> Periods:
+        """Draw 0 of a stream is the u of the client's shift; known is the day of the next period, from −1 on."""
+        length = self._length()
+        if length == _DAY:
+            return Always().following(streams, known, since)
+        shift = self.jitter * (2 * seeds.uniforms_at(streams, np.zeros_like(known)) - 1)
+        start = (self.start + shift) % _DAY
+        known = known + ((known == 0) & (start - _DAY + length <= 0))
+        midnight = (known - 1) * _DAY
+        return np.maximum(0.0, midnight + start) * _HOUR, (midnight + start + length) * _HOUR, known + 1
 
     @property
     def duty(self) -> float:

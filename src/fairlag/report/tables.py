@@ -15,7 +15,7 @@ from fairlag.analyse.incentives import FACTORS, REPLICATIONS
 from fairlag.lab.experiment import Experiment
 from fairlag.numerals import number
 from fairlag.report.words import span
-from fairlag.runtime.agenda import NOTHING_MORE
+from fairlag.runtime.presence import NOTHING_MORE
 from fairlag.zoo import ALGORITHMS
 
 _COLUMNS = {

@@ -13,7 +13,8 @@ from fairlag.errors import InputError
 from fairlag.execute import Executor
 from fairlag.execute.nothing import Nothing
 from fairlag.fleet.clients import Fleet
-from fairlag.runtime.agenda import NOBODY, Agenda, Due, Presence, Watchdog, is_over, nothing_more
+from fairlag.runtime.agenda import NOBODY, Agenda, Due, Watchdog
+from fairlag.runtime.presence import Presence, is_over, nothing_more
 from fairlag.server import Server
 from fairlag.types import Arrived, Cancel, Command, Dispatch, Event, Failed, Joined, Stop, Wake, Woke
 
@@ -142,7 +143,7 @@ class _Run:
 
     def _proceed(self) -> Stop | None:
         """One event."""
-        if is_over(self._server, self._agenda, self._fleet):
+        if is_over(self._server, self._presence, self._fleet):
             return nothing_more(self._server)
         event = self._next_event()
         stop = None if event is None else self._obey(self._server.handle(event))

@@ -9,7 +9,8 @@ from heapq import heappop, heappush
 from fairlag.execute import Executor
 from fairlag.execute.nothing import Nothing
 from fairlag.fleet.clients import Fleet
-from fairlag.runtime.agenda import NOBODY, Agenda, Due, Presence, Watchdog, is_over, nothing_more
+from fairlag.runtime.agenda import NOBODY, Agenda, Due, Watchdog
+from fairlag.runtime.presence import Presence, is_over, nothing_more
 from fairlag.server import Server
 from fairlag.state import Savable, State, take
 from fairlag.types import Arrived, Cancel, Command, Dispatch, Joined, Stop, Wake, Woke, quick
@@ -137,7 +138,7 @@ class Simulation:
         heap, running, next_event = self._agenda.heap, self._server.running, self._presence.next_event
         handle, obey, result = self._server.handle, self._obey, self._executor.result
         for _ in range(events):
-            if not running and is_over(self._server, self._agenda, self._fleet):
+            if not running and is_over(self._server, self._presence, self._fleet):
                 return nothing_more(self._server)
             if heap[0][1]:
                 event = next_event()

@@ -1,0 +1,150 @@
+"""The schedule of a fleet: who comes and who goes, in the order of time; as arrays, so that a million clients may."""
+
+from collections.abc import Iterator
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairlag import seeds
+from fairlag.fleet.clients import Fleet, Group
+from fairlag.state import State, copy_into, take
+from fairlag.types import Floats, Integers
+
+_BLOCK = 8192
+"""About how many entries are made at a time."""
+
+
+class Schedule:
+    """What the patterns of the groups say, apart from vanishing: an entry is a client that goes, or all that come.
+
+    At one and the same time clients first go, then come, both in the order of their numbers.
+
+    >>> from fairlag.fleet.availability import parse
+    >>> from fairlag.fleet.delay import Constant
+    >>> fleet = Fleet([Group("night", 2, Constant(1), parse("daily(22, 6)"))], seed=0)
+    >>> schedule = Schedule(fleet)
+    >>> [(schedule.next, schedule.take()) for _ in range(4)]
+    [((0.0, True), [0, 1]), ((21600.0, False), [0]), ((21600.0, False), [1]), ((79200.0, True), [0, 1])]
+    """
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._groups = fleet.groups
+        self._starts = np.cumsum([0, *(group.count for group in fleet.groups)])
+        keys = ((seeds.key(fleet.seed, "availability", group.name), group.count) for group in fleet.groups)
+        self._streams = np.concatenate([seeds.subkeys(*each) for each in keys])
+        self._known: Integers = np.zeros(fleet.clients, np.int64)
+        self._since: Floats = np.zeros(fleet.clients)
+        self._on: Floats = np.zeros(fleet.clients)
+        self._until: Floats = np.zeros(fleet.clients)
+        self._off: Floats = np.full(fleet.clients, inf)
+        """Per client: when it comes next and until when it then stays, and when it goes if it has come; each of them is
+        infinite where that is never, or an entry already. `_known` and `_since` are what its pattern goes on from."""
+        self._draw(np.arange(fleet.clients))
+        self._width = 1.0
+        """How many seconds of entries are made next."""
+        self._times: list[float] = []
+        self._comes: list[bool] = []
+        self._who: list[int] = []
+        self._place = self._coming = 0
+        self._later = False
+        self._refill()
+
+    @property
+    def next(self) -> tuple[float, bool] | None:
+        """The time of the next entry, and whether somebody comes then; None where nothing more happens."""
+        if self._place == len(self._times):
+            return None
+        return self._times[self._place], self._comes[self._place]
+
+    @property
+    def expects(self) -> bool:
+        """Will anybody come?"""
+        return self._coming > 0 or self._later
+
+    def take(self) -> list[int]:
+        """Whom the next entry concerns, which is over with that."""
+        place, times, comes = self._place, self._times, self._comes
+        end = place + 1
+        if comes[place]:
+            time = times[place]
+            while end < len(times) and times[end] == time:
+                end += 1
+            self._coming -= end - place
+        who = self._who[place:end]
+        self._place = end
+        if end == len(times):
+            self._refill()
+        return who
+
+    def _enter(self, times: list[float], comes: list[bool], who: list[int]) -> None:
+        """These are the next entries; what is after them is still in the arrays."""
+        self._times, self._comes, self._who = times, comes, who
+        self._place, self._coming = 0, sum(comes)
+        self._later = bool((self._on < inf).any())
+
+    def _refill(self) -> None:
+        """Makes the next entries, of a stretch of time that holds some thousands of them."""
+        first = min(self._on.min(), self._off.min())
+        if first == inf:
+            return
+        times, comes, who = (
+            np.concatenate(parts) for parts in zip(*self._until_time(first + self._width), strict=True)
+        )
+        order = np.lexsort((who, comes, times))
+        self._enter(times[order].tolist(), comes[order].tolist(), who[order].tolist())
+        self._width *= 2.0 if len(order) < _BLOCK / 2 else 0.5 if len(order) > 2 * _BLOCK else 1.0
+
+    def _until_time(self, end: float) -> Iterator[tuple[Floats, NDArray[np.bool_], Integers]]:
+        """All that happens up to that time: when, whether somebody comes or goes, and who."""
+        on, off = self._on, self._off
+        going, coming = np.flatnonzero(off <= end), np.flatnonzero(on <= end)
+        while len(going) or len(coming):
+            yield off[going], np.zeros(len(going), np.bool_), going
+            off[going] = inf
+            yield on[coming], np.ones(len(coming), np.bool_), coming
+            off[coming] = self._until[coming]
+            self._draw(coming)
+            # Somebody may go, and come again, within the same stretch.
+            going, coming = coming[off[coming] <= end], coming[on[coming] <= end]
+
+    def _draw(self, clients: Integers) -> None:
+        """Each of these clients, given in order, gets its next period."""
+        bounds = np.searchsorted(clients, self._starts)
+        for group, first, last in zip(self._groups, bounds[:-1], bounds[1:], strict=True):
+            left = clients[first:last]
+            while len(left):
+                left = left[self._draw_for(group, left)]
+
+    def _draw_for(self, group: Group, clients: Integers) -> Integers:
+        """The next period of clients of one group, cut to its stay; returns for whom it lies outside of that."""
+        streams, known, since = self._streams[clients], self._known[clients], self._since[clients]
+        start, until, known = group.availability.following(streams, known, since)
+        self._known[clients], self._since[clients] = known, until
+        begin, end = np.maximum(start, group.join), np.minimum(until, group.leave)
+        begin[start >= group.leave] = inf
+        self._on[clients], self._until[clients] = begin, end
+        return np.flatnonzero((begin >= end) & (begin < inf))
+
+    def state(self) -> State:
+        """What each client's pattern goes on from, when it comes and goes, and the entries that were made."""
+        return {
+            "known": self._known.copy(),
+            "since": self._since.copy(),
+            "on": self._on.copy(),
+            "until": self._until.copy(),
+            "off": self._off.copy(),
+            "width": self._width,
+            "times": np.array(self._times[self._place :], np.float64),
+            "comes": np.array(self._comes[self._place :], np.bool_),
+            "who": np.array(self._who[self._place :], np.int64),
+        }
+
+    def restore(self, state: State) -> None:
+        """Goes on where another schedule of the same fleet was saved."""
+        for name, array in {"known": self._known, "since": self._since}.items():
+            copy_into(array, state, name)
+        for name, array in {"on": self._on, "until": self._until, "off": self._off}.items():
+            copy_into(array, state, name)
+        self._width = take(state, "width", float)
+        self._enter(*(take(state, name, np.ndarray).tolist() for name in ("times", "comes", "who")))

@@ -1,0 +1,156 @@
+"""Who of a fleet is there, for every runtime on one machine: by the schedule, and vanishing; and when all is over."""
+
+from collections.abc import Sequence
+from heapq import heappop
+from math import inf
+
+import numpy as np
+
+from fairlag.errors import StalledError
+from fairlag.fleet.clients import Fleet
+from fairlag.fleet.schedule import Schedule
+from fairlag.runtime.agenda import NOBODY, Agenda, Due
+from fairlag.server import Server
+from fairlag.state import State, rows, table, take
+from fairlag.types import Dispatch, Event, Joined, Left, Stop, Woke
+
+NOTHING_MORE = Stop("nothing more can happen: no task is running and no client will come")
+
+_VANISHING = {"task": int, "client": int, "back": float}
+
+
+class Presence:
+    """Who is there: a client is, while its group's schedule says so and it has not vanished in the middle of a task.
+
+    Of the schedule only the next entry is in the agenda.
+    """
+
+    def __init__(self, fleet: Fleet, agenda: Agenda) -> None:
+        self._fleet = fleet
+        self._agenda = agenda
+        self._schedule = None if fleet.steady else Schedule(fleet)
+        self._scheduled = bytearray(0 if fleet.steady else fleet.clients)
+        self._vanished: set[int] = set()
+        self._vanishing: dict[int, tuple[int, float]] = {}
+        self._returning = 0
+        """How many entries of the agenda are about clients that come back."""
+
+    def start(self) -> Sequence[int]:
+        """Enters the first change; returns who is there at time 0."""
+        if self._schedule is None:
+            return range(self._fleet.clients)
+        self._enter_next(self._schedule)
+        return self.come(0.0)
+
+    @property
+    def expects(self) -> bool:
+        """Will anybody come?"""
+        return self._returning > 0 or (self._schedule is not None and self._schedule.expects)
+
+    def come(self, time: float) -> list[int]:
+        """Takes all entries of clients that are due to come at that time; returns those who really do."""
+        heap, comers = self._agenda.heap, []
+        while heap and heap[0][0] == time and heap[0][1] in (Due.RETURN, Due.ON):
+            _, due, _, client = heappop(heap)
+            if due == Due.RETURN:
+                self._returning -= 1
+                self._vanished.discard(client)
+                comers += [client] if self._scheduled[client] else []
+            else:
+                clients = self._take()
+                for each in clients:
+                    self._scheduled[each] = True
+                comers += [each for each in clients if each not in self._vanished]
+        return comers
+
+    def plan(self, task: Dispatch, duration: float) -> bool:
+        """Will the client vanish in the middle of this task? Then that is entered."""
+        vanishing = self._fleet.vanishes(task.client, task.ordinal)
+        if vanishing is None:
+            return False
+        part, away = vanishing
+        gone = task.time + part * duration
+        back = task.time + duration if away is None else gone + away
+        self._vanishing[task.task] = task.client, back
+        self._agenda.add(gone, Due.VANISH, task.task)
+        return True
+
+    def forget(self, number: int) -> bool:
+        """The task of that number is cancelled; returns whether its client was to vanish in the middle of it."""
+        return self._vanishing.pop(number, None) is not None
+
+    def next_event(self) -> Event | None:
+        """Takes the next entry, which is not an arrival, as an event; None where nothing changes by it."""
+        heap = self._agenda.heap
+        time, due, _, whom = heap[0]
+        if due in (Due.RETURN, Due.ON):
+            clients = self.come(time)
+            return Joined(time, clients) if clients else None
+        heappop(heap)
+        if due == Due.WAKE:
+            return Woke(time)
+        if due == Due.OFF:
+            (client,) = self._take()
+            self._scheduled[client] = False
+            return Left(time, client) if client not in self._vanished else None
+        if whom not in self._vanishing:
+            return None
+        # It stays noted until the server answers this Left with a Cancel, as it does every loss.
+        client, back = self._vanishing[whom]
+        self._vanished.add(client)
+        self._returning += back < inf
+        self._agenda.add(back, Due.RETURN, client)
+        return Left(time, client)
+
+    def _take(self) -> list[int]:
+        """Whom the entry of the schedule that has just been taken from the agenda concerns; enters the next."""
+        assert self._schedule is not None  # else there would be no such entry
+        who = self._schedule.take()
+        self._enter_next(self._schedule)
+        return who
+
+    def _enter_next(self, schedule: Schedule) -> None:
+        if (entry := schedule.next) is not None:
+            time, comes = entry
+            self._agenda.add(time, Due.ON if comes else Due.OFF, NOBODY)
+
+    def state(self) -> State:
+        """The schedule, and who is there, has vanished or is about to."""
+        return {
+            "schedule": {} if self._schedule is None else self._schedule.state(),
+            "scheduled": np.frombuffer(bytes(self._scheduled), np.uint8),
+            "vanished": np.array(sorted(self._vanished), np.int64),
+            "vanishing": table([(task, *who) for task, who in self._vanishing.items()], **_VANISHING),
+            "returning": self._returning,
+        }
+
+    def restore(self, state: State) -> None:
+        """Knows again who is there."""
+        if self._schedule is not None:
+            self._schedule.restore(take(state, "schedule", dict))
+        self._scheduled = bytearray(take(state, "scheduled", np.ndarray).tobytes())
+        self._vanished = set(take(state, "vanished", np.ndarray).tolist())
+        vanishing = rows(take(state, "vanishing", dict), *_VANISHING)
+        self._vanishing = {task: (client, back) for task, client, back in vanishing}
+        self._returning = take(state, "returning", int)
+
+
+def is_over(server: Server, presence: Presence, fleet: Fleet) -> bool:
+    """Is nobody at work, nobody to come who might be, and no moment that may bring what is in the buffer together?
+
+    Then only Wokes would follow, for nothing, up to the one that ends the run, if there is such a one.
+    """
+    view = server.view
+    if view.running or (view.buffered and server.awaits >= view.time):
+        return False
+    return not presence.expects or server.barred >= fleet.clients
+
+
+def nothing_more(server: Server) -> Stop:
+    """Nothing more can happen: the end, unless there are clients that are never given a task.
+
+    Raises StalledError where there are: then the strategy waits for something that cannot come.
+    """
+    if server.view.present or server.barred:
+        raise StalledError(f"nothing more can happen after time {server.view.time:.6g}: {server.waits_for}")
+    return NOTHING_MORE
