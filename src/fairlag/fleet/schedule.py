@@ -18,7 +18,8 @@ _BLOCK = 8192
 class Schedule:
     """What the patterns of the groups say, apart from vanishing: an entry is a client that goes, or all that come.
 
-    At one and the same time clients first go, then come, both in the order of their numbers.
+    At one and the same time clients first go, then come, both in the order in which they came the last time, and those
+    who came together in the order of their numbers.
 
     >>> from fairlag.fleet.availability import parse
     >>> from fairlag.fleet.delay import Constant
@@ -38,8 +39,10 @@ class Schedule:
         self._on: Floats = np.zeros(fleet.clients)
         self._until: Floats = np.zeros(fleet.clients)
         self._off: Floats = np.full(fleet.clients, inf)
-        """Per client: when it comes next and until when it then stays, and when it goes if it has come; each of them is
-        infinite where that is never, or an entry already. `_known` and `_since` are what its pattern goes on from."""
+        self._came: Floats = np.full(fleet.clients, -1.0)
+        """Per client: when it comes next and until when it then stays, when it goes if it has come, and when it came
+        last. The first and the third are infinite where that is never, or an entry already; `_known` and `_since` are
+        what its pattern goes on from."""
         self._draw(np.arange(fleet.clients))
         self._width = 1.0
         """How many seconds of entries are made next."""
@@ -88,21 +91,21 @@ class Schedule:
         first = min(self._on.min(), self._off.min())
         if first == inf:
             return
-        times, comes, who = (
-            np.concatenate(parts) for parts in zip(*self._until_time(first + self._width), strict=True)
-        )
-        order = np.lexsort((who, comes, times))
+        parts = zip(*self._until_time(first + self._width), strict=True)
+        times, comes, came, who = (np.concatenate(each) for each in parts)
+        order = np.lexsort((who, came, comes, times))
         self._enter(times[order].tolist(), comes[order].tolist(), who[order].tolist())
         self._width *= 2.0 if len(order) < _BLOCK / 2 else 0.5 if len(order) > 2 * _BLOCK else 1.0
 
-    def _until_time(self, end: float) -> Iterator[tuple[Floats, NDArray[np.bool_], Integers]]:
-        """All that happens up to that time: when, whether somebody comes or goes, and who."""
-        on, off = self._on, self._off
+    def _until_time(self, end: float) -> Iterator[tuple[Floats, NDArray[np.bool_], Floats, Integers]]:
+        """All that happens up to that time: when, whether somebody comes or goes, when it came before that, and who."""
+        on, off, came = self._on, self._off, self._came
         going, coming = np.flatnonzero(off <= end), np.flatnonzero(on <= end)
         while len(going) or len(coming):
-            yield off[going], np.zeros(len(going), np.bool_), going
+            yield off[going], np.zeros(len(going), np.bool_), came[going], going
             off[going] = inf
-            yield on[coming], np.ones(len(coming), np.bool_), coming
+            yield on[coming], np.ones(len(coming), np.bool_), came[coming], coming
+            came[coming] = on[coming]
             off[coming] = self._until[coming]
             self._draw(coming)
             # Somebody may go, and come again, within the same stretch.
@@ -126,14 +129,21 @@ class Schedule:
         self._on[clients], self._until[clients] = begin, end
         return np.flatnonzero((begin >= end) & (begin < inf))
 
+    @property
+    def _arrays(self) -> dict[str, Integers | Floats]:
+        return {
+            "known": self._known,
+            "since": self._since,
+            "on": self._on,
+            "until": self._until,
+            "off": self._off,
+            "came": self._came,
+        }
+
     def state(self) -> State:
         """What each client's pattern goes on from, when it comes and goes, and the entries that were made."""
         return {
-            "known": self._known.copy(),
-            "since": self._since.copy(),
-            "on": self._on.copy(),
-            "until": self._until.copy(),
-            "off": self._off.copy(),
+            **{name: array.copy() for name, array in self._arrays.items()},
             "width": self._width,
             "times": np.array(self._times[self._place :], np.float64),
             "comes": np.array(self._comes[self._place :], np.bool_),
@@ -142,9 +152,7 @@ class Schedule:
 
     def restore(self, state: State) -> None:
         """Goes on where another schedule of the same fleet was saved."""
-        for name, array in {"known": self._known, "since": self._since}.items():
-            copy_into(array, state, name)
-        for name, array in {"on": self._on, "until": self._until, "off": self._off}.items():
+        for name, array in self._arrays.items():
             copy_into(array, state, name)
         self._width = take(state, "width", float)
         self._enter(*(take(state, name, np.ndarray).tolist() for name in ("times", "comes", "who")))
