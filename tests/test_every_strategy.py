@@ -87,8 +87,9 @@ def test_small_models_give_the_same_bytes_together_apart_and_after_a_stop(
     monkeypatch.setattr(conduct, "_LOOK", 0.0)
     stopped: set[str] = set()
 
-    def interrupt(planned: Planned, progress: conduct.Progress) -> None:
-        if progress.version == LENGTH // 2 and planned.use.name not in stopped:
+    def interrupt(planned: Planned, event: Event) -> None:
+        half = isinstance(event, Progress) and event.version == LENGTH // 2
+        if half and planned.use.name not in stopped:
             stopped.add(planned.use.name)
             signal.raise_signal(signal.SIGINT)
 
