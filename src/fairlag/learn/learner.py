@@ -166,7 +166,8 @@ class Learner:
         ]
 
     def _jobs(self, orders: Sequence[Order], starts: Sequence[Vector]) -> list[Job]:
-        bounds, schedule, jobs = self._bounds, self._recipe.lr.at, list[Job]()
+        jobs: list[Job] = []
+        bounds, schedule = self._bounds, self._recipe.lr.at
         for order, start in zip(orders, starts, strict=True):
             key, client, version, _, _, pace = order
             first = bounds[client]

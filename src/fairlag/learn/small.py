@@ -18,8 +18,11 @@ _TOGETHER = 1 << 18
 """How many parameters are trained together: those of more models would not fit into the cache."""
 _COPIED = 1 << 14
 """Of how many parameters a model may be to be copied for each task; the tasks of larger ones share theirs."""
+_KEPT = 1 << 22
+"""Of how many numbers a data set may be to be kept as models see it, 16 MB; larger ones are scaled batch by batch."""
 _PLACE = np.uint64(0xFFFF_FFFF)
 """The lower half of a word."""
+_RANDOM = ~_PLACE
 
 
 class Job(NamedTuple):
@@ -52,6 +55,8 @@ class Small:
         self._inputs = inputs.reshape(len(inputs), -1)
         self._holdings = holdings
         self._scaling = None if scaling == (1, 0) else scaling
+        if inputs.size <= _KEPT:
+            self._inputs, self._scaling = self._scaled(self._inputs), None
 
     def train(self, jobs: Sequence[Job]) -> list[tuple[Vector, Sequence[float]]]:
         """What each task changes, and the squared losses of its examples where the recipe asks for them."""
@@ -85,7 +90,8 @@ class Small:
 
     def _descend(self, jobs: Sequence[Job]) -> tuple[Matrix, Sequence[Sequence[float]]]:
         """Gradient descent: decay, pull, momentum, step; the update is the sum of the steps."""
-        recipe, losses = self._recipe, list[Matrix]()
+        losses: list[Matrix] = []
+        recipe = self._recipe
         keys, firsts, examples, steps, rates, starts = zip(*jobs, strict=True)
         same = all(each is starts[0] for each in starts)
         start = starts[0][None] if same else np.concatenate(starts).reshape(len(jobs), -1)
@@ -121,11 +127,15 @@ class Small:
 
     def _batch(self, examples: Integers) -> tuple[NDArray[np.float32], Integers]:
         """Their inputs, as the model sees them, and their labels."""
-        inputs = self._inputs.take(examples, axis=0).astype(np.float32, copy=False)
-        if self._scaling is not None:
-            inputs *= self._scaling[0]
-            inputs += self._scaling[1]
-        return inputs, self._labels.take(examples)
+        return self._scaled(self._inputs.take(examples, axis=0)), self._labels.take(examples)
+
+    def _scaled(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
+        if self._scaling is None:
+            return inputs.astype(np.float32, copy=False)
+        scaled = inputs.astype(np.float32)
+        scaled *= self._scaling[0]
+        scaled += self._scaling[1]
+        return scaled
 
 
 def _squares(losses: list[Matrix]) -> list[list[float]]:
@@ -146,7 +156,7 @@ def orders(keys: Sequence[int], examples: Sequence[int], batch: int, steps: int)
     while steps:
         wanted = min(steps * batch, fewest)
         words = parents * _factors(most, drawn)
-        words &= ~_PLACE
+        words &= _RANDOM
         words |= _arange(most)
         if fewest < most:
             words[_arange(most) >= np.array(examples, np.uint64)[:, None]] = ~np.uint64(0)
