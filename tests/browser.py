@@ -82,6 +82,7 @@ def visiting(
     )
     try:
         visit = Visit(context.new_page())
+        visit.page.set_default_timeout(120_000)  # a busy machine takes its time over five megabytes of script
         visit.page.on(
             "console", lambda said: visit.mishaps.append(said.text) if said.type in ("error", "warning") else None
         )

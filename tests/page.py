@@ -37,7 +37,9 @@ def checked(section: Section) -> None:
 
 
 def _check_view(view: View) -> None:
-    Figure(data=_coloured(list(view.traces)), layout=_coloured(view.layout))
+    layout = dict(_coloured(view.layout))
+    notes = [{name: part for name, part in note.items() if name != "narrow"} for note in layout.pop("annotations", [])]
+    Figure(data=_coloured(list(view.traces)), layout={**layout, "annotations": notes})
     for trace in view.traces:
         assert "<extra></extra>" in trace.get("hovertemplate", "") or trace.get("hoverinfo") == "skip"
         assert "%{" not in trace.get("name", "")

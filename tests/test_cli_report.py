@@ -1,100 +1,96 @@
-"""`fairlag report` and `fairlag audit --report`: what is written, and what is refused with which sentence."""
+"""`fairlag report`: the page that is written, and what is refused with which sentence."""
 
-import json
-import re
+import errno
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from fairlag import simulate
 from fairlag.lab.experiment import parse
-from fairlag.lab.run import Run
+from fairlag.lab.plan import Plan
+from fairlag.lab.simulate import execute
 from tests.command import Call
-from tests.test_analyse_evidence import LEAN
+
+SMALL = {
+    "name": "small",
+    "aggregations": 20,
+    "clients": [
+        {"group": "fast", "count": 3, "delay": "uniform(1, 2)"},
+        {"group": "slow", "count": 2, "delay": "uniform(8, 12)"},
+    ],
+    "strategies": [{"use": "fairshare", "buffer": 2}],
+}
 
 
-@pytest.fixture(scope="module")
-def lean(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run without training, of an experiment that can be built again."""
-    return simulate(parse(LEAN), out=tmp_path_factory.mktemp("lean") / "run")
-
-
-def written(file: Path) -> dict[str, Any]:
-    """The data of a page."""
-    found = re.search(r'<script type="application/json" id="page">(.*?)</script>', file.read_text("utf-8"), re.DOTALL)
-    assert found is not None
-    page: dict[str, Any] = json.loads(found[1])
-    return page
-
-
-def test_a_page_is_one_file_that_fetches_nothing(call: Call, lean: Run, tmp_path: Path) -> None:
-    file = tmp_path / "report.html"
-    done = call("report", str(lean.folder), "--out", str(file), "--no-incentives")
-    assert (done.code, done.out, done.err) == (0, f"The report is {file}\n", "")
-    text = file.read_text("utf-8")
-    assert not re.search(r"<(script|link|img)[^>]*(src|href)=(?!\"data:)", text)
-    page = written(file)
-    names = [section["name"] for section in page["sections"]]
-    assert names == ["experiment", "influence", "staleness", "timeline", "weights", "incentives", "losses"]
-    (incentives,) = (section for section in page["sections"] if section["name"] == "incentives")
-    assert not incentives["charts"]
-    assert "--no-incentives" in incentives["remarks"][0]
-
-
-def test_it_is_called_report_unless_it_is_said_otherwise(
-    call: Call, lean: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two seeds of a strategy in a folder `runs` below this one; nothing was trained."""
     monkeypatch.chdir(tmp_path)
-    done = call("report", str(lean.folder.resolve()), "--workers", "1")
-    assert (done.code, done.out) == (0, "The report is report.html\n")
-    assert re.search(r"incentives: (\d+) of \1 trials", done.err)
-    page = written(tmp_path / "report.html")
-    assert next(section for section in page["sections"] if section["name"] == "incentives")["charts"]
+    execute(Plan(parse(SMALL), (0, 1), Path("runs")), new=True, workers=1)
+    return Path("runs")
+
+
+def spoilt(folder: Path, how: str) -> None:
+    """Spoils a run."""
+    database, experiment = folder / "run.sqlite", folder / "experiment.json"
+    if how == "no database":
+        database.write_bytes(b"x" * 5000)
+    elif how == "pages":
+        content = bytearray(database.read_bytes())
+        content[4096 * 2 :] = b"\xaa" * (len(content) - 4096 * 2)
+        database.write_bytes(content)
+    elif how == "no file":
+        experiment.unlink()
+    else:
+        experiment.write_text(how)
+
+
+@pytest.mark.parametrize("how", ["no database", "pages", "no file", "{", "[1]", '{"experiment": {}}'])
+def test_a_run_that_cannot_be_read_is_named_in_a_sentence(call: Call, runs: Path, how: str) -> None:
+    folder = runs / "fairshare-buffer-2-seed1"
+    spoilt(folder, how)
+    done = call("report", "runs", "--no-incentives")
+    assert (done.code, done.out) == (2, "")
+    assert len(done.err.splitlines()) == 1
+    assert done.err.startswith("fairlag: the")
+    assert repr(str(folder)) in done.err
+    assert "SELECT" not in done.err
+    assert not Path("report.html").exists()
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("report", "nowhere"), "there is no folder 'nowhere'"),
-        (("report", "."), "there are no runs in '.'"),
-        (("report", ".", "--out", "page.pdf"), "--out is 'page.pdf': the page is HTML, its name must end with .html"),
-        (("report", ".", "--out", "no/page.html"), "--out is 'no/page.html', but there is no folder 'no'"),
-        (("report", ".", "--workers", "0"), "--workers is 0, it must be at least 1"),
-        (("audit", "demo", "--report", "page.txt"), "--report is 'page.txt': the page is HTML"),
-        (("audit", "demo", "--report", "no/page.html"), "--report is 'no/page.html', but there is no folder 'no'"),
+        (("nowhere",), "there is no folder 'nowhere'"),
+        (("runs", "--out", "no/x.html"), "--out is 'no/x.html', but there is no folder 'no'"),
+        (("runs", "--out", "x.pdf"), "--out is 'x.pdf': the page is HTML, its name must end with .html"),
+        (("runs", "--out", "runs"), "--out is 'runs', a folder: give the name of a file in it"),
+        (("runs", "--workers", "0"), "--workers is 0, it must be at least 1"),
     ],
 )
-def test_mistakes_are_one_sentence(
-    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], sentence: str
+def test_what_is_refused(call: Call, runs: Path, words: tuple[str, ...], sentence: str) -> None:
+    done = call("report", *words)
+    assert (done.code, done.out, done.err) == (2, "", f"fairlag: {sentence}\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("report", "runs", "--no-incentives", "--out", "x.html"),
+        ("figure", "runs", "--kind", "influence", "--out", "x.png"),
+    ],
+    ids=["report", "figure"],
+)
+def test_a_full_disk_leaves_no_half_of_a_file(
+    call: Call, runs: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
+    write = Path.write_bytes
+
+    def full(file: Path, content: bytes) -> int:
+        write(file, content[:100])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
     done = call(*words)
-    assert (done.code, done.out) == (2, "")
-    assert done.err.startswith(f"fairlag: {sentence}")
-    assert done.err.count("\n") == 1
-
-
-def test_an_audit_is_written_as_a_page_and_printed_too(call: Call, tmp_path: Path) -> None:
-    file = tmp_path / "audit.html"
-    short = ("--aggregations", "30", "--seeds", "1", "--incentive-updates", "9000", "--workers", "1")
-    done = call("audit", "demo", *short, "--report", str(file))
-    assert done.code == 0
-    assert done.out.endswith(f"The report is {file}\n")
-    page = written(file)
-    assert page["title"] == "Audit of demo"
-    assert [section["name"] for section in page["sections"]] == [
-        "experiment",
-        "influence",
-        "staleness",
-        "incentives",
-        "losses",
-    ]
-    assert page["sections"][0]["lead"].startswith("15 clients are simulated without training, until 30 aggregations")
-
-
-def test_json_is_all_that_is_printed_also_with_a_page(call: Call, tmp_path: Path) -> None:
-    short = ("--aggregations", "30", "--seeds", "1", "--incentive-updates", "9000", "--workers", "1")
-    done = call("audit", "demo", *short, "--json", "--report", str(tmp_path / "audit.html"))
-    assert json.loads(done.out)["experiment"] == "demo"
-    assert written(tmp_path / "audit.html")["sections"]
+    assert done.code == 2
+    assert done.err == f"fairlag: '{words[-1]}' cannot be written: No space left on device\n"
+    assert not Path(words[-1]).exists()

@@ -3,15 +3,21 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from playwright.sync_api import Browser
 
 from fairlag.analyse.audit import audit
+from fairlag.analyse.compare import Spread
+from fairlag.analyse.evidence import GroupStaleness, Influence
 from fairlag.lab.experiment import load, parse
 from fairlag.lab.plan import Plan
 from fairlag.lab.simulate import execute
 from fairlag.report.page.build import runs_page
+from fairlag.report.page.influence import influence_section
 from fairlag.report.page.shell import html
+from fairlag.report.page.spec import Named, Page
+from fairlag.report.page.staleness import staleness_section
 from tests.browser import PHONE, WIDE, chromium, visiting
 from tests.command import Call
 
@@ -134,6 +140,9 @@ def test_figures_can_be_saved(browser: Browser, report: str, tmp_path: Path, kin
         assert coming.value.suggested_filename == f"fairlag-lorenz.{kind.lower()}"
         coming.value.save_as(tmp_path / "figure")
         assert (tmp_path / "figure").read_bytes().startswith(begins)
+        with visit.page.expect_download() as coming:
+            visit.page.locator("#chart-timeline").get_by_role("button", name=f"Save as {kind}").click()
+        assert coming.value.suggested_filename == f"fairlag-timeline-buffered-fedavg.{kind.lower()}"
 
 
 def test_light_and_dark_follow_the_system_or_the_reader(browser: Browser, report: str) -> None:
@@ -157,6 +166,40 @@ def test_nothing_is_wider_than_a_phone(browser: Browser, report: str, scheme: st
             ".map((each) => each.outerHTML.slice(0, 80))"
         )
         assert wide == []
+
+
+def test_long_names_and_many_strategies_fit_a_phone(browser: Browser, tmp_path: Path) -> None:
+    strategies = [Named(f"a strategy with a rather long label of its own, {place}", place) for place in range(22)]
+    groups = [f"clients of the kind number {place} with a long name" for place in range(6)]
+    shares = np.linspace(1, 2, 24) / np.linspace(1, 2, 24).sum()
+    heard = Influence(tuple(groups), np.arange(24), np.repeat(np.arange(6), 4), shares[None, :], Spread(0.9, None, 1))
+    late = [GroupStaleness(name, np.array([0, 5, 3] + [1] * 300), 151.0) for name in groups]
+    sections = [
+        influence_section([(one, heard) for one in strategies]),
+        staleness_section([(one, late) for one in strategies]),
+    ]
+    file = tmp_path / "page.html"
+    file.write_text(html(Page("long names", [], {}, sections)), "utf-8")
+    with visiting(browser, file.as_uri(), PHONE, touch=True) as visit:
+        assert visit.page.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
+        for name in ("influence", "lorenz", "staleness"):
+            title, legend, plot = (
+                visit.page.locator(f"#chart-{name} {part}").last.bounding_box()
+                for part in (".xtitle", ".legend", ".plot")
+            )
+            assert title and legend and plot
+            assert title["y"] + title["height"] <= legend["y"] + 1
+            assert legend["y"] + legend["height"] <= plot["y"] + plot["height"] + 1
+            right = visit.page.evaluate(
+                f"Math.max(...[...document.querySelectorAll('#chart-{name} .annotation-text')]"
+                ".map((each) => each.getBoundingClientRect().right), 0)"
+            )
+            assert right <= plot["x"] + plot["width"]
+        lines = "document.querySelectorAll('#chart-lorenz .legend .traces').length"
+        assert visit.page.evaluate(lines) == 23
+        visit.page.locator("#chart-lorenz").get_by_label("Highlight").select_option("s3")
+        faint = "document.querySelector('#chart-lorenz .plot')._fullData.filter((each) => each.opacity < 1).length"
+        visit.until(f"{faint} === 21")
 
 
 def test_names_are_text_and_never_markup(browser: Browser, tmp_path: Path, call: Call) -> None:

@@ -64,7 +64,7 @@ def test_strategies_that_were_not_evaluated_are_named() -> None:
     shown = [(Named("A", 0), Curves(NOTHING, {})), (Named("B", 1), Curves(scored([0.5, 0.6]), {}))]
     section = accuracy_section(shown, ["fast"])
     checked(section)
-    assert section.remarks == ["Of A nothing has been evaluated yet."]
+    assert section.remarks == ["For A, nothing has been evaluated yet."]
     nothing = accuracy_section(shown[:1], ["fast"])
     checked(nothing)
     assert not nothing.charts

@@ -19,8 +19,8 @@ from fairlag.report.page.build import runs_page
 from fairlag.report.page.losses import losses_section
 from fairlag.report.page.shell import html
 from fairlag.report.page.spec import Named, Section
-from fairlag.report.page.timeline import timeline_room, timeline_section
-from fairlag.report.page.weights import weights_room, weights_section
+from fairlag.report.page.timeline import BARS, timeline_section
+from fairlag.report.page.weights import POINTS, weights_section
 from tests.browser import chromium, visiting
 from tests.page import checked, size
 
@@ -67,8 +67,8 @@ def big(tmp_path_factory: pytest.TempPathFactory) -> Run:
 @pytest.mark.slow
 def test_sections_of_a_million_tasks_are_light(big: Run) -> None:
     eight = [Named(f"S{place}", place) for place in range(8)]
-    when = timeline_if_any(big, timeline_room(8))
-    heavy, lost = weights(big, weights_room(8)), fates([big])
+    when = timeline_if_any(big, BARS.of_each(8))
+    heavy, lost = weights(big, POINTS.of_each(8)), fates([big])
     assert when is not None
     assert (when.reach, len(when.bars), len(when.clients), when.every) == (37.0, 1_480, 40, 3)
     assert heavy.single is None

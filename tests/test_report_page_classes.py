@@ -27,7 +27,7 @@ def test_cells_are_means_over_seeds_and_rows_name_who_holds_them() -> None:
     section = classes_section([(Named("FedAvg", 0), curves), (Named("Mine", 1), curves)], ["fast", "slow"])
     checked(section)
     (chart,) = section.charts
-    assert [*chart.views] == ["s0|version", "s0|time", "s1|version", "s1|time"]
+    assert [*chart.views] == ["s0|time", "s0|version", "s1|time", "s1|version"]
     view = chart.views["s0|version"]
     (heat,) = view.traces
     assert values(heat["z"]) == [pytest.approx(row) for row in ([0.25, 0.3], [1, 1], [0, 1])]
@@ -46,7 +46,7 @@ def test_one_seed_and_strategies_without_classes() -> None:
     checked(section)
     assert section.charts[0].views["s0|version"].words == "One seed."
     assert section.charts[0].views["s0|version"].traces[0]["y"] == ["0"]
-    assert section.remarks == ["Of A no class has been evaluated yet."]
+    assert section.remarks == ["For A, no class has been evaluated yet."]
     nothing = classes_section([(Named("A", 0), None)], ["all"])
     checked(nothing)
     assert not nothing.charts

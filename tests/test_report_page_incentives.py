@@ -53,7 +53,7 @@ def test_lines_bars_and_the_star_where_it_pays_most(audited: StrategyAudit) -> N
 
 def test_the_verdict_is_in_words_and_in_the_table(audited: StrategyAudit) -> None:
     (chart,) = incentives_section([(FEDBUFF, audited)]).charts
-    assert chart.views["s0"].words == "fast: gains nothing (±5%). slow: gains 80% at ×4."
+    assert chart.views["s0"].words == "fast: gains nothing (±5%); slow: gains 80% at ×4."
     assert chart.table is not None
     assert chart.table.rows == [
         ["FedBuff, fast", "20.000%", "20.000%", "×1", "16.667%", "gains nothing (±5%)"],
@@ -73,7 +73,7 @@ def test_a_strategy_for_which_it_was_not_tried_is_a_sentence_and_a_row(audited: 
     untried = replace(audited, incentive_aggregations=0)
     section = incentives_section([(Named("Rare", 0), untried), (FEDBUFF, audited)])
     checked(section)
-    assert section.remarks[0] == "Of Rare throttling was not tried: clients would send too few updates to tell."
+    assert section.remarks[0] == "For Rare, throttling was not tried: clients would send too few updates to tell."
     (chart,) = section.charts
     assert chart.switches[0].options == {"s0": "FedBuff"}
     assert chart.table is not None
@@ -87,7 +87,7 @@ def test_without_audits_it_is_said_how_to_get_them() -> None:
     section = incentives_section([])
     checked(section)
     assert not section.charts
-    assert "`fairlag report` without --no-incentives" in section.remarks[0]
+    assert "`fairlag watch --incentives`" in section.remarks[0]
 
 
 def test_a_client_that_is_never_heard_and_hostile_names(audited: StrategyAudit) -> None:
@@ -97,7 +97,7 @@ def test_a_client_that_is_never_heard_and_hostile_names(audited: StrategyAudit) 
     checked(section)
     view = section.charts[0].views["s0"]
     assert "&lt;b&gt;%&#123;x}&#64;s0&lt;/b&gt;slow" in named(view)
-    assert view.words.startswith("<b>%{x}@s0</b>fast: run too short to tell.")
+    assert view.words.startswith("<b>%{x}@s0</b>fast: run too short to tell; ")
     assert view.layout["yaxis"]["range"] == [0, pytest.approx(1.15 / 6)]
 
 

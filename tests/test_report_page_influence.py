@@ -39,7 +39,7 @@ def test_bars_of_few_clients_beside_the_fair_share() -> None:
         "client 2 of slow<br>influence 12.50% ± 17.68 over 2 seeds of all weight<br>0.38 times its fair share of 33.33%"
     ]
     assert clients.views[""].words == (
-        "Jain index 0.778 ±0.157 under FedAvg: 1 if all clients are heard alike, 0.33 if one alone is."
+        "Jain index 0.778 ±0.157 under FedAvg: 1 if all clients are heard alike, 1/3 if one alone is."
     )
     assert table(clients)[0][:6] == ["FedAvg", "3", "0.778 ±0.157", "0.250 ±0.118", "0.500 ±0.236", "0.250 ±0.118"]
     assert table(clients)[0][6:] == ["0.875, fair 0.667", "0.125, fair 0.333"]
@@ -104,7 +104,7 @@ def test_weights_below_nothing_are_drawn_but_have_no_index() -> None:
     odd, plain = found([1.25, 0.25, -0.5]), found([0.5, 0.25, 0.25])
     section = influence_section([(Named("Odd", 0), odd), (Named("Plain", 1), plain)])
     checked(section)
-    assert section.remarks == ["Of Odd there is no Lorenz curve: some clients have less than no weight."]
+    assert section.remarks == ["For Odd, there is no Lorenz curve: some clients have less than no weight."]
     assert table(section.charts[0])[0][2:6] == ["–"] * 4
     assert section.charts[0].views[""].layout["yaxis"]["range"][0] == -0.5
     assert [*named(section.charts[1].views[""])] == ["equality", "Plain"]
@@ -114,7 +114,7 @@ def test_weights_below_nothing_are_drawn_but_have_no_index() -> None:
 def test_nothing_aggregated() -> None:
     section = influence_section([(Named("A", 0), None), (Named("B", 1), found([0.5, 0.5]))])
     checked(section)
-    assert section.remarks == ["Of A no update has been aggregated yet."]
+    assert section.remarks == ["For A, no update has been aggregated yet."]
     nothing = influence_section([(Named("A", 0), None)])
     checked(nothing)
     assert (nothing.charts, nothing.remarks) == (

@@ -126,7 +126,7 @@ def test_a_run_in_which_no_task_has_ended_is_a_sentence(tmp_path: Path) -> None:
     assert (section.charts, section.remarks) == ((), ["No task has ended yet."])
     some = losses_section([(FEDAVG, nothing), (MINE, fates([mixed(tmp_path / "mixed")]))])
     checked(some)
-    assert some.remarks[0] == "Of FedAvg no task has ended yet."
+    assert some.remarks[0] == "For FedAvg, no task has ended yet."
 
 
 def counted(**reasons: int) -> Fates:

@@ -78,7 +78,7 @@ def test_all_strategies_have_one_axis() -> None:
 def test_nothing_aggregated() -> None:
     section = staleness_section([(Named("A", 0), None), (Named("B", 1), [late("all", 5)])])
     checked(section)
-    assert section.remarks == ["Of A no update has been aggregated yet."]
+    assert section.remarks == ["For A, no update has been aggregated yet."]
     assert section.charts[0].switches[0].options == {"s0": "B"}
     nothing = staleness_section([(Named("A", 0), None)])
     checked(nothing)

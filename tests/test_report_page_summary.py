@@ -1,108 +1,80 @@
-"""The words at the top of the report page, and how a page is packed."""
+"""The top of the page: what was run and what came out, of one experiment or several whose client groups differ."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fairlag.analyse.compare import compare, repeated
-from fairlag.lab.experiment import load
+from fairlag.lab.experiment import parse
 from fairlag.lab.plan import Plan
 from fairlag.lab.run import Run
 from fairlag.lab.simulate import execute
 from fairlag.report.page.build import runs_page
-from fairlag.report.page.shell import data, html, shell
 from fairlag.report.page.spec import Page, Section
-from fairlag.report.page.summary import described, findings, settings
 from tests.page import checked
 
 
+def made(folder: Path, name: str, groups: dict[str, tuple[int, str]], **more: Any) -> list[Run]:
+    """Runs of an experiment with these groups: how many clients, and how long they take."""
+    clients = [{"group": group, "count": count, "delay": delay} for group, (count, delay) in groups.items()]
+    tables = {"name": name, "aggregations": 20, "clients": clients, **more}
+    return execute(
+        Plan(parse({"strategies": [{"use": "fedbuff"}], **tables}), (0,), folder / name), new=True, workers=1
+    )
+
+
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
-    """Two strategies with two seeds, trained for a moment."""
-    experiment = load("demo").only(["buffered_fedavg", "fairshare"]).checked(aggregations=20)
-    return execute(Plan(experiment, (0, 1), tmp_path_factory.mktemp("demo") / "runs"), new=True, workers=1)
+def two(tmp_path_factory: pytest.TempPathFactory) -> Page:
+    """Two experiments that have groups of the same names in another order; one of them trains."""
+    folder = tmp_path_factory.mktemp("two")
+    fast, slow = (4, "uniform(1, 2)"), (2, "uniform(8, 12)")
+    learning = {"data": {"use": "digits"}, "model": {"use": "logistic"}, "local": {"lr": 0.1}}
+    runs = made(folder, "first", {"fast": fast, "slow": slow}, **learning)
+    runs += made(folder, "other", {"slow": slow, "medium": (3, "uniform(3, 4)"), "fast": fast})
+    return runs_page(runs)
 
 
-def test_experiments_are_told_once_with_all_their_strategies_and_seeds(demo: list[Run]) -> None:
-    (tables,) = settings(repeated(demo))
-    assert tables["seeds"] == [0, 1]
-    assert [each["label"] for each in tables["strategies"]] == ["Buffered FedAvg", "FairShare"]
-    assert described(tables) == (
-        "15 clients train mlp on digits, until 20 aggregations are made. "
-        "A task is 1 step on batches of 32 at a learning rate of 0.1."
-    )
+def section(page: Page, name: str) -> Section:
+    return next(each for each in page.sections if each.name == name)
 
 
-def test_what_is_not_usual_is_told() -> None:
-    tables = {
-        "clients": [{"count": 1}],
-        "until_time": 3600.0,
-        "data": {"use": "digits"},
-        "model": {"use": "mlp"},
-        "local": {"epochs": 2, "batch": 8, "lr": 0.5, "momentum": 0.9, "prox": 0.01},
-    }
-    assert described(tables) == (
-        "1 client trains mlp on digits, until 3,600 of virtual time are over. "
-        "A task is 2 epochs on batches of 8 at a learning rate of 0.5, with momentum 0.9 and proximal term 0.01."
-    )
+def test_groups_keep_their_colours_in_every_experiment_and_section(two: Page) -> None:
+    for each in two.sections:
+        checked(each)
+    fleets = section(two, "experiment").tables[2:]
+    assert [[row[0] for row in fleet.rows] for fleet in fleets] == [["fast", "slow"], ["slow", "medium", "fast"]]
+    assert [list(fleet.marks) for fleet in fleets] == [["@g0", "@g1"], ["@g1", "@g2", "@g0"]]
+    influence, staleness = section(two, "influence").charts[0], section(two, "staleness").charts[0]
+    assert [*influence.views] == ["s0", "s1"]  # clients differ, so no axis would be right for both
+    for view, groups in zip(influence.views.values(), ("fast slow", "slow medium fast"), strict=True):
+        bars = {trace["name"]: trace["marker"]["color"] for trace in view.traces if trace["type"] == "bar"}
+        assert bars == {name: {"fast": "@g0", "slow": "@g1", "medium": "@g2"}[name] for name in groups.split()}
+    assert staleness.table is not None
+    marks = {row[0]: mark for row, mark in zip(staleness.table.rows, staleness.table.marks, strict=True)}
+    assert marks == {"fast": "@g0", "slow": "@g1", "medium": "@g2"}
+    for name, tokens in (("timeline", ["@g1", "@g2", "@g0"]), ("weights", ["@g1", "@g2", "@g0"])):
+        table = section(two, name).charts[0].table
+        assert table is not None
+        assert list(table.marks)[2:] == tokens
+    rules = section(two, "timeline").charts[0].views["s1"].layout["shapes"]
+    assert [rule["fillcolor"] for rule in rules] == ["@g1", "@g2", "@g0"]
 
 
-def test_the_page_of_runs(demo: list[Run]) -> None:
-    page = runs_page(demo)
-    assert page.title == "demo"
-    assert page.facts == {
-        "clients": "15",
-        "strategies": "2",
-        "seeds": "2",
-        "runs finished": "4 of 4",
-        "aggregations": "80",
-    }
-    for section in page.sections:
-        checked(section)
-    ranking, fleet = page.sections[0].tables
-    assert len(ranking.rows) == 2
-    assert sorted(ranking.marks) == ["@s0", "@s1"]
-    assert fleet.head == ["group", "clients", "a task takes", "labels"]
-    assert fleet.rows == [["fast", "10", "uniform(1, 2)", "4–9"], ["slow", "5", "uniform(8, 12)", "0–3"]]
+def test_each_experiment_is_told_of_and_ranked_by_what_it_has(two: Page) -> None:
+    first, other = section(two, "experiment").tables[:2]
+    assert first.caption == "Comparison of first, ranked by accuracy"
+    assert other.caption == "Comparison of other, ranked by Jain index"
+    assert "accuracy %" in first.head
+    assert [name for name in other.head if "accuracy" in name or name == "time"] == []
+    assert other.rows[0][0] == "1 FedBuff"
+    assert two.lead[0].startswith("In first: FedBuff ended with the highest accuracy, ")
+    assert [line.split(",")[0] for line in two.lead[1:]] == ["In first: Under FedBuff", "In other: Under FedBuff"]
+    legends = [line for line in section(two, "experiment").remarks if line.startswith("In the table")]
+    assert ["accuracy" in line for line in legends] == [True, False]
 
 
-def test_findings_name_the_best_and_whom_the_least_even_strategy_forgets(demo: list[Run]) -> None:
-    compared = compare(demo)
-    first, *others = findings(compared)
-    best = max(compared, key=lambda each: each.accuracy.final.mean or 0.0)
-    assert first.startswith(f"{best.label} ended with the highest accuracy, ")
-    assert [line.split(",")[0] for line in others] == ["Under Buffered FedAvg", "Under FairShare"]
-    slow = compared[0].groups[1].influence.mean
-    assert f"slow has {slow:.1%} of all weight where 33.3% would be fair" in others[0]
-
-
-def test_nothing_is_found_of_nothing() -> None:
-    assert findings([]) == []
-
-
-def test_text_cannot_end_the_script_that_it_is_in() -> None:
-    hostile = "</script><!--<script>"
-    page = Page(hostile, [hostile], {}, [Section("one", hostile, hostile)])
-    text = html(page)
-    assert text.count("</script>") == shell("x", "page.json", "plotly.js").count("</script>")
-    assert "<!--<script>" not in text
-    assert hostile in data(page)
-
-
-def test_a_page_that_follows_has_no_data_of_its_own() -> None:
-    text = shell("runs", "page.json", "plotly.js")
-    assert '{"follow": "page.json"}' in text
-    assert len(text) < 60_000
-
-
-def test_the_style_knows_every_token() -> None:
-    text = shell("x", "y", "z")
-    for name in ("s0", "s6", "g0", "g7", "ink", "faint", "grid", "edge", "ground", "panel", "link", "bad"):
-        assert text.count(f"--{name}:#") == 3, name  # light, dark by the system, dark by choice
-
-
-def test_what_is_written_can_be_read_anywhere(demo: list[Run], tmp_path: Path) -> None:
-    file = tmp_path / "page.html"
-    file.write_text(html(runs_page(demo)), "utf-8")
-    assert file.read_bytes().startswith(b"<!DOCTYPE html>")
-    assert b'<meta charset="utf-8">' in file.read_bytes()[:200]
+def test_long_names_are_cut_at_the_head_of_a_column(tmp_path: Path) -> None:
+    names = {"x" * 60: (2, "uniform(1, 2)"), "y" * 60: (2, "uniform(1, 2)")}
+    page = runs_page(made(tmp_path, "long", names))
+    table = section(page, "experiment").tables[0]
+    assert max(len(name) for name in table.head) <= 32

@@ -8,7 +8,7 @@ import numpy as np
 from fairlag.analyse.timeline import Bar, Timeline, timeline, timeline_if_any
 from fairlag.report.page.lanes import rows_of
 from fairlag.report.page.spec import Json, Named, View
-from fairlag.report.page.timeline import timeline_room, timeline_section
+from fairlag.report.page.timeline import BARS, timeline_section
 from tests.page import checked, size, values
 from tests.test_analyse_compare import bare
 from tests.test_analyse_evidence import shuffled
@@ -154,18 +154,18 @@ def test_groups_without_a_lane_have_no_row() -> None:
 
 
 def test_a_run_in_which_no_task_has_ended_is_a_sentence(tmp_path: Path) -> None:
-    nothing = timeline_if_any(bare(tmp_path / "bare"), timeline_room(1))
+    nothing = timeline_if_any(bare(tmp_path / "bare"), BARS.of_each(1))
     section = timeline_section([(FEDAVG, nothing)])
     checked(section)
     assert (section.charts, section.remarks) == ((), ["No task has ended yet."])
     some = timeline_section([(FEDAVG, nothing), (Named("Mine", 1), timeline(made(tmp_path / "made")))])
     checked(some)
-    assert some.remarks[0] == "Of FedAvg no task has ended yet."
+    assert some.remarks[0] == "For FedAvg, no task has ended yet."
     assert some.charts[0].switches[0].options == {"s0": "Mine"}
 
 
 def test_many_strategies_stay_light(tmp_path: Path) -> None:
-    shown = timeline(shuffled(tmp_path, clients=40, tasks=4000), room=timeline_room(22))
+    shown = timeline(shuffled(tmp_path, clients=40, tasks=4000), room=BARS.of_each(22))
     section = timeline_section([(Named(f"S{place}", place), shown) for place in range(22)])
     checked(section)
     assert len(shown.bars) == 520

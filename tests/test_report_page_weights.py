@@ -10,7 +10,7 @@ from fairlag.analyse.weights import weights
 from fairlag.lab.run import Run
 from fairlag.lab.store import Store
 from fairlag.report.page.spec import Named, View
-from fairlag.report.page.weights import weights_room, weights_section
+from fairlag.report.page.weights import POINTS, weights_section
 from fairlag.types import Aggregation, Dispatch
 from tests.page import checked, named, values
 from tests.test_analyse_compare import bare
@@ -146,12 +146,12 @@ def test_a_run_without_updates_is_a_sentence(tmp_path: Path) -> None:
     assert (section.charts, section.remarks) == ((), ["No update has been aggregated yet."])
     some = weights_section([(FEDAVG, nothing), (Named("Mine", 1), weights(made(tmp_path / "made"), 10))])
     checked(some)
-    assert some.remarks[0] == "Of FedAvg no update has been aggregated yet."
+    assert some.remarks[0] == "For FedAvg, no update has been aggregated yet."
 
 
 def test_of_many_groups_the_first_are_shown(tmp_path: Path) -> None:
     names = tuple(f"group {place}" for place in range(20))
-    section = weights_section([(FEDAVG, weights(bare(tmp_path, weight=1.0, groups=names), weights_room(1)))])
+    section = weights_section([(FEDAVG, weights(bare(tmp_path, weight=1.0, groups=names), POINTS.of_each(1)))])
     checked(section)
     assert "The first 12 of 20 client groups are shown." in section.remarks
     assert set(named(section.charts[0].views["s0"])) == {"group 0", "all the same"}  # the other client is of group 19

@@ -2,20 +2,28 @@
 
 import http.client
 import json
+import shutil
 import signal
+import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from time import sleep
 from urllib.parse import urlsplit
 
 import pytest
 
+from fairlag.lab.experiment import parse
+from fairlag.lab.plan import Plan
+from fairlag.lab.simulate import execute
 from fairlag.report.page.build import waiting_page
 from fairlag.report.watch import Follower
 from tests.browser import chromium, visiting
 from tests.command import Call
+from tests.test_cli_report import SMALL, spoilt
 
 
 def command(*words: str) -> list[str]:
@@ -41,9 +49,21 @@ def following(folder: Path, *words: str) -> Iterator[str]:
         server.communicate()
 
 
+@contextmanager
+def killed(words: list[str]) -> Iterator[None]:
+    """A process that is killed at the end, without a chance to tidy up."""
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.communicate()
+
+
 def asked(address: str, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
     where = urlsplit(address)
-    line = http.client.HTTPConnection(where.hostname or "", where.port, timeout=20)
+    line = http.client.HTTPConnection(where.hostname or "", where.port, timeout=120)
     try:
         line.request(method, path, headers=headers)
         answer = line.getresponse()
@@ -89,6 +109,51 @@ def test_a_page_is_built_once_for_all_who_ask_and_again_when_a_run_has_changed()
     assert built == [0, 1]
 
 
+def test_what_the_first_page_took_does_not_delay_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+
+    def build() -> "object":
+        now[0] += 5.0
+        return waiting_page(f"page at {now[0]}", "because")
+
+    monkeypatch.setattr("fairlag.report.watch.monotonic", lambda: now[0])
+    follower = Follower(lambda: now[0], build)  # type: ignore[arg-type]
+    first = follower.answer()
+    now[0] += 1.5
+    second = follower.answer()
+    assert second != first
+    now[0] += 19.0
+    assert follower.answer() == second
+    now[0] += 1.5
+    assert follower.answer() != second
+
+
+def test_a_run_that_cannot_be_read_is_named_and_the_others_are_shown(tmp_path: Path) -> None:
+    execute(Plan(parse(SMALL), (0, 1), tmp_path / "runs"), new=True, workers=1)
+    folder = tmp_path / "runs/fairshare-buffer-2-seed1"
+    for how in ("no database", "{"):
+        spoilt(folder, how)
+    with following(tmp_path) as address:
+        page = json.loads(asked(address, "/page.json")[2])
+        assert page["status"].startswith(f"1 of 1 runs finished; there is no run in {str(folder)!r}")
+        assert page["facts"]["aggregations"] == "20"
+        shutil.rmtree(tmp_path / "runs/fairshare-buffer-2-seed0")
+        sleep(1.1)
+        page = json.loads(asked(address, "/page.json")[2])
+        assert page["lead"][0].startswith(f"There is nothing to show yet: there is no run in {str(folder)!r}")
+
+
+def test_a_browser_that_goes_away_is_no_mishap(tmp_path: Path) -> None:
+    with following(tmp_path) as address:
+        where = urlsplit(address)
+        for _ in range(3):
+            line = socket.create_connection((where.hostname, where.port))
+            line.sendall(b"GET /plotly.js HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # gone at once
+            line.close()
+        assert asked(address, "/")[0] == 200
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -120,21 +185,24 @@ def test_it_follows_a_run_through_a_crash_and_a_resume(tmp_path: Path) -> None:
     folder = tmp_path / "runs"
     folder.mkdir()
     status = "document.querySelector('#status').textContent"
-    settings = ("--set", "aggregations=1000", "--set", "local.steps=20", "--workers", "1")
-    run = command("run", "demo", "--strategy", "fairshare", *settings, "--out", str(folder / "demo"))
+    reached = f"Number(({status}.match(/at ([0-9,]+) of 1,000,000/) || ['', '0'])[1].replaceAll(',', ''))"
+    endless = (
+        "--strategy",
+        "fairshare",
+        "--set",
+        "aggregations=1000000",
+        "--workers",
+        "1",
+    )  # it is killed, not finished
+    run = command("run", "demo", *endless, "--out", str(folder / "demo"))
     with following(folder) as address, chromium() as browser, visiting(browser, address) as visit:
         assert "there are no runs" in visit.page.inner_text("#lead")
-        begun = subprocess.Popen(run, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            visit.until(f"/running at [1-9][0-9,]* of 1,000/.test({status})", 120)
+        with killed(run):
+            visit.until(f"{status}.includes('FairShare, seed 0: running') && {reached} > 0", 120)
             visit.until("document.querySelectorAll('#chart-accuracy .plot .trace').length > 0")
-            seen = visit.page.evaluate(status)
-            visit.until(f"{status} !== {json.dumps(seen)}", 60)
-            assert "finished; FairShare, seed 0: running" in visit.page.evaluate(status)
-        finally:
-            begun.kill()
-            begun.communicate()
-        visit.until(f"{status}.includes('interrupted at')")
-        subprocess.run(command("resume", str(folder / "demo"), "--workers", "1"), check=True, capture_output=True)
-        visit.until(f"{status} === '1 of 1 runs finished'")
-        visit.until("document.querySelector('#facts').textContent.includes('1,000')")
+            seen = visit.page.evaluate(reached)
+            visit.until(f"{reached} > {seen}", 120)
+        visit.until(f"{status}.includes('interrupted at')", 120)
+        seen = visit.page.evaluate(reached)
+        with killed(command("resume", str(folder / "demo"), "--workers", "1")):
+            visit.until(f"{status}.includes('running') && {reached} > {seen}", 120)

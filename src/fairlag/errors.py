@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
@@ -20,6 +21,7 @@ class FairlagError(Exception):
     ├── InputError          something the user wrote: an experiment file, an option, a distribution
     │   ├── ExperimentError     an experiment file or preset
     │   ├── StrategyError       a strategy that cannot be built, or a user's rule that misbehaves
+    │   ├── UnreadableError     a run directory whose files cannot be read
     │   └── StalledError        a strategy that waits for what never comes on this fleet
     ├── DivergedError       a version of the model that is not finite any more
     ├── StoreError          a run directory that cannot be written, such as on a full disk
@@ -41,6 +43,19 @@ class ExperimentError(InputError):
 
 class StrategyError(InputError):
     """A strategy that cannot be built, cannot run on this fleet, or returned something unusable."""
+
+
+class UnreadableError(InputError):
+    """A run that cannot be read; says which, and why."""
+
+    folder = Path()
+
+    @classmethod
+    def of(cls, folder: Path, sentence: str) -> "UnreadableError":
+        """About the run in that folder."""
+        error = cls(sentence)
+        error.folder = folder
+        return error
 
 
 class StalledError(InputError):

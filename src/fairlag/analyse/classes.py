@@ -8,6 +8,7 @@ import numpy as np
 
 from fairlag.analyse.compare import Repeated, Spread
 from fairlag.analyse.curves import evenly, mean_of_known, read_off
+from fairlag.errors import UnreadableError
 from fairlag.lab.folder import reading
 from fairlag.lab.run import Run
 from fairlag.types import Floats, Integers
@@ -102,7 +103,7 @@ def _holders(run: Run) -> dict[str, tuple[str, ...]]:
     try:
         tables = run.settings
         clients, partition = tables["clients"], tables.get("data", {}).get("partition", "labels")
-    except (OSError, ValueError, KeyError):  # it was not made from an experiment
+    except UnreadableError:  # it was not made from an experiment
         return {}
     holders: dict[str, tuple[str, ...]] = {}
     for table in clients if partition == "labels" else ():

@@ -31,6 +31,7 @@ from fairlag.lab.workshop import cores
 from fairlag.report import tables
 from fairlag.report.page.build import audit_page
 from fairlag.report.page.shell import html
+from fairlag.report.save import save
 
 
 def audit(
@@ -68,9 +69,9 @@ def audit(
             )
     text = json.dumps({"experiment": experiment.name, "strategies": [each.as_json() for each in audits]}, indent=2)
     if file is not None:
-        file.write_text(text + "\n", "utf-8")
+        save(file, text + "\n")
     if page is not None:
-        page.write_text(html(audit_page(experiment, audits, seeds)), "utf-8")
+        save(page, html(audit_page(experiment, audits, seeds)))
     if as_json:
         print(text)
         return

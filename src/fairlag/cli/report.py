@@ -14,7 +14,7 @@ from fairlag.analyse.compare import repeated
 from fairlag.cli.audit import trials_progress
 from fairlag.cli.results import planned_runs
 from fairlag.cli.terminal import Workers, at_least_one, check_page, say
-from fairlag.errors import InputError
+from fairlag.errors import InputError, UnreadableError
 from fairlag.lab.folder import DATABASE, is_locked
 from fairlag.lab.run import Run, run_folders
 from fairlag.lab.workshop import cores
@@ -22,6 +22,7 @@ from fairlag.report.audits import throttled
 from fairlag.report.page.build import runs_page, waiting_page
 from fairlag.report.page.shell import html
 from fairlag.report.page.spec import Page
+from fairlag.report.save import save
 from fairlag.report.watch import Follower, Server, is_loopback
 
 _PORTS = 65535
@@ -41,7 +42,7 @@ def report(
     workers = cores() if workers is None else at_least_one("--workers", workers)
     runs = planned_runs(folders)
     audits = _audits(runs, workers) if incentives else None
-    file.write_text(html(runs_page(runs, audits)), "utf-8")
+    save(file, html(runs_page(runs, audits)))
     say(f"The report is {file}")
 
 
@@ -100,11 +101,17 @@ def _state(folder: Path) -> object:
 
 def _page(folder: Path, audits: Sequence[StrategyAudit] | None) -> Page:
     """The page as far as it can be read now."""
-    try:
-        runs = planned_runs([folder])
-        return runs_page(runs, audits, status=_status(runs))
-    except (InputError, OSError, sqlite3.Error) as error:
-        return waiting_page(str(folder), str(error))
+    spoilt: dict[Path, str] = {}
+    while True:
+        try:
+            runs = planned_runs([folder], without=spoilt)
+            return runs_page(runs, audits, status="; ".join([_status(runs), *spoilt.values()]))
+        except UnreadableError as error:  # it may be about to begin, or to be removed; the others are shown
+            if error.folder in spoilt:
+                return waiting_page(str(folder), str(error))
+            spoilt[error.folder] = str(error)
+        except (InputError, OSError, sqlite3.Error) as error:
+            return waiting_page(str(folder), "; ".join(spoilt.values()) or str(error))
 
 
 def _status(runs: Sequence[Run]) -> str:

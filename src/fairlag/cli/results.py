@@ -1,7 +1,7 @@
 """What runs found: `fairlag runs`, `fairlag compare`, and the comparison that ends a run."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -58,9 +58,9 @@ def compare(
         say(f"The figure is {figure}")
 
 
-def planned_runs(folders: Sequence[Path]) -> list[Run]:
-    """The runs in these folders, where they were planned together in the order of the plan."""
-    return [Run(folder) for folder in _folders(folders, _as_planned)]
+def planned_runs(folders: Sequence[Path], without: Container[Path] = ()) -> list[Run]:
+    """The runs in these folders but for some, where they were planned together in the order of the plan."""
+    return [Run(folder) for folder in _folders(folders, lambda each: _as_planned(each, without))]
 
 
 def conclude(found: Sequence[Run], folder: Path, *, trained: bool) -> None:
@@ -82,9 +82,9 @@ def _folders(given: Sequence[Path], look: Callable[[Path], list[Path]] = run_fol
     return list(found.values())
 
 
-def _as_planned(given: Path) -> list[Path]:
+def _as_planned(given: Path, without: Container[Path]) -> list[Path]:
     """The runs in a folder, where they were planned together in the order of the experiment file's strategies."""
-    folders = run_folders(given)
+    folders = [folder for folder in run_folders(given) if folder not in without]
     parents = {folder.parent for folder in folders}
     orders = {parent: [slug(label) for label in planned_labels(parent)] for parent in parents}
 

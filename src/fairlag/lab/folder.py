@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from fairlag.errors import InputError, StoreError
+from fairlag.errors import InputError, StoreError, UnreadableError
 
 FORMAT = 2
 """Grows when an older fairlag could not read what a newer one writes."""
@@ -79,7 +79,7 @@ def is_begun(folder: Path) -> bool:
 def check_is_run(folder: Path) -> None:
     """Refuses a folder that holds no run."""
     if not is_run(folder):
-        raise InputError(f"there is no run in {str(folder)!r}: it has no file {DATABASE}")
+        raise UnreadableError.of(folder, f"there is no run in {str(folder)!r}: it has no file {DATABASE}")
 
 
 def connected(folder: Path, mode: str) -> sqlite3.Connection:
@@ -97,7 +97,12 @@ def reading(folder: Path) -> Iterator[sqlite3.Connection]:
             database.execute("BEGIN")
             yield database
         except sqlite3.DatabaseError as error:
-            raise InputError(f"the run in {str(folder)!r} cannot be read: {error}") from None
+            raise unreadable(folder, str(error)) from None
+
+
+def unreadable(folder: Path, why: str) -> UnreadableError:
+    """Of a run that there is, but that nobody can read."""
+    return UnreadableError.of(folder, f"the run in {str(folder)!r} cannot be read: {why}")
 
 
 def meta_of(database: sqlite3.Connection, folder: Path) -> dict[str, Any]:
@@ -105,12 +110,14 @@ def meta_of(database: sqlite3.Connection, folder: Path) -> dict[str, Any]:
     try:
         meta = {key: json.loads(value) for key, value in database.execute("SELECT key, value FROM meta")}
     except sqlite3.DatabaseError as error:
-        raise InputError(f"there is no run in {str(folder)!r}: its {DATABASE} is something else ({error})") from None
+        sentence = f"there is no run in {str(folder)!r}: its {DATABASE} is something else ({error})"
+        raise UnreadableError.of(folder, sentence) from None
     if meta.get("format") != FORMAT:
-        raise InputError(
+        sentence = (
             f"the run in {str(folder)!r} has format {meta.get('format')}, but this fairlag reads format {FORMAT}: "
             f"read it with the version that made it, a fairlag {meta.get('fairlag')}, or run its experiment again"
         )
+        raise UnreadableError.of(folder, sentence)
     return meta
 
 
@@ -138,7 +145,7 @@ def is_locked(folder: Path) -> bool:
     with closing(sqlite3.connect(f"{(folder / LOCK).resolve().as_uri()}?mode=ro", uri=True, timeout=0)) as lock:
         try:
             lock.execute("SELECT name FROM sqlite_master").fetchone()
-        except sqlite3.OperationalError as error:
+        except sqlite3.DatabaseError as error:
             return "locked" in str(error)
     return False
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fairlag.errors import InputError
 from fairlag.lab.card import Card, Group
-from fairlag.lab.folder import DATABASE, EXPERIMENT, MODEL, is_locked, meta_of, reading, unpacked
+from fairlag.lab.folder import DATABASE, EXPERIMENT, MODEL, is_locked, meta_of, reading, unpacked, unreadable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,7 +82,10 @@ class Run:
     @property
     def settings(self) -> dict[str, Any]:
         """The tables of its resolved experiment, with its strategy and seed alone."""
-        return dict(self._written()["experiment"])
+        tables = self._written().get("experiment", {})
+        if not {"clients", "strategies", "seed"} <= tables.keys():
+            raise unreadable(self.folder, f"its {EXPERIMENT} is no experiment")
+        return dict(tables)
 
     @property
     def status(self) -> str:
@@ -192,7 +195,10 @@ class Run:
 
     def _written(self) -> dict[str, Any]:
         """What it was made from, as it is on disk."""
-        found: dict[str, Any] = json.loads((self.folder / EXPERIMENT).read_text("utf-8"))
+        try:
+            found: dict[str, Any] = dict(json.loads((self.folder / EXPERIMENT).read_text("utf-8")))
+        except (OSError, ValueError, TypeError) as error:
+            raise unreadable(self.folder, f"its {EXPERIMENT} is missing or spoilt ({error})") from None
         return found
 
     def _newest(self) -> tuple[int, float]:
@@ -204,7 +210,10 @@ class Run:
         import pandas as pd
 
         with reading(self.folder) as database:
-            frame = pd.read_sql_query(query, database, params=parameters)
+            try:
+                frame = pd.read_sql_query(query, database, params=parameters)
+            except pd.errors.DatabaseError as error:  # its own words are the whole query
+                raise unreadable(self.folder, str(error.__cause__ or "it is spoilt")) from None
         return frame.astype({name: kind for name, kind in _KINDS.items() if name in frame})
 
     def _card(self, *, groups: bool = True) -> Card:

@@ -19,23 +19,24 @@ STRATEGIES = (
     Shade("#D55E00", "#EE7D3B"),
     Shade("#009E73", "#2FC596"),
     Shade("#CC79A7", "#E295C1"),
+    Shade("#000000", "#F2F2F2"),
     Shade("#E69F00", "#F2B632"),
     Shade("#56B4E9", "#9CDBFF"),
-    Shade("#000000", "#F2F2F2"),
 )
-"""Okabe and Ito's, which people of every colour vision tell apart; the yellow is left out, too pale for a line."""
+"""Okabe and Ito's, which people of every colour vision tell apart, the paler ones last; the yellow is left out."""
 
 GROUPS = (
-    Shade("#44AA99", "#5CCBB8"),
+    Shade("#3DA494", "#5CCBB8"),
     Shade("#882255", "#D9659C"),
     Shade("#999933", "#C2C254"),
     Shade("#332288", "#9184E8"),
     Shade("#CC6677", "#E78C99"),
-    Shade("#88CCEE", "#A9E1FB"),
     Shade("#117733", "#55B573"),
+    Shade("#88CCEE", "#A9E1FB"),
     Shade("#DDCC77", "#EADC98"),
 )
-"""Tol's muted ones, as safe, and none of the strategies'; the first two also differ where all is printed grey."""
+"""Tol's muted ones, as safe, and none of the strategies', the paler ones last and the first a little darker: it is seen
+on white; the first two also differ where all is printed grey."""
 
 LINES = ("solid", "dash", "dot", "dashdot")
 """How lines are drawn one after the other, once all colours are used."""

@@ -1,5 +1,6 @@
 """Serving a page that follows runs: read-only, built anew only when a run on disk has changed and somebody asks."""
 
+import sys
 import threading
 from collections.abc import Callable
 from hashlib import sha256
@@ -49,13 +50,15 @@ class Follower:
             return self._answer
 
     def _renew(self) -> None:
-        began, state = monotonic(), self._state()
-        if state != self._seen or not self._answer.body:
-            body = shell.data(self._build()).encode()
-            self._answer = Answer(body, f'"{sha256(body).hexdigest()[:32]}"')
-            self._seen = state
-        took = monotonic() - began
-        self._next = monotonic() + max(_AT_LEAST, _COSTLY * took)
+        began, state, first = monotonic(), self._state(), not self._answer.body
+        try:
+            if first or state != self._seen:
+                body = shell.data(self._build()).encode()
+                self._answer = Answer(body, f'"{sha256(body).hexdigest()[:32]}"')
+                self._seen = state
+        finally:
+            took = 0.0 if first else monotonic() - began  # the first time is mostly that of loading libraries
+            self._next = monotonic() + max(_AT_LEAST, _COSTLY * took)
 
 
 class Server(ThreadingHTTPServer):
@@ -69,6 +72,12 @@ class Server(ThreadingHTTPServer):
         self.page = shell.shell(title, "page.json", "plotly.js").encode()
         self.plotly = shell.plotly().encode()
         super().__init__(address, _Handler)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A browser that goes away in the middle is no mishap; whatever else happens is said, and it goes on."""
+        error = sys.exception()
+        if not isinstance(error, ConnectionError | TimeoutError):
+            print(f"fairlag: a page could not be answered: {error!r}", file=sys.stderr, flush=True)
 
     @property
     def address(self) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fairlag.analyse.compare import Repeated
 from fairlag.errors import InputError
 from fairlag.report.colours import GROUPS, LINES, STRATEGIES, Shade, strategy_places
+from fairlag.report.save import save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -90,7 +91,7 @@ def group_look(place: int) -> Look:
     """Of the client group at that place of an experiment, in every figure.
 
     >>> group_look(0)
-    Look(colour='#44AA99', line='-')
+    Look(colour='#3DA494', line='-')
     """
     return _look(GROUPS, place)
 
@@ -135,7 +136,10 @@ def drawing(sheet: Sheet, height: float, size: str = "double") -> Iterator["Figu
     with rc_context(_STYLE | (_SMALLER if size == "single" else {})):
         figure = Figure(figsize=(SIZES[size], height), layout="constrained")
         yield figure
-        figure.savefig(sheet, format=suffix[1:], metadata=dates.get(suffix))
+        drawn = BytesIO() if isinstance(sheet, Path) else sheet
+        figure.savefig(drawn, format=suffix[1:], metadata=dates.get(suffix))
+    if isinstance(sheet, Path):
+        save(sheet, drawn.getvalue())
 
 
 def columns(panels: int, size: str) -> int:

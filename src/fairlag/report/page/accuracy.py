@@ -6,7 +6,18 @@ import numpy as np
 
 from fairlag.analyse.curves import Band, Curves, Scored
 from fairlag.numerals import NONE
-from fairlag.report.page.charts import MOST_GROUPS, axis, empty, left_out, plain_names, present, shade
+from fairlag.report.page.charts import (
+    ALONG,
+    MOST_GROUPS,
+    along_switch,
+    axis,
+    empty,
+    left_out,
+    plain_names,
+    present,
+    shade,
+    strategy_key,
+)
 from fairlag.report.page.spec import Chart, Json, Named, Section, Switch, Table, View, numbers
 from fairlag.report.words import bands_in_words, percent
 
@@ -23,11 +34,6 @@ _SECTION = Section(
     "Accuracy",
     "How well the model does over time: on all labels, and on those that each client group holds.",
 )
-
-_ALONG = {
-    "time": ("virtual time", "at virtual time %{x:,.2f}"),
-    "version": ("aggregations", "after %{x:,} aggregations"),
-}
 
 
 def accuracy_section(shown: Sequence[tuple[Named, Curves]], groups: Sequence[str]) -> Section:
@@ -48,11 +54,12 @@ def accuracy_section(shown: Sequence[tuple[Named, Curves]], groups: Sequence[str
             "A line a strategy, the higher the better; its band is how far seeds differ, or with one seed how much "
             "another test sample might."
         ),
-        views={f"{along}|{key}": _view(known, along, group, most) for along in _ALONG for key, group in on.items()},
+        views={f"{along}|{key}": _view(known, along, group, most) for along in ALONG for key, group in on.items()},
         switches=[
-            Switch("Against", {along: words for along, (words, _) in _ALONG.items()}),
+            along_switch(),
             Switch("On", {key: "all labels" if name is None else f"labels of {name}" for key, name in on.items()}),
         ],
+        highlights={strategy_key(named.place): named.label for named, _ in known},
         height=420,
         table=_table(known, list(on.values())),
     )
@@ -70,9 +77,9 @@ def _view(shown: Sequence[tuple[Named, Curves]], along: str, group: str | None, 
     traces: list[Json] = []
     for name, named, scored in seen:
         band = scored.band(along).thinned(most)
-        key = f"strategy {named.place}"
+        key = strategy_key(named.place)
         traces += [*_shade(band, named, key), _line(band, name, named, scored, along, where, key)]
-    title, _ = _ALONG[along]
+    title, _ = ALONG[along]
     layout = {
         "xaxis": axis(title, tickformat=",~r", rangemode="tozero"),
         "yaxis": axis(f"accuracy on {where}", tickformat=".0%"),
@@ -88,7 +95,7 @@ def _shade(band: Band, named: Named, key: str) -> list[Json]:
 
 
 def _line(band: Band, name: str, named: Named, scored: Scored, along: str, where: str, key: str) -> Json:
-    _, words = _ALONG[along]
+    _, words = ALONG[along]
     seeds = len(scored.curves)
     width = f"standard deviation over {seeds} seeds" if seeds > 1 else "standard error of the test sample"
     spread = [f"±{100 * each:.2f}" if np.isfinite(each) else "(one seed)" for each in band.spread]

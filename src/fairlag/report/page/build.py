@@ -6,11 +6,11 @@ from typing import TypeVar
 
 from fairlag.analyse.audit import StrategyAudit
 from fairlag.analyse.classes import class_curves
-from fairlag.analyse.compare import Repeated, compare, repeated
+from fairlag.analyse.compare import Comparison, Repeated, compare, repeated
 from fairlag.analyse.curves import curves
 from fairlag.analyse.evidence import GroupStaleness, Influence, influence_if_any, staleness_if_any
 from fairlag.analyse.fates import audited_fates, fates
-from fairlag.analyse.ranking import ranked
+from fairlag.analyse.ranking import Ranking, ranked
 from fairlag.analyse.timeline import timeline_if_any
 from fairlag.analyse.weights import weights
 from fairlag.lab.experiment import Experiment
@@ -25,8 +25,8 @@ from fairlag.report.page.losses import losses_section
 from fairlag.report.page.spec import Named, Page, Section
 from fairlag.report.page.staleness import staleness_section
 from fairlag.report.page.summary import Tables, counted, experiment_section, findings, settings
-from fairlag.report.page.timeline import timeline_room, timeline_section
-from fairlag.report.page.weights import weights_room, weights_section
+from fairlag.report.page.timeline import BARS, timeline_section
+from fairlag.report.page.weights import POINTS, weights_section
 from fairlag.report.words import labels_of
 
 Found = TypeVar("Found")
@@ -35,17 +35,20 @@ Found = TypeVar("Found")
 def runs_page(runs: Sequence[Run], audits: Sequence[StrategyAudit] | None = None, status: str = "") -> Page:
     """All that there is to show of runs; audits are by the label that their strategy has among these."""
     found = repeated(runs)
-    named = [Named(label, place) for label, place in zip(labels_of(found), strategy_places(found), strict=True)]
+    groups = list(dict.fromkeys(name for each in found for name in each.runs[0].groups))
+    named = [
+        Named(label, place, tuple(groups.index(name) for name in each.runs[0].groups))
+        for each, label, place in zip(found, labels_of(found), strategy_places(found), strict=True)
+    ]
     experiments, compared = settings(found), compare(runs)
     trained = any(tables.get("data") for tables in experiments)
-    rankings = ranked(compared, "accuracy" if trained else "jain")
     return Page(
         title=", ".join(dict.fromkeys(each.experiment for each in found)),
         lead=findings(compared),
         facts=_facts(experiments, len(found), runs),
         sections=[
-            experiment_section(experiments, rankings, named),
-            *(_learnt(found, named) if trained else []),
+            experiment_section(experiments, _rankings(experiments, compared), named, groups),
+            *(_learnt(found, named, groups) if trained else []),
             *_heard(found, named),
             incentives_section(_by_label(named, audits or [])),
             losses_section(_each(found, named, lambda each: fates(each.runs))),
@@ -63,7 +66,7 @@ def audit_page(experiment: Experiment, audits: Sequence[StrategyAudit], seeds: i
         lead=["Simulated without training: who the model would listen to, how late updates would be, who would gain."],
         facts=_counts([tables]) | {"strategies": f"{len(audits)}", "seeds": f"{seeds}"},
         sections=[
-            experiment_section([tables], [], []),
+            experiment_section([tables], [], [], [table["group"] for table in tables["clients"]]),
             influence_section([(named, Influence.of_audit(audit)) for named, audit in shown]),
             staleness_section([(named, GroupStaleness.of_audit(audit)) for named, audit in shown]),
             incentives_section(shown),
@@ -77,8 +80,18 @@ def waiting_page(title: str, why: str) -> Page:
     return Page(title=title, lead=[f"There is nothing to show yet: {why}."], facts={}, sections=[], status="waiting")
 
 
-def _learnt(found: Sequence[Repeated], named: Sequence[Named]) -> list[Section]:
-    groups = list(dict.fromkeys(name for each in found for name in each.runs[0].groups))
+def _rankings(experiments: Sequence[Tables], compared: Sequence[Comparison]) -> list[Ranking]:
+    """Of each experiment, by accuracy where there is any to be had."""
+    trained = {tables["name"] for tables in experiments if tables.get("data")}
+    criteria = {each.experiment: "accuracy" if each.experiment in trained else "jain" for each in compared}
+    return [
+        ranking
+        for name, by in criteria.items()
+        for ranking in ranked([each for each in compared if each.experiment == name], by)
+    ]
+
+
+def _learnt(found: Sequence[Repeated], named: Sequence[Named], groups: Sequence[str]) -> list[Section]:
     return [
         accuracy_section(_each(found, named, curves), groups),
         classes_section(_each(found, named, class_curves), groups),
@@ -86,7 +99,7 @@ def _learnt(found: Sequence[Repeated], named: Sequence[Named]) -> list[Section]:
 
 
 def _heard(found: Sequence[Repeated], named: Sequence[Named]) -> list[Section]:
-    bars, points = timeline_room(len(found)), weights_room(len(found))
+    bars, points = BARS.of_each(len(found)), POINTS.of_each(len(found))
     return [
         influence_section(_each(found, named, influence_if_any)),
         staleness_section(_each(found, named, staleness_if_any)),

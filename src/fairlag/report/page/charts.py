@@ -21,6 +21,9 @@ _LEGEND = 32
 _LISTED = 4
 """More names than that are counted instead."""
 
+_TITLED, _TITLED_NARROW = 40, 18
+"""How long a name may be in the title of a panel, and on a phone."""
+
 _TITLE = 26
 """Pixels above a panel, for its title."""
 
@@ -49,7 +52,7 @@ def strategy_switch(shown: Sequence[Named]) -> Switch:
 
 
 def strategy_key(place: int) -> str:
-    """Of the strategy that is shown at that place.
+    """Of the strategy at that place.
 
     >>> strategy_key(0)
     's0'
@@ -77,6 +80,33 @@ def shade(where: Floats, low: Floats, high: Floats, colour: str, key: str, **mor
     return [edge | {"y": numbers(low)}, edge | {"y": numbers(high), "fill": "tonexty", "fillcolor": f"{colour}/0.18"}]
 
 
+ALONG = {
+    "time": ("virtual time", "at virtual time %{x:,.2f}"),
+    "version": ("aggregations", "after %{x:,.0f} aggregations"),
+}
+"""What accuracy is shown against: the title of the axis, and a place on it as a tooltip says it."""
+
+
+def along_switch() -> Switch:
+    """Against virtual time or aggregations."""
+    return Switch("Against", {along: words for along, (words, _) in ALONG.items()})
+
+
+class Room(NamedTuple):
+    """How much of something a page has room for: of a strategy, and of all of them together."""
+
+    most: int
+    altogether: int
+
+    def of_each(self, strategies: int) -> int:
+        """For how much of each of so many strategies.
+
+        >>> Room(3_000, 12_000).of_each(1), Room(3_000, 12_000).of_each(8), Room(3_000, 12_000).of_each(22)
+        (3000, 1500, 545)
+        """
+        return min(self.most, self.altogether // max(1, strategies))
+
+
 class Panels(NamedTuple):
     """Panels below one another on one horizontal axis: where they are, and how high all of them are in pixels."""
 
@@ -91,10 +121,12 @@ class Panels(NamedTuple):
         domains = [[1 - (place + 1) * each / whole, 1 - (place * each + _TITLE) / whole] for place in range(count)]
         return cls([[max(0.0, low), high] for low, high in domains], whole + 100)
 
-    def title(self, place: int, text: str) -> Json:
-        """An annotation above a panel."""
+    def title(self, place: int, names: Sequence[str], words: str) -> Json:
+        """An annotation above a panel: its name among those of all, and words; on a phone the name has less room."""
+        wide, narrow = (f"<b>{plain_names(names, width)[place]}</b>  {words}" for width in (_TITLED, _TITLED_NARROW))
         where = {"x": 0, "xref": "paper", "xanchor": "left", "yref": "paper", "yanchor": "bottom"}
-        return {"text": text, "y": self.domains[place][1], "showarrow": False, "align": "left", **where}
+        look = {"showarrow": False, "align": "left"}
+        return {"text": wide, "narrow": narrow, "y": self.domains[place][1], **look, **where}
 
 
 def place_of_axis(place: int) -> str:
@@ -121,11 +153,11 @@ def present(shown: Sequence[tuple[Named, Found | None]], why: str) -> tuple[list
     """Those of whom there is something to show, and a sentence about the others.
 
     >>> present([(Named("A", 0), 1), (Named("B", 1), None)], "nothing was evaluated yet")
-    ([(Named(label='A', place=0), 1)], ['Of B nothing was evaluated yet.'])
+    ([(Named(label='A', place=0, groups=()), 1)], ['For B, nothing was evaluated yet.'])
     """
     missing = [named.label for named, found in shown if found is None]
-    names = f"{len(missing)} strategies" if len(missing) > _LISTED else ", ".join(shortened(missing, _LEGEND))
-    return [(named, found) for named, found in shown if found is not None], [f"Of {names} {why}."] if missing else []
+    names = f"{len(missing)} strategies" if len(missing) > _LISTED else " and ".join(shortened(missing, _LEGEND))
+    return [(named, found) for named, found in shown if found is not None], [f"For {names}, {why}."] if missing else []
 
 
 def empty(section: Section, why: str) -> Section:

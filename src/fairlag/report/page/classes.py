@@ -6,10 +6,20 @@ import numpy as np
 
 from fairlag.analyse.classes import COLUMNS, ClassCurves
 from fairlag.analyse.curves import mean_of_known
-from fairlag.report.page.charts import axis, empty, plain, plain_names, present, strategy_key, strategy_switch
-from fairlag.report.page.spec import Chart, Json, Named, Section, Switch, Table, View, group_colour, numbers
+from fairlag.report.page.charts import (
+    ALONG,
+    along_switch,
+    axis,
+    empty,
+    plain,
+    plain_names,
+    present,
+    strategy_key,
+    strategy_switch,
+)
+from fairlag.report.page.spec import Chart, Json, Named, Section, Table, View, group_colour, numbers
 from fairlag.report.words import percent
-from fairlag.types import Integers
+from fairlag.types import Floats, Integers
 
 ROWS = 100
 """Of more classes than that, neighbours share a row."""
@@ -24,11 +34,6 @@ _SECTION = Section(
     "Accuracy per class",
     "Which classes the model knows, and when it learnt them.",
 )
-
-_ALONG = {
-    "version": ("aggregations", "after %{x:,.0f} aggregations"),
-    "time": ("virtual time", "at virtual time %{x:,.2f}"),
-}
 
 
 def classes_section(shown: Sequence[tuple[Named, ClassCurves | None]], groups: Sequence[str]) -> Section:
@@ -48,11 +53,11 @@ def classes_section(shown: Sequence[tuple[Named, ClassCurves | None]], groups: S
         views={
             f"{strategy_key(place)}|{along}": _view(found, along, most, groups)
             for place, (_, found) in enumerate(known)
-            for along in _ALONG
+            for along in ALONG
         },
         switches=[
             strategy_switch([named for named, _ in known]),
-            Switch("Against", {along: words for along, (words, _) in _ALONG.items()}),
+            along_switch(),
         ],
         height=min(900, 130 + max(18 * rows, 160)),
         table=_table(known, groups),
@@ -67,7 +72,7 @@ def classes_section(shown: Sequence[tuple[Named, ClassCurves | None]], groups: S
 def _view(found: ClassCurves, along: str, most: int, groups: Sequence[str]) -> View:
     where, accuracy = found.mean(along, most)
     rows = np.array_split(np.arange(len(found.names)), min(ROWS, len(found.names)))
-    title, words = _ALONG[along]
+    title, words = ALONG[along]
     trace = {
         "type": "heatmap",
         "x": numbers(where),
@@ -81,12 +86,17 @@ def _view(found: ClassCurves, along: str, most: int, groups: Sequence[str]) -> V
         "hovertemplate": f"class %{{y}}<br>accuracy %{{z:.2%}}<br>{words}<extra></extra>",
     }
     layout = {
-        "xaxis": axis(title, tickformat=",~r", showgrid=False),
+        "xaxis": axis(title, tickformat=",~r", showgrid=False) | _ends(where),
         "yaxis": axis("class", type="category", autorange="reversed", showgrid=False),
         "shapes": _strip(found, rows, groups),
     }
     seeds = len(found.seeds)
     return View([trace], layout, f"Mean over {seeds} seeds, as far as each goes." if seeds > 1 else "One seed.")
+
+
+def _ends(where: Floats) -> Json:
+    """The axis ends where evaluations do: cells around them would begin before the beginning."""
+    return {"range": [float(where[0]), float(where[-1])]} if len(where) > 1 else {}
 
 
 def _row_names(found: ClassCurves, rows: Sequence[Integers], groups: int) -> list[str]:

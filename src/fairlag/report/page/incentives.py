@@ -21,7 +21,7 @@ _READING = (
     "A line is one client of a group that takes up to twenty times as long as it must: where it rises above its "
     "beginning by more than the thin bars, cheating pays, most at the star; the dashed line is a fair share."
 )
-_NONE = "It was not asked who would gain by cheating: `fairlag report` without --no-incentives simulates it."
+_NONE = "This was not asked for: `fairlag report` simulates it, and so does `fairlag watch --incentives`."
 _TICKS = (1, 2, 4, 8, 20)
 
 
@@ -38,7 +38,7 @@ def incentives_section(shown: Sequence[tuple[Named, StrategyAudit]]) -> Section:
         name="incentives",
         title="Does it pay to be slow?",
         reading=_READING,
-        views={strategy_key(place): _view(audit, highest) for place, (_, audit) in enumerate(tried)},
+        views={strategy_key(place): _view(named, audit, highest) for place, (named, audit) in enumerate(tried)},
         switches=[strategy_switch([named for named, _ in tried])],
         table=_table(shown),
     )
@@ -56,11 +56,13 @@ def _height(group: GroupAudit) -> float:
     return max(float(group.incentive.influence.max()), group.fair / group.clients)
 
 
-def _view(audit: StrategyAudit, highest: float) -> View:
+def _view(named: Named, audit: StrategyAudit, highest: float) -> View:
     fair = 1 / sum(group.clients for group in audit.groups)
     groups = audit.groups[:MOST_GROUPS]
     names = plain_names([group.name for group in groups])
-    traces = [trace for place, group in enumerate(groups) for trace in _lines(group, place, names[place])]
+    traces = [
+        trace for place, group in enumerate(groups) for trace in _lines(group, named.place_of(place), names[place])
+    ]
     layout = {
         "xaxis": {
             "title": {"text": "how many times as long as it must it takes"},
@@ -71,7 +73,7 @@ def _view(audit: StrategyAudit, highest: float) -> View:
         },
         "yaxis": {"title": {"text": "its share of all weight"}, "tickformat": ".1~%", "range": [0, highest * 1.15]},
     }
-    words = " ".join(f"{group.name}: {verdict(group.incentive, tried=True)}." for group in groups)
+    words = "; ".join(f"{group.name}: {verdict(group.incentive, tried=True)}" for group in groups) + "."
     return View([*traces, _fair(fair)], layout, words)
 
 
@@ -147,6 +149,6 @@ def _table(shown: Sequence[tuple[Named, StrategyAudit]]) -> Table:
                     verdict(found, tried=tried),
                 ]
             )
-            marks.append(group_colour(place))
+            marks.append(named.group_colour(place))
     head = ("strategy, group", "one client's share", "its best", "reached at", "fair share", "verdict")
     return Table("What throttling does for one client", head, rows, marks)

@@ -24,7 +24,7 @@ from fairlag.report.page.charts import (
     strategy_switch,
 )
 from fairlag.report.page.lorenz import jain_in_words, lorenz_chart
-from fairlag.report.page.spec import Chart, Json, Named, Section, Table, View, group_colour, numbers
+from fairlag.report.page.spec import Chart, Json, Named, Section, Table, View, numbers
 from fairlag.report.words import number, shortened, with_deviation
 
 MANY = 60
@@ -55,15 +55,15 @@ def influence_section(shown: Sequence[tuple[Named, Influence | None]]) -> Sectio
     remarks += left_out(max(len(found.groups) for _, found in known))
     curved = [named.label for named, found in known if found.lorenz() is None]
     if curved:
-        names = ", ".join(curved)
-        remarks.append(f"Of {names} there is no Lorenz curve: some clients have less than no weight.")
+        names = " and ".join(curved)
+        remarks.append(f"For {names}, there is no Lorenz curve: some clients have less than no weight.")
     charts = [_clients(known), *([lorenz_chart(known)] if len(curved) < len(known) else [])]
     return Section(_SECTION.name, _SECTION.title, _SECTION.lead, charts, remarks=remarks)
 
 
 def _clients(shown: Shown) -> Chart:
     many = max(len(found.clients) for _, found in shown) > MANY
-    together = len(shown) <= _TOGETHER
+    together = len(shown) <= _TOGETHER and len({(found.groups, tuple(found.group_of)) for _, found in shown}) == 1
     panels = Panels.of(len(shown), 170) if together else Panels.of(1, 290)
     views = (
         {"": _view(shown, shown, panels, many=many)}
@@ -92,12 +92,12 @@ def _view(drawn: Shown, everybody: Shown, panels: Panels, *, many: bool) -> View
     """The strategies that are drawn, on axes that have room for everybody's."""
     traces: list[Json] = []
     layout: Json = {"annotations": [], "barmode": "overlay"}
-    names = plain_names([named.label for named, _ in drawn], 40)
+    names = [named.label for named, _ in drawn]
     low, high = _heights(everybody, many=many)
     lines = len(everybody) * max(len(found.groups) for _, found in everybody)
-    for place, (_, found) in enumerate(drawn):
+    for place, (named, found) in enumerate(drawn):
         number_of_axis = place_of_axis(place)
-        make = _curves(found, 101 if lines <= _MANY_LINES else 51) if many else _bars(found)
+        make = _curves(named, found, 101 if lines <= _MANY_LINES else 51) if many else _bars(named, found)
         traces += [{**each, "yaxis": f"y{number_of_axis}"} for each in make]
         layout[f"yaxis{number_of_axis}"] = axis(
             "times fair share" if many else "influence",
@@ -106,12 +106,12 @@ def _view(drawn: Shown, everybody: Shown, panels: Panels, *, many: bool) -> View
             nticks=6,
             tickformat=",~r" if many else ".0%",
         )
-        layout["annotations"].append(panels.title(place, f"<b>{names[place]}</b>  Jain {jain_in_words(found)}"))
+        layout["annotations"].append(panels.title(place, names, f"Jain {jain_in_words(found)}"))
     layout["xaxis"] = _across(drawn[0][1], many=many) | {"anchor": f"y{place_of_axis(len(drawn) - 1)}"}
     return View(named_once(traces), layout, " ".join([*_verdicts(drawn), *_cut(everybody, high, many=many)]))
 
 
-def _bars(found: Influence) -> list[Json]:
+def _bars(named: Named, found: Influence) -> list[Json]:
     mean, deviation = found.mean, found.deviation
     traces: list[Json] = []
     names = plain_names(found.groups)
@@ -125,9 +125,9 @@ def _bars(found: Influence) -> list[Json]:
                 "x": numbers(mine),
                 "y": numbers(mean[mine]),
                 "marker": {
-                    "color": group_colour(group),
+                    "color": named.group_colour(group),
                     "pattern": {
-                        "shape": _PATTERNS[group % len(_PATTERNS)],
+                        "shape": _PATTERNS[named.place_of(group) % len(_PATTERNS)],
                         "fillmode": "overlay",
                         "fgcolor": "@panel",
                         "size": 7,
@@ -151,13 +151,13 @@ def _about(found: Influence, place: int, group: str) -> str:
     return f"client {found.clients[place]} of {group}<br>influence {mean:.2%}{spread} of all weight<br>{times}"
 
 
-def _curves(found: Influence, points: int) -> list[Json]:
+def _curves(named: Named, found: Influence, points: int) -> list[Json]:
     traces: list[Json] = []
     names = plain_names(found.groups)
     for group in _groups(found):
         where, shares = found.quantiles(group, points)
         times = shares / found.fair
-        mean, key, colour = times.mean(axis=0), f"group {group}", group_colour(group)
+        mean, key, colour = times.mean(axis=0), f"group {group}", named.group_colour(group)
         if len(times) > 1:
             spread = times.std(axis=0, ddof=1)
             traces += shade(where, mean - spread, mean + spread, colour, key)
@@ -169,7 +169,7 @@ def _curves(found: Influence, points: int) -> list[Json]:
                 "legendgroup": key,
                 "x": numbers(where),
                 "y": numbers(mean),
-                "line": {"color": colour, "dash": LINES[group % len(LINES)], "width": 2.5},
+                "line": {"color": colour, "dash": LINES[named.place_of(group) % len(LINES)], "width": 2.5},
                 "hovertemplate": (
                     "%{x:.0%} of the clients of %{fullData.name}<br>have at most %{y:.2f} times their fair share, "
                     f"{found.fair:.2g} of all weight<extra></extra>"
@@ -229,7 +229,11 @@ def _verdicts(shown: Shown) -> list[str]:
     clients = len(shown[0][1].clients)
     names = shortened([named.label for named, _ in shown], 40)
     indices = "; ".join(f"{jain_in_words(found)} under {name}" for name, (_, found) in zip(names, shown, strict=True))
-    return [f"Jain index {indices}: 1 if all clients are heard alike, {1 / clients:.2g} if one alone is."]
+    words = [f"Jain index {indices}: 1 if all clients are heard alike, 1/{clients:,} if one alone is."]
+    for name, (_, found) in zip(names, shown, strict=True):
+        heard = int(np.count_nonzero((found.shares != 0).any(axis=0)))
+        words += [f"Under {name} only {heard:,} of {clients:,} clients have been heard."] if heard < clients else []
+    return words
 
 
 def _groups(found: Influence) -> list[int]:

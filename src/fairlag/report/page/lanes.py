@@ -92,7 +92,7 @@ def tasks(bars: Sequence[Bar], shown: Timeline, rows: Rows, group: int, period: 
     return {
         **_bars(bars, rows),
         **_spans([bar.begin for bar in bars], [bar.end for bar in bars]),
-        "marker": {"color": _colours(bars, period), "line": {"width": 0.6, "color": "@panel"}},
+        "marker": {"color": _colours(bars, period), "line": {"width": 0.6, "color": "@faint"}},
         "customdata": numbers(np.where(np.isfinite(told), told, np.nan)),
         "name": name,
         "showlegend": False,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from fairlag import fairness
 from fairlag.analyse.curves import evenly
 from fairlag.analyse.evidence import Influence
-from fairlag.report.page.charts import axis, plain_names
+from fairlag.report.page.charts import axis, plain_names, strategy_key
 from fairlag.report.page.spec import Chart, Json, Named, View, numbers
 from fairlag.report.words import with_deviation
 from fairlag.types import Floats
@@ -42,6 +42,7 @@ def lorenz_chart(shown: Sequence[tuple[Named, Influence]]) -> Chart:
             "closer to the diagonal, the more even."
         ),
         views={"": View([equal, *lines], layout)},
+        highlights={strategy_key(named.place): named.label for named, found in shown if found.lorenz() is not None},
         height=420,
     )
 
@@ -53,6 +54,7 @@ def _line(named: Named, name: str, found: Influence, curve: tuple[Floats, Floats
         "type": "scatter",
         "mode": "lines",
         "name": name,
+        "legendgroup": strategy_key(named.place),
         "x": numbers(curve[0][kept]),
         "y": numbers(curve[1][kept]),
         "line": {"color": named.colour, "dash": named.dash, "width": 2},

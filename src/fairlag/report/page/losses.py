@@ -93,7 +93,7 @@ def _view(shown: Sequence[tuple[Named, Fates]], parts: Sequence[Fate], group: st
         "xaxis": {"title": {"text": "part of the tasks that ended"}, "tickformat": ".1~%", "rangemode": "tozero"},
         "yaxis": {
             "tickvals": list(range(len(shown))),
-            "ticktext": plain_names([named.label for named, _ in shown], 24),
+            "ticktext": plain_names([named.label for named, _ in shown], 28),
             "range": [len(shown) - 0.45, -0.55],
             "fixedrange": True,
             "showgrid": False,

@@ -54,21 +54,20 @@
   };
 
   function base(card, view, narrow) {
-    const entries = view.traces.filter((trace) => trace.showlegend !== false && trace.name).length;
-    const below = narrow || entries > 6;
-    const tall = card.chart.height - 56;
+    const below = narrow || view.traces.filter((trace) => trace.showlegend !== false && trace.name).length > 6;
     const given = Object.keys(view.layout).filter((name) => /^[xy]axis/.test(name));
     const layout = {
       font: { family: getComputedStyle(document.body).fontFamily, size: narrow ? 11 : 13, color: "@ink" },
       paper_bgcolor: "@panel", plot_bgcolor: "@panel",
       margin: { l: narrow ? 44 : 60, r: narrow ? 8 : 20, t: below ? 12 : 40, b: 44 },
+      showlegend: true,
       legend: below
-        ? { orientation: "h", x: 0, y: -(narrow ? 50 : 54) / tall, yanchor: "top", font: { size: narrow ? 10 : 12 } }
+        ? { orientation: "h", x: 0, y: 0, yref: "container", yanchor: "bottom", maxheight: 9999, font: { size: narrow ? 10 : 12 } }
         : { orientation: "h", x: 0, y: 1.02, yanchor: "bottom", font: { size: 12 } },
       hoverlabel: { bgcolor: "@ground", bordercolor: "@edge", font: { color: "@ink", size: 13 }, align: "left" },
       hovermode: "closest", uirevision: card.chart.name + "|" + card.keys.join("|"),
       dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
-      height: card.chart.height + (below ? 20 * Math.ceil(entries / (narrow ? 2 : 5)) : 0),
+      height: card.chart.height,
     };
     for (const name of new Set(["xaxis", "yaxis", ...given])) layout[name] = AXIS;
     return layout;
@@ -78,13 +77,28 @@
     return card.chart.views[card.keys.join("|")];
   }
 
-  function draw(card) {
+  function lit(card, trace) {
+    if (!card.lit || !trace.legendgroup) return trace;
+    return trace.legendgroup === card.lit ? { ...trace, zorder: 1 } : { ...trace, opacity: 0.15 };
+  }
+
+  function fitting(annotation, narrow) {
+    const { narrow: short, ...given } = annotation;
+    return narrow && short ? { ...given, text: short } : given;
+  }
+
+  async function draw(card) {
     const view = viewOf(card);
     const narrow = card.plot.clientWidth < NARROW;
     card.words.textContent = view.words;
     const layout = coloured(merged(base(card, view, narrow), view.layout));
+    layout.annotations = (layout.annotations || []).map((each) => fitting(each, narrow));
     const config = { displayModeBar: false, responsive: true, doubleClick: "reset", showTips: false };
-    return Plotly.react(card.plot, coloured(view.traces), layout, config);
+    await Plotly.react(card.plot, coloured(view.traces).map((trace) => lit(card, trace)), layout, config);
+    const legend = card.plot._fullLayout.legend;
+    if (layout.legend.yref === "container" && legend?._height) { // only now it is known how many lines it takes
+      await Plotly.relayout(card.plot, { height: card.chart.height + legend._height });
+    }
   }
 
   function axes(card, pattern) {
@@ -120,15 +134,20 @@
     event.preventDefault();
   }
 
+  function fileName(card) {
+    const chosen = card.chart.switches.filter((one) => Object.keys(one.options).length > 1).map((one) => one.options[card.keys[card.chart.switches.indexOf(one)]]);
+    return ["fairlag", card.chart.name, ...chosen].join(" ").toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/-+$/, "").slice(0, 100);
+  }
+
   function save(card, format) {
     const size = { width: card.plot.clientWidth, height: card.plot.clientHeight };
-    return Plotly.downloadImage(card.plot, { format, scale: format === "png" ? 2 : 1, filename: "fairlag-" + card.chart.name, ...size });
+    return Plotly.downloadImage(card.plot, { format, scale: format === "png" ? 2 : 1, filename: fileName(card), ...size });
   }
 
   // A chart with all that is around it
 
   function cardOf(chart) {
-    const card = { chart, keys: [], shown: "" };
+    const card = { chart, keys: [], lit: "", shown: "" };
     card.title = make("h3");
     card.tools = make("div", { class: "tools" });
     card.switches = make("div", { class: "switches" });
@@ -150,20 +169,30 @@
       button("PNG", "Save as PNG", () => save(card, "png")), button("SVG", "Save as SVG", () => save(card, "svg"))];
   }
 
+  function listed(label, options, chosen, pick) {
+    const select = make("select", { onchange: (event) => pick(event.target.value) },
+      ...options.map(([key, text]) => make("option", { value: key, text, selected: key === chosen })));
+    return make("label", { class: "pick" }, label, select);
+  }
+
+  function highlight(card) {
+    const options = Object.entries(card.chart.highlights);
+    if (options.length <= FEW) return null;
+    if (!(card.lit in card.chart.highlights)) card.lit = "";
+    return listed("Highlight", [["", "none"], ...options], card.lit, (key) => { card.lit = key; draw(card); });
+  }
+
   function switches(card) {
-    return card.chart.switches.map((one, place) => {
+    const found = card.chart.switches.map((one, place) => {
       const pick = (key) => { card.keys[place] = key; draw(card); };
       const options = Object.entries(one.options);
       if (options.length < 2) return null;
-      if (options.length > FEW || options.map(([, text]) => text).join("").length > LETTERS) {
-        const select = make("select", { onchange: (event) => pick(event.target.value) },
-          ...options.map(([key, text]) => make("option", { value: key, text, selected: key === card.keys[place] })));
-        return make("label", { class: "pick" }, one.label, select);
-      }
+      if (options.length > FEW || options.map(([, text]) => text).join("").length > LETTERS) return listed(one.label, options, card.keys[place], pick);
       const name = card.chart.name + "-" + place;
       return make("fieldset", {}, make("legend", { text: one.label }), ...options.map(([key, text]) =>
         make("label", {}, make("input", { type: "radio", name, value: key, checked: key === card.keys[place], onchange: () => pick(key) }), make("span", { text }))));
     });
+    return [...found, highlight(card)].filter(Boolean);
   }
 
   function tableOf(table) {
@@ -186,12 +215,12 @@
     card.chart = chart;
     card.keys = chart.switches.map((one, place) => (card.keys[place] in one.options ? card.keys[place] : Object.keys(one.options)[0]));
     const asked = document.activeElement && card.node.contains(document.activeElement) ? document.activeElement : null;
-    const around = JSON.stringify([chart.title, chart.switches]);
+    const around = JSON.stringify([chart.title, chart.switches, chart.highlights]);
     if (around !== card.around) {
       card.around = around;
       card.title.textContent = chart.title;
       card.tools.replaceChildren(...tools(card));
-      card.switches.replaceChildren(...switches(card).filter(Boolean));
+      card.switches.replaceChildren(...switches(card));
     }
     card.plot.style.minHeight = chart.height + "px";
     card.plot.setAttribute("aria-label", `${chart.title}. ${chart.reading} ${KEYS}`);
@@ -299,6 +328,7 @@
 
   async function follow(address) {
     let tag = "", heard = "";
+    tell("reading the runs …", false);
     for (;;) {
       try {
         const answer = await fetch(address, { cache: "no-store", headers: tag ? { "If-None-Match": tag } : {} });

@@ -14,7 +14,7 @@ _OTHERS = {
     "ink": Shade("#1b1f24", "#e8eaed"),
     "faint": Shade("#5c6570", "#a3abb5"),
     "grid": Shade("#e4e7eb", "#2c3238"),
-    "edge": Shade("#c3c9d1", "#4a525b"),
+    "edge": Shade("#858e98", "#69727c"),
     "ground": Shade("#f7f8fa", "#111417"),
     "panel": Shade("#ffffff", "#191d21"),
     "link": Shade("#0b62a4", "#6db5f2"),

@@ -27,6 +27,8 @@ class Named(NamedTuple):
 
     label: str
     place: int
+    groups: tuple[int, ...] = ()
+    """The places of its client groups among those of the page; none: as they come."""
 
     @property
     def colour(self) -> str:
@@ -37,6 +39,18 @@ class Named(NamedTuple):
     def dash(self) -> str:
         """How its line is drawn."""
         return LINES[self.place // len(STRATEGIES) % len(LINES)]
+
+    def place_of(self, group: int) -> int:
+        """Where one of its client groups is among those of the page, by which it is the same in every chart.
+
+        >>> Named("FedAvg", 0).place_of(1), Named("FedAvg", 0, (2, 0)).place_of(1)
+        (1, 0)
+        """
+        return self.groups[group] if self.groups else group
+
+    def group_colour(self, group: int) -> str:
+        """The token of the colour of one of its client groups."""
+        return group_colour(self.place_of(group))
 
 
 def group_colour(place: int) -> str:
@@ -119,6 +133,8 @@ class Chart:
     """One sentence that says how to read it."""
     views: Mapping[str, View]
     switches: Sequence[Switch] = ()
+    highlights: Mapping[str, str] = field(default_factory=dict)
+    """What may be shown above others, where there are many: by the legend group of its traces, what it is called."""
     height: int = 380
     travels: bool = False
     """Has it buttons to go along its horizontal axis, and to zoom it?"""

@@ -27,6 +27,9 @@ from fairlag.types import Floats, Integers
 LONG = 60
 """Where somebody is later than that, the axis is logarithmic and each bar stands for a span."""
 
+_MANY_TICKS = 200
+"""Where the axis goes further, only powers of ten have room on it."""
+
 _SECTION = Section(
     "staleness",
     "How late updates are",
@@ -84,7 +87,8 @@ class _Bins(NamedTuple):
             return axis(
                 "staleness, in versions", range=[-0.6, float(self.first[-1]) - 0.4], tickformat=",d", zeroline=False
             )
-        ticks = [0, *(digit * 10**power for power in range(10) for digit in (1, 2, 5))]
+        digits = (1, 2, 5) if self.first[-1] <= _MANY_TICKS else (1,)
+        ticks = [0, *(digit * 10**power for power in range(10) for digit in digits)]
         ticks = [tick for tick in ticks if tick < self.first[-1]]
         ends = [float(self.edges[0]), float(self.edges[-1])]
         names = [f"{tick:,}" for tick in ticks]
@@ -116,7 +120,7 @@ def staleness_section(shown: Sequence[tuple[Named, Sequence[GroupStaleness] | No
             "A panel a client group: the higher a bar, the more of its updates are so many versions late; the solid "
             "line is their mean, the dashed one the mean that theory predicts for clients that never wait."
         ),
-        views={strategy_key(place): _view(groups, bins, tall) for place, (_, groups) in enumerate(cut)},
+        views={strategy_key(place): _view(named, groups, bins, tall) for place, (named, groups) in enumerate(cut)},
         switches=[strategy_switch([named for named, _ in cut])],
         height=Panels.of(panels, tall).height,
         table=_table(cut),
@@ -133,7 +137,7 @@ def _or_zero(mean: float) -> float:
     return mean if isfinite(mean) else 0.0
 
 
-def _view(groups: Sequence[GroupStaleness], bins: _Bins, tall: int) -> View:
+def _view(named: Named, groups: Sequence[GroupStaleness], bins: _Bins, tall: int) -> View:
     panels = Panels.of(len(groups), tall)
     names = plain_names([group.name for group in groups], 40)
     traces: list[Json] = []
@@ -142,12 +146,12 @@ def _view(groups: Sequence[GroupStaleness], bins: _Bins, tall: int) -> View:
         shares = bins.shares(group.counts)
         top = float(shares.max()) or 1.0
         axis_of = {"yaxis": f"y{place_of_axis(place)}"}
-        drawn = [*_bars(name, place, shares, bins), *_means(name, group, top, bins)]
+        drawn = [*_bars(name, named.place_of(place), shares, bins), *_means(name, group, top, bins)]
         traces += [each | axis_of for each in drawn]
         layout[f"yaxis{place_of_axis(place)}"] = axis(
             "updates", domain=panels.domains[place], range=[0, 1.15 * top], nticks=4, tickformat=".0~%"
         )
-        layout["annotations"].append(panels.title(place, f"<b>{name}</b>  {_means_in_words(group)}"))
+        layout["annotations"].append(panels.title(place, [each.name for each in groups], _means_in_words(group)))
     layout["xaxis"] = bins.axis() | {"anchor": f"y{place_of_axis(len(groups) - 1)}"}
     return View(named_once(traces), layout)
 
@@ -210,7 +214,7 @@ def _table(shown: Shown) -> Table:
             parts = [group.at_most(part) for part in (0.5, 0.95, 1.0)]
             late = [f"{part:,.0f}" if isfinite(part) else NONE for part in parts]
             rows.append([group.name, named.label, f"{group.counts.sum():,}", *means, *late])
-            marks.append(group_colour(place))
+            marks.append(named.group_colour(place))
     return Table(
         caption="Staleness in versions, of all updates that were aggregated over all seeds.",
         head=["group", "strategy", "updates", "mean", "predicted mean", "median", "95 % are at most", "largest"],

@@ -6,14 +6,19 @@ from typing import Any
 
 from fairlag.analyse.compare import Comparison, Repeated
 from fairlag.analyse.ranking import Ranked, Ranking
-from fairlag.numerals import NONE, number
+from fairlag.numerals import NONE
 from fairlag.report.cells import MARK, group_cells, reading, remarks, strategy_cells, title
 from fairlag.report.page.spec import Named, Section, Table, group_colour
+from fairlag.report.words import shortened
 
 Tables = Mapping[str, Any]
 """An experiment as it is written into the directory of a run."""
 
-_GROUPS = "of a group: accuracy on the labels that it holds, its part of all weight and of all clients"
+_GROUPS = "its part of all weight and of all clients"
+
+
+_HEAD = 20
+"""How long the name of a group may be at the head of a column."""
 
 
 def settings(found: Sequence[Repeated]) -> list[dict[str, Any]]:
@@ -29,29 +34,37 @@ def settings(found: Sequence[Repeated]) -> list[dict[str, Any]]:
     return list(together.values())
 
 
-def experiment_section(experiments: Sequence[Tables], rankings: Sequence[Ranking], named: Sequence[Named]) -> Section:
-    """The settings in words and as they are, and how the strategies came out."""
+def experiment_section(
+    experiments: Sequence[Tables], rankings: Sequence[Ranking], named: Sequence[Named], groups: Sequence[str]
+) -> Section:
+    """The settings in words and as they are, and how the strategies came out; groups are those of the whole page."""
     return Section(
         name="experiment",
         title="What was run",
         lead=" ".join(described(tables) for tables in experiments),
-        tables=[*(_ranking(ranking, named) for ranking in rankings), *(_fleet(tables) for tables in experiments)],
-        remarks=[line for ranking in rankings for line in (*remarks(ranking), _legend(ranking))],
+        tables=[
+            *(_ranking(ranking, named) for ranking in rankings),
+            *(_fleet(tables, groups) for tables in experiments),
+        ],
+        remarks=list(dict.fromkeys(line for each in rankings for line in (*remarks(each), _legend(each)))),
         source="\n\n".join(json.dumps(tables, indent=2, ensure_ascii=False) for tables in experiments),
     )
 
 
 def _ranking(ranking: Ranking, named: Sequence[Named]) -> Table:
-    """The strategies, best first, and what each client group got."""
+    """The strategies, best first, and what each client group got; without columns in which nothing is known."""
     names = list(dict.fromkeys(group.name for row in ranking.rows for group in row.comparison.groups))
     head = ["", "accuracy %", "Jain", "staleness", "time"]
-    head += [f"{name}: {column}" for name in names for column in ("accuracy %", "influence", "fair")]
+    short = shortened(names, _HEAD)
+    head += [f"{name}: {column}" for name in short for column in ("accuracy %", "influence", "fair")]
+    rows = [_row(ranking, row, names) for row in ranking.rows]
+    told = [place for place in range(len(head)) if any(row[place] != NONE for row in rows)]
     colours = {name.label: name.colour for name in named}
     labels = [row.comparison.label for row in ranking.rows]
     return Table(
         caption=title(ranking),
-        head=head,
-        rows=[_row(ranking, row, names) for row in ranking.rows],
+        head=[head[place] for place in told],
+        rows=[[row[place] for place in told] for row in rows],
         marks=[colours.get(label, colours.get(f"{label}, {ranking.experiment}", "")) for label in labels],
     )
 
@@ -65,8 +78,10 @@ def _row(ranking: Ranking, row: Ranked, names: Sequence[str]) -> list[str]:
 
 
 def _legend(ranking: Ranking) -> str:
-    words = "; ".join(line.removeprefix(f"{MARK} ") for line in reading(ranking, [_GROUPS]))
-    return f"In the table: {words}."
+    trained = any(row.comparison.accuracy.final.mean is not None for row in ranking.rows)
+    groups = f"of a group: {'accuracy on the labels that it holds, ' if trained else ''}{_GROUPS}"
+    lines = [line.removeprefix(f"{MARK} ") for line in reading(ranking, [groups])]
+    return f"In the table: {'; '.join(line for line in lines if trained or not line.startswith('accuracy'))}."
 
 
 def described(tables: Tables) -> str:
@@ -74,17 +89,15 @@ def described(tables: Tables) -> str:
 
     >>> described({"clients": [{"count": 2}], "aggregations": 100, "data": {"use": "digits"}, "model": {"use": "mlp"},
     ...            "local": {"steps": 1, "batch": 32, "lr": 0.1}})
-    '2 clients train mlp on digits, until 100 aggregations are made. A task is 1 step on batches of 32 at a learning \
-rate of 0.1.'
+    '2 clients train the model mlp on digits, until 100 aggregations are made. A task is 1 step on batches of 32 at a \
+learning rate of 0.1.'
     """
     ends = [f"{tables['aggregations']:,} aggregations are made"] if tables.get("aggregations") else []
-    ends += [f"{tables['until_time']:,g} of virtual time are over"] if tables.get("until_time") else []
+    ends += [f"the virtual time is {tables['until_time']:,g}"] if tables.get("until_time") else []
     data, model = tables.get("data"), tables.get("model", {})
     many = counted(tables)
-    does = ("trains", "is") if many == 1 else ("train", "are")
-    what = (
-        f"{does[0]} {model.get('use', 'a model')} on {data['use']}" if data else f"{does[1]} simulated without training"
-    )
+    train, are = ("trains", "is") if many == 1 else ("train", "are")
+    what = f"{train} the model {model.get('use', '')} on {data['use']}" if data else f"{are} simulated without training"
     words = f"{_many(many, 'client')} {what}, until {' or '.join(ends) or 'they are stopped'}."
     return f"{words} {_task(tables['local'])}" if data and tables.get("local") else words
 
@@ -114,7 +127,7 @@ _FLEET = {
 _USUAL = {"availability": "always", "vanish": 0.0, "join": 0.0}
 
 
-def _fleet(tables: Tables) -> Table:
+def _fleet(tables: Tables, groups: Sequence[str]) -> Table:
     """Who the clients are: a row a group, with all that is not as usual."""
     clients = tables["clients"]
     keys = [
@@ -124,7 +137,7 @@ def _fleet(tables: Tables) -> Table:
         caption=f"The clients of {tables['name']}",
         head=["group", *(_FLEET[key] for key in keys)],
         rows=[[each["group"], *(_cell(each, key) for key in keys)] for each in clients],
-        marks=[group_colour(place) for place in range(len(clients))],
+        marks=[group_colour(groups.index(each["group"])) for each in clients],
     )
 
 
@@ -155,7 +168,15 @@ def spans(labels: Sequence[int]) -> str:
 
 
 def findings(compared: Sequence[Comparison]) -> list[str]:
-    """What came out, in a sentence or two: who ended best, and who was heard least under whom."""
+    """What came out of each experiment, in a sentence or two: who ended best, and who was heard least under whom."""
+    together: dict[str, list[Comparison]] = {}
+    for each in compared:
+        together.setdefault(each.experiment, []).append(each)
+    several = len(together) > 1
+    return [f"In {name}: {line}" if several else line for name, found in together.items() for line in _findings(found)]
+
+
+def _findings(compared: Sequence[Comparison]) -> list[str]:
     lines = []
     ended = [each for each in compared if each.accuracy.final.mean is not None]
     if ended:
@@ -169,7 +190,7 @@ def findings(compared: Sequence[Comparison]) -> list[str]:
     for each in _extremes(heard):
         group = min(each.groups, key=lambda one: (one.influence.mean or 0.0) / one.fair)
         lines.append(
-            f"Under {each.label}, {group.name} has {_share(group.influence.mean)} of all weight where "
+            f"Under {each.label}, the group {group.name} has {_share(group.influence.mean)} of all weight where "
             f"{_share(group.fair)} would be fair (Jain index {each.jain.mean:.3f})."
         )
     return lines
@@ -182,7 +203,7 @@ def _extremes(heard: Sequence[Comparison]) -> list[Comparison]:
 
 
 def _share(part: float | None) -> str:
-    return number(part, "{:.1%}")
+    return NONE if part is None else f"{100 * part:.1f}\N{NO-BREAK SPACE}%"
 
 
 def counted(tables: Tables) -> int:

@@ -8,13 +8,12 @@ import numpy as np
 
 from fairlag.analyse.timeline import Timeline
 from fairlag.numerals import NONE
-from fairlag.report.page.charts import plain_names, present, strategy_key, strategy_switch
+from fairlag.report.page.charts import Room, plain_names, present, strategy_key, strategy_switch
 from fairlag.report.page.lanes import SPOILT, Rows, aggregations, colour_bar, rows_of, spoilt, tasks, waits_of
-from fairlag.report.page.spec import Chart, Json, Named, Section, Table, View, group_colour
+from fairlag.report.page.spec import Chart, Json, Named, Section, Table, View
 from fairlag.types import Outcome
 
-_MOST_BARS, _ALL_BARS = 3_000, 12_000
-"""Of a strategy, and of all of them together."""
+BARS = Room(3_000, 12_000)
 
 _LEAD = (
     "Who works when, and on what. In asynchronous learning nobody waits for the slow: while a slow client trains on an "
@@ -27,15 +26,6 @@ _READING = (
 )
 
 
-def timeline_room(strategies: int) -> int:
-    """For how many bars of each of so many strategies a page has room.
-
-    >>> timeline_room(1), timeline_room(8), timeline_room(22)
-    (3000, 1500, 545)
-    """
-    return min(_MOST_BARS, _ALL_BARS // max(1, strategies))
-
-
 def timeline_section(shown: Sequence[tuple[Named, Timeline | None]]) -> Section:
     """The timelines of strategies, one at a time; None is one of a run in which no task has ended."""
     there, missing = present(shown, "no task has ended yet")
@@ -45,7 +35,7 @@ def timeline_section(shown: Sequence[tuple[Named, Timeline | None]]) -> Section:
         name="timeline",
         title="Who works when, and from which version",
         reading=_READING,
-        views={strategy_key(place): _view(each) for place, (_, each) in enumerate(there)},
+        views={strategy_key(place): _view(*pair) for place, pair in enumerate(there)},
         switches=[strategy_switch([named for named, _ in there])],
         height=max(_height(each) for _, each in there),
         travels=True,
@@ -60,7 +50,7 @@ def _height(shown: Timeline) -> int:
     return 150 + count * (20 if count <= 24 else 16)
 
 
-def _view(shown: Timeline) -> View:
+def _view(named: Named, shown: Timeline) -> View:
     rows, period = rows_of(shown), _period(shown)
     merged = [bar for bar in shown.bars if bar.outcome == Outcome.AGGREGATED]
     traces = [colour_bar(period), aggregations(shown, rows)]
@@ -72,7 +62,7 @@ def _view(shown: Timeline) -> View:
     for outcome, look in SPOILT.items():
         if mine := [bar for bar in shown.bars if bar.outcome == outcome]:
             traces.append(spoilt(mine, shown, rows, outcome, look))
-    return View(traces, _layout(shown, rows, period), _words(shown, period))
+    return View(traces, _layout(named, shown, rows), _words(shown, period))
 
 
 def _period(shown: Timeline) -> int:
@@ -88,7 +78,7 @@ def _period(shown: Timeline) -> int:
     return ceil(wanted / step) * step
 
 
-def _layout(shown: Timeline, rows: Rows, period: int) -> Json:
+def _layout(named: Named, shown: Timeline, rows: Rows) -> Json:
     return {
         "barmode": "overlay",
         "xaxis": {
@@ -111,16 +101,16 @@ def _layout(shown: Timeline, rows: Rows, period: int) -> Json:
             "ticklen": 12,
             "tickcolor": "rgba(0,0,0,0)",
         },
-        "shapes": [_rule(shown, rows, group) for group in rows.heads],
+        "shapes": [_rule(shown, rows, group, named.group_colour(group)) for group in rows.heads],
         "annotations": [_head(shown, rows, group) for group in rows.heads],
     }
 
 
-def _rule(shown: Timeline, rows: Rows, group: int) -> Json:
+def _rule(shown: Timeline, rows: Rows, group: int, colour: str) -> Json:
     """Beside the lanes of a group, in its colour."""
     mine = rows.of_lane[shown.group_of == group]
     across = {"xref": "paper", "xsizemode": "pixel", "xanchor": 0, "x0": -9, "x1": -4}
-    look = {"type": "rect", "line": {"width": 0}, "fillcolor": group_colour(group)}
+    look = {"type": "rect", "line": {"width": 0}, "fillcolor": colour}
     return {**look, **across, "y0": int(mine[0]) - 0.46, "y1": int(mine[-1]) + 0.46}
 
 
@@ -164,7 +154,7 @@ def _table(shown: Sequence[tuple[Named, Timeline]]) -> Table:
     for named, each in shown:
         for group in rows_of(each).heads:
             rows.append([f"{named.label}, {each.groups[group]}", *_numbers(each, group)])
-            marks.append(group_colour(group))
+            marks.append(named.group_colour(group))
     head = ("strategy, group", "clients", "tasks", "mean duration", "mean wait", "mean staleness", "came to nothing")
     return Table("What the lanes show, in virtual time", head, rows, marks)
 

@@ -8,11 +8,11 @@ import numpy as np
 from fairlag.analyse.weights import Weights
 from fairlag.numerals import NONE
 from fairlag.report.colours import SYMBOLS
-from fairlag.report.page.charts import MOST_GROUPS, left_out, plain_names, present, strategy_key, strategy_switch
+from fairlag.report.page.charts import MOST_GROUPS, Room, left_out, plain_names, present, strategy_key, strategy_switch
 from fairlag.report.page.spec import Chart, Json, Named, Section, Table, View, group_colour, numbers
 
-_MOST_POINTS, _ALL_POINTS = 4_000, 32_000
-"""Of a strategy, and of all of them together."""
+POINTS = Room(4_000, 32_000)
+"""Of more updates than that not every one is shown."""
 
 _LEAD = (
     "How much each update counted when it was merged. A strategy is fair to the slow if their fewer updates weigh more "
@@ -22,15 +22,6 @@ _READING = (
     "Each point is an update, or each line the mean of a client group's updates and its band the middle 80 % of them, "
     "at the aggregation that merged them; on the dashed line all updates of an aggregation weigh the same."
 )
-
-
-def weights_room(strategies: int) -> int:
-    """Of how many updates of each of so many strategies a page shows every one.
-
-    >>> weights_room(1), weights_room(8), weights_room(22)
-    (4000, 4000, 1454)
-    """
-    return min(_MOST_POINTS, _ALL_POINTS // max(1, strategies))
 
 
 def weights_section(shown: Sequence[tuple[Named, Weights]]) -> Section:
@@ -44,7 +35,7 @@ def weights_section(shown: Sequence[tuple[Named, Weights]]) -> Section:
         name="weights",
         title="What updates weigh",
         reading=_READING,
-        views={strategy_key(place): _view(each) for place, (_, each) in enumerate(there)},
+        views={strategy_key(place): _view(*pair) for place, pair in enumerate(there)},
         switches=[strategy_switch([named for named, _ in there])],
         travels=True,
         table=_table(there),
@@ -54,10 +45,10 @@ def weights_section(shown: Sequence[tuple[Named, Weights]]) -> Section:
     return Section("weights", "Weights", _LEAD, charts=[chart], remarks=remarks)
 
 
-def _view(shown: Weights) -> View:
+def _view(named: Named, shown: Weights) -> View:
     drawn = _bands if shown.single is None else _points
     names = plain_names(shown.groups)
-    traces = [trace for group in _groups(shown) for trace in drawn(shown, group, names[group])]
+    traces = [trace for group in _groups(shown) for trace in drawn(shown, group, names[group], named.place_of(group))]
     layout = {
         "xaxis": {"title": {"text": "aggregation"}, "tickformat": ",.0f", "zeroline": False},
         "yaxis": {"title": {"text": "weight of an update"}, "tickformat": "~g", "rangemode": "tozero"},
@@ -70,7 +61,7 @@ def _groups(shown: Weights) -> list[int]:
     return [group for group in np.unique(shown.binned.group_of).tolist() if group < MOST_GROUPS]
 
 
-def _points(shown: Weights, group: int, name: str) -> list[Json]:
+def _points(shown: Weights, group: int, name: str, place: int) -> list[Json]:
     single = shown.single
     assert single is not None
     mine = single.group_of == group
@@ -82,8 +73,8 @@ def _points(shown: Weights, group: int, name: str) -> list[Json]:
             "y": numbers(_finite(single.weight[mine]), 6),
             "customdata": numbers(np.stack([single.client[mine], single.staleness[mine]], axis=1)),
             "marker": {
-                "color": group_colour(group),
-                "symbol": SYMBOLS[group % len(SYMBOLS)],
+                "color": group_colour(place),
+                "symbol": SYMBOLS[place % len(SYMBOLS)],
                 "size": 6 if mine.sum() < 800 else 4,
                 "opacity": 0.75,
             },
@@ -96,8 +87,8 @@ def _points(shown: Weights, group: int, name: str) -> list[Json]:
     ]
 
 
-def _bands(shown: Weights, group: int, name: str) -> list[Json]:
-    mine, colour = shown.binned.of(group), group_colour(group)
+def _bands(shown: Weights, group: int, name: str, place: int) -> list[Json]:
+    mine, colour = shown.binned.of(group), group_colour(place)
     where = numbers((mine.first + mine.last) / 2)
     band = {"type": "scatter", "mode": "lines", "x": where, "legendgroup": f"g{group}", "line": {"width": 0}}
     silent = {"hoverinfo": "skip", "showlegend": False}
@@ -112,7 +103,7 @@ def _bands(shown: Weights, group: int, name: str) -> list[Json]:
             "y": numbers(_finite(mine.mean), 6),
             "customdata": numbers(told),
             "line": {"color": colour, "width": 2},
-            "marker": {"color": colour, "symbol": SYMBOLS[group % len(SYMBOLS)], "size": 6, "maxdisplayed": 12},
+            "marker": {"color": colour, "symbol": SYMBOLS[place % len(SYMBOLS)], "size": 6, "maxdisplayed": 12},
             "name": name,
             "hovertemplate": (
                 f"{name}, aggregations %{{customdata[0]:,.0f}} to %{{customdata[1]:,.0f}}"
@@ -160,7 +151,7 @@ def _table(shown: Sequence[tuple[Named, Weights]]) -> Table:
             least, most = (np.fmin.reduce(mine.least), np.fmax.reduce(mine.most))
             row = [f"{named.label}, {each.groups[group]}", f"{mine.updates.sum():,}"]
             rows.append(row + [NONE if isnan(value) else f"{value:.4g}" for value in (mean, least, most)])
-            marks.append(group_colour(group))
+            marks.append(named.group_colour(group))
     head = ("strategy, group", "updates", "mean weight", "least", "most")
     return Table("What updates weigh", head, rows, marks)
 
