@@ -1,7 +1,7 @@
 // Draws the page from its data: sections, switches, tables, charts in the reader's colours; follows a run if it is served.
 "use strict";
 (() => {
-  const NARROW = 560, FEW = 4, LETTERS = 80, PATIENCE = 2000;
+  const NARROW = 560, FEW = 4, LETTERS = 80, LINE = 20, PATIENCE = 2000;
   const KEYS = "Arrow keys move along it, plus and minus zoom, 0 shows all.";
   const cards = new Map(), sections = new Map();
   const root = document.documentElement;
@@ -53,8 +53,15 @@
     title: { standoff: 8 }, hoverformat: "",
   };
 
+  function legendHeight(card, narrow, entries) {
+    const of = [card.keys, narrow, entries].join("|");
+    if (card.legend.of !== of) card.legend = { of, height: LINE * entries }; // a line each, until it has been drawn
+    return card.legend.height;
+  }
+
   function base(card, view, narrow) {
-    const below = narrow || view.traces.filter((trace) => trace.showlegend !== false && trace.name).length > 6;
+    const entries = view.traces.filter((trace) => trace.showlegend !== false && trace.name).length;
+    const below = narrow || entries > 6;
     const given = Object.keys(view.layout).filter((name) => /^[xy]axis/.test(name));
     const layout = {
       font: { family: getComputedStyle(document.body).fontFamily, size: narrow ? 11 : 13, color: "@ink" },
@@ -67,7 +74,7 @@
       hoverlabel: { bgcolor: "@ground", bordercolor: "@edge", font: { color: "@ink", size: 13 }, align: "left" },
       hovermode: "closest", uirevision: card.chart.name + "|" + card.keys.join("|"),
       dragmode: matchMedia("(pointer: coarse)").matches ? false : "zoom",
-      height: card.chart.height,
+      height: card.chart.height + (below ? legendHeight(card, narrow, entries) : 0),
     };
     for (const name of new Set(["xaxis", "yaxis", ...given])) layout[name] = AXIS;
     return layout;
@@ -95,9 +102,10 @@
     layout.annotations = (layout.annotations || []).map((each) => fitting(each, narrow));
     const config = { displayModeBar: false, responsive: true, doubleClick: "reset", showTips: false };
     await Plotly.react(card.plot, coloured(view.traces).map((trace) => lit(card, trace)), layout, config);
-    const legend = card.plot._fullLayout.legend;
-    if (layout.legend.yref === "container" && legend?._height) { // only now it is known how many lines it takes
-      await Plotly.relayout(card.plot, { height: card.chart.height + legend._height });
+    const height = card.plot._fullLayout.legend?._height;
+    if (layout.legend.yref === "container" && height && height !== card.legend.height) {
+      card.legend.height = height;
+      await Plotly.relayout(card.plot, { height: card.chart.height + height });
     }
   }
 
@@ -147,7 +155,7 @@
   // A chart with all that is around it
 
   function cardOf(chart) {
-    const card = { chart, keys: [], lit: "", shown: "" };
+    const card = { chart, keys: [], lit: "", legend: {}, shown: "" };
     card.title = make("h3");
     card.tools = make("div", { class: "tools" });
     card.switches = make("div", { class: "switches" });
