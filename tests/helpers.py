@@ -67,7 +67,8 @@ def cancelled(commands: Sequence[Command]) -> list[int]:
 
 def small(name: str, size: int = 2, **options: Any) -> dict[str, Any]:
     """An algorithm of the zoo as an experiment names it, its sizes shrunk to a small fleet, and only its sizes."""
-    sizes = {each: size for each in ("buffer", "cohort", "concurrency") if each in ALGORITHMS[name].parameters}
+    known = ALGORITHMS[name].parameters
+    sizes = {each: size for each in ("buffer", "cohort", "concurrency") if each in known and known[each].default}
     return {"use": name, **sizes, **options}
 
 

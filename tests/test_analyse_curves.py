@@ -87,7 +87,7 @@ def classified(
     **data: str,
 ) -> Run:
     """A run of evaluations alone: at a version, how many of the ten examples of each class were right."""
-    tables = {"clients": clients, "data": {"use": "digits"} | data}
+    tables = {"seed": 0, "strategies": [], "clients": clients, "data": {"use": "digits"} | data}
     store = Store.create(
         folder,
         {"experiment": "demo", "label": "FedAvg", "seed": seed},

@@ -55,7 +55,7 @@ class Run:
 
     >>> Run("no/such/folder")
     Traceback (most recent call last):
-    fairlag.errors.InputError: there is no run in 'no/such/folder': it has no file run.sqlite
+    fairlag.errors.UnreadableError: there is no run in 'no/such/folder': it has no file run.sqlite
     """
 
     def __init__(self, folder: str | Path) -> None:
