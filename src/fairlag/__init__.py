@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fairlag.analyse.audit import audit
+    from fairlag.lab.deploy import deploy
     from fairlag.lab.experiment import load
     from fairlag.lab.run import Run, runs
     from fairlag.lab.simulate import simulate
@@ -13,13 +14,14 @@ if TYPE_CHECKING:
     from fairlag.strategy import Strategy
 
 __version__ = metadata.version("fairlag")
-__all__ = ["Run", "Strategy", "__version__", "audit", "compare", "figure", "load", "runs", "simulate"]
+__all__ = ["Run", "Strategy", "__version__", "audit", "compare", "deploy", "figure", "load", "runs", "simulate"]
 
 _HOMES = {
     "Run": "fairlag.lab.run",
     "Strategy": "fairlag.strategy",
     "audit": "fairlag.analyse.audit",
     "compare": "fairlag.report.compared",
+    "deploy": "fairlag.lab.deploy",
     "figure": "fairlag.report.figures.picture",
     "load": "fairlag.lab.experiment",
     "runs": "fairlag.lab.run",

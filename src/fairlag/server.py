@@ -251,11 +251,17 @@ class Server:
         return [Cancel(task.task), *self._advance()]
 
     def _failed(self, event: Failed) -> list[Command]:
-        task = self._ledger.running.pop(event.task, None)
+        ledger = self._ledger
+        task = ledger.running.pop(event.task, None)
         if task is None:
             return []
-        self._end(task, Outcome.LOST, event.reason)
-        self._free(task.client)
+        if event.refused:
+            self.refusals[event.reason] += 1
+        if event.gone:
+            ledger.leave(task.client)
+        self._end(task, Outcome.REFUSED if event.refused else Outcome.LOST, event.reason)
+        if not event.gone:
+            self._free(task.client)
         return self._advance()
 
     def _woke(self, event: Woke) -> list[Command]:

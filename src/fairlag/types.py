@@ -66,11 +66,15 @@ class Arrived(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """A task ended without an update while its client is still there."""
+    """A task ended without an update that could be used."""
 
     time: float
     task: int
     reason: str
+    gone: bool = False
+    """Is its client gone as well? Then it is given nothing until it joins again."""
+    refused: bool = False
+    """Did something come that was no update? Otherwise the task is lost."""
 
 
 class Woke(NamedTuple):

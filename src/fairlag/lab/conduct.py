@@ -1,22 +1,23 @@
-"""Conducting a run: a simulation in virtual time, evaluated as it goes, its rows and checkpoints kept in a store."""
+"""Conducting a run, simulated or on a real fleet: evaluated as it goes, its rows and checkpoints kept in a store."""
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from time import monotonic
 from types import FrameType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from fairlag.errors import Interrupted
 from fairlag.lab.events import Kept, Progress, Tell, nobody
-from fairlag.lab.experiment import Use
+from fairlag.lab.experiment import Experiment, Use
 from fairlag.lab.store import Score, Store
-from fairlag.lab.workshop import Scoring, Workshop
+from fairlag.lab.workshop import Evaluating, Scoring, Setting, Workshop
 from fairlag.runtime.virtual import Simulation
 from fairlag.server import Server
-from fairlag.state import State, pack, take, unpack
-from fairlag.types import Aggregation, Ended, Stop
+from fairlag.state import Savable, State, pack, take, unpack
+from fairlag.types import Aggregation, Ended, Integers, Stop
 from fairlag.vector import Vector
 
 if TYPE_CHECKING:
@@ -40,34 +41,73 @@ class _Pending(NamedTuple):
     parameters: Vector
 
 
+class Timeline(Savable, Protocol):
+    """The life of a fleet under a server."""
+
+    def proceed(self, events: int) -> Stop | None:
+        """At most so many more events; says why the run is over if it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Where a run takes place."""
+
+    setting: Setting
+    clients: int
+    executor: Evaluating | None
+    """Who evaluates; None where there is nothing to evaluate."""
+    begin: Callable[[Server], Timeline]
+    examples: Integers | None = None
+    """Per client: how many examples it has at first, as far as the server is told."""
+    real: bool = False
+    """Can nothing be computed again? Then every version is committed at once."""
+    news: Callable[[], Iterable[tuple[int, str, int]]] = tuple
+    """Of which clients something was learnt since the last commit: their groups and examples."""
+
+
+def simulated(workshop: Workshop, use: Use, seed: int) -> Stage:
+    """Virtual time, as an experiment describes its fleet."""
+    experiment, setting = workshop.experiment, workshop.setting(seed)
+    executor = workshop.executor(setting, experiment.strategy(use))
+    return Stage(
+        setting,
+        experiment.population,
+        executor,
+        lambda server: Simulation(server, experiment.fleet(seed), executor),
+        examples=setting.visible if setting.placement is not None else None,
+    )
+
+
 class Conductor:
     """Takes one run from its beginning, or from its last checkpoint, to its end."""
 
-    def __init__(self, workshop: Workshop, use: Use, seed: int, store: Store, tell: Tell = nobody) -> None:
-        experiment, setting = workshop.experiment, workshop.setting(seed)
+    def __init__(self, experiment: Experiment, use: Use, stage: Stage, store: Store, tell: Tell = nobody) -> None:
+        setting = stage.setting
+        self._stage = stage
         self._store = store
         self._tell = tell
         self._layout = setting.layout
         self._scoring = setting.scoring
         self._every = experiment.evaluate.every
-        strategy = experiment.strategy(use)
-        self._executor = workshop.executor(setting, strategy)
+        self._executor = stage.executor
         self._server = Server(
-            strategy,
-            clients=experiment.population,
+            experiment.strategy(use),
+            clients=stage.clients,
             parameters=setting.parameters,
             layout=setting.layout,
-            seed=seed,
+            seed=setting.seed,
             aggregations=experiment.aggregations,
             until_time=experiment.until_time,
-            examples=setting.visible if setting.placement is not None else None,
+            examples=stage.examples,
             record=store.record if self._scoring is None else self._record,
         )
-        self._simulation = Simulation(self._server, experiment.fleet(seed), self._executor)
+        self._timeline = stage.begin(self._server)
         self._pending: list[_Pending] = []
         self._accuracy: dict[str, float] = {}
         self._saved, self._cost = monotonic(), 0.0
         """When the last checkpoint was made, and how many seconds it took."""
+        self._kept = 0
+        """The version that it has."""
         saved = store.checkpoint()
         if saved is not None:
             self._restore(unpack(*saved))
@@ -79,10 +119,11 @@ class Conductor:
         events = 1
         with _interrupts_noted() as interrupted:
             began = monotonic()
-            while (stop := self._simulation.proceed(events)) is None:
+            while (stop := self._timeline.proceed(events)) is None:
                 self._look(interrupted)
                 now = monotonic()
-                events = min(2 * events, _MOST) if now - began < _LOOK / 2 else max(events // 2, 1)
+                if not self._stage.real:  # there, each event may make a version, to be committed at once
+                    events = min(2 * events, _MOST) if now - began < _LOOK / 2 else max(events // 2, 1)
                 began = now
             if self._scoring is not None and not self._is_scored(self._scoring.whole):
                 self._evaluate(self._server.view.version, self._server.view.time, self._scoring.whole)
@@ -97,9 +138,15 @@ class Conductor:
         if interrupted.is_set():
             self._commit()
             raise self._interruption()
-        if monotonic() - self._saved > max(CHECKPOINT, _COSTLY * self._cost):
+        if self._is_due():
             self._commit()
         self._report()
+
+    def _is_due(self) -> bool:
+        """Is it time for a checkpoint?"""
+        if self._stage.real:
+            return self._server.view.version > self._kept
+        return monotonic() - self._saved > max(CHECKPOINT, _COSTLY * self._cost)
 
     def _interruption(self) -> Interrupted:
         return Interrupted(f"interrupted at version {self._server.view.version}")
@@ -146,14 +193,16 @@ class Conductor:
             str(place): {"version": each.version, "time": each.time, "stop": each.stop, "parameters": each.parameters}
             for place, each in enumerate(self._pending)
         }
-        state: State = {"simulation": self._simulation.state(), "pending": pending}
-        self._store.commit(*pack(state), self._server.view.version, refusals=self._server.refusals)
+        state: State = {"simulation": self._timeline.state(), "pending": pending}
+        self._kept = self._server.view.version
+        self._store.commit(*pack(state), self._kept, refusals=self._server.refusals, clients=self._stage.news())
         self._saved = monotonic()
         self._cost = self._saved - began
         self._tell(Kept(self._server.view.version))
 
     def _restore(self, state: State) -> None:
-        self._simulation.restore(take(state, "simulation", dict))
+        self._timeline.restore(take(state, "simulation", dict))
+        self._kept = self._server.view.version
         for each in take(state, "pending", dict).values():
             pending = _Pending(each["version"], each["time"], each["stop"], each["parameters"])
             self._pending.append(pending)
@@ -161,6 +210,8 @@ class Conductor:
                 self._executor.evaluate(pending.version, pending.parameters, pending.time, pending.stop)
 
     def _finish(self, stop: Stop) -> None:
+        if self._stage.real:
+            self._commit()
         view = self._server.view
         tensors = self._layout.split(self._server.versions.newest)
         meta = {"virtual_time": view.time, "counts": self._server.counts}
@@ -172,7 +223,7 @@ def _scores(sums: "learner.Score", scoring: Scoring, *, whole: bool) -> Iterator
     """Of all examples, of every class, and of the labels that each client group holds."""
     classes = range(len(sums.examples))
     parts = [("all", "", list(classes))]
-    parts += [("class", str(each), [each]) for each in classes]
+    parts += [("class", str(each), [each]) for each in classes if len(classes) > 1]
     parts += [("group", name, labels.tolist()) for name, labels in scoring.held.items()]
     for scope, name, chosen in parts:
         examples = int(sums.examples[chosen].sum())

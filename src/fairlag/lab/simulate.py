@@ -4,23 +4,18 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from datetime import datetime
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
-
-import numpy as np
 
 from fairlag.errors import FairlagError, InputError, Interrupted, StoreError, WorkerError
-from fairlag.lab.conduct import Conductor
-from fairlag.lab.events import Begun, Event, Over, Tell
+from fairlag.lab.conduct import Conductor, simulated
+from fairlag.lab.events import Event, Tell
 from fairlag.lab.experiment import Experiment, Use, load, parse
-from fairlag.lab.folder import EXPERIMENT, check_free, is_run
-from fairlag.lab.plan import Plan, Planned, difference, key_of, settings_of
+from fairlag.lab.folder import is_run
+from fairlag.lab.plan import Plan, Planned
+from fairlag.lab.records import begun, check_same, name_of, opened, over, told, versions
 from fairlag.lab.run import Run
-from fairlag.lab.store import Store
 from fairlag.lab.track.listen import Trackers
 from fairlag.lab.workshop import Workshop
 
@@ -37,7 +32,7 @@ def execute(plan: Plan, *, new: bool = False, workers: int | None = None, watch:
     if new:
         plan.check_new()
     for planned in plan:
-        _check_same(planned)
+        check_same(planned)
     trackers = Trackers(plan.experiment.track, plan.home)
 
     def tell(planned: Planned, event: Event) -> None:
@@ -47,8 +42,8 @@ def execute(plan: Plan, *, new: bool = False, workers: int | None = None, watch:
 
     for planned in (each for each in plan if trackers and _status(each) == "finished"):
         meta = Run(planned.folder).meta
-        trackers(_begun(planned, meta))
-        trackers(_over(meta))
+        trackers(begun(planned, meta))
+        trackers(over(meta))
     left = sorted((each for each in plan if _status(each) != "finished"), key=lambda each: _status(each) == "failed")
     if left:
         with closing(Workshop(plan.experiment, workers=workers)) as workshop:
@@ -78,12 +73,7 @@ def simulate(
     the run is kept in a temporary folder, as long as the returned Run lives. `track` names trackers instead of those of
     the experiment, and `watch` hears every event of `fairlag.lab.events`.
     """
-    whole = _given(experiment)
-    chosen = _chosen(whole, strategy)
-    if seed is not None:
-        chosen = chosen.checked(seed=seed)
-    if track is not None:
-        chosen = chosen.checked(track=track)
+    chosen = single(experiment, strategy, seed=seed, track=track)
     temporary = None
     if out is None:
         if chosen.track:
@@ -100,36 +90,30 @@ def simulate(
     return run
 
 
-def _given(experiment: Experiment | Mapping[str, Any] | str | Path) -> Experiment:
-    if isinstance(experiment, Experiment):
-        return experiment
-    return parse(dict(experiment)) if isinstance(experiment, Mapping) else load(experiment)
-
-
-def _chosen(experiment: Experiment, strategy: Any) -> Experiment:
+def single(
+    experiment: Experiment | Mapping[str, Any] | str | Path,
+    strategy: Any,
+    *,
+    seed: int | None = None,
+    track: str | Sequence[str] | None = None,
+) -> Experiment:
+    """An experiment with one strategy alone, the one that is named, or given as an object."""
+    if not isinstance(experiment, Experiment):
+        experiment = parse(dict(experiment)) if isinstance(experiment, Mapping) else load(experiment)
     if isinstance(strategy, str):
         experiment = experiment.only([strategy])
     elif strategy is not None:
         experiment = experiment.checked(strategies=(Use(use=strategy),))
     if len(experiment.strategies) > 1:
         labels = ", ".join(repr(use.label) for use in experiment.strategies)
-        raise InputError(f"simulate makes one run, but there are several strategies: name one of {labels}")
-    return experiment
+        raise InputError(f"this makes one run, but there are several strategies: name one of {labels}")
+    changes = {"seed": seed, "track": track}
+    return experiment.checked(**{name: value for name, value in changes.items() if value is not None})
 
 
 def _status(planned: Planned) -> str | None:
     """What the run itself says: one that nobody writes may still say that it is running."""
     return str(Run(planned.folder).meta["status"]) if is_run(planned.folder) else None
-
-
-def _check_same(planned: Planned) -> None:
-    """Refuses to go on with a run that another experiment began, or that another process is making."""
-    check_free(planned.folder)
-    if is_run(planned.folder) and Run(planned.folder).meta["experiment_sha256"] != planned.sha256:
-        there = (planned.folder / EXPERIMENT).read_text("utf-8")
-        raise InputError(
-            f"the run in {str(planned.folder)!r} was made by a different experiment: {difference(there, planned.text)}"
-        )
 
 
 def _make(workshop: Workshop, plan: Plan, left: list[Planned], watch: Watch) -> None:
@@ -142,7 +126,7 @@ def _make(workshop: Workshop, plan: Plan, left: list[Planned], watch: Watch) -> 
         except FairlagError as error:
             if len(plan) == 1:
                 raise
-            failures[_name(planned)] = error
+            failures[name_of(planned)] = error
             workshop.close()  # whatever is still being computed was for this run
     if failures:
         reasons = "; ".join(f"{name}: {error}" for name, error in failures.items())
@@ -153,89 +137,15 @@ def _make(workshop: Workshop, plan: Plan, left: list[Planned], watch: Watch) -> 
 
 
 def _conduct(workshop: Workshop, planned: Planned, watch: Watch) -> None:
-    with _store(workshop, planned) as store:
-        tell = partial(watch, planned)
-        tell(_begun(planned, store.meta))
-        try:
-            Conductor(workshop, planned.use, planned.seed, store, tell).to_the_end()
-        except Interrupted as interruption:
-            raise Interrupted(f"{interruption} of {_name(planned)}") from None
-        except (StoreError, WorkerError):
-            raise
-        except FairlagError as error:
-            store.fail(str(error))
-            raise
-        finally:
-            tell(_over(store.meta))
-
-
-def _begun(planned: Planned, meta: Mapping[str, Any]) -> Begun:
-    return Begun(
-        key=meta.get("key", planned.sha256[:32]),  # those begun before runs had a key have none
-        experiment=meta["experiment"],
-        label=planned.use.label,
-        seed=planned.seed,
-        folder=planned.folder,
-        settings=settings_of(planned),
-        created=datetime.fromisoformat(meta["created"]).timestamp(),
-    )
-
-
-def _over(meta: Mapping[str, Any]) -> Over:
-    status = meta["status"]
-    return Over("interrupted" if status == "running" else status, meta["reason"] or "")
-
-
-def _name(planned: Planned) -> str:
-    return f"{planned.use.label}, seed {planned.seed}"
-
-
-def _store(workshop: Workshop, planned: Planned) -> Store:
-    experiment, setting = workshop.experiment, workshop.setting(planned.seed)
-    facts = _learnt(workshop) if experiment.data is not None else {}
-    if is_run(planned.folder):
-        store = Store.open(planned.folder)
-        if store.meta.get("data") != facts.get("data"):
-            store.close()
-            raise InputError(f"the data of the run in {str(planned.folder)!r} has changed since it was begun")
-        return store
-    return Store.create(
-        planned.folder,
-        {
-            "key": uuid4().hex,
-            "experiment": experiment.name,
-            "label": planned.use.label,
-            "use": planned.use.name,
-            "seed": planned.seed,
-            "aggregations": experiment.aggregations,
-            "until_time": experiment.until_time,
-            "experiment_sha256": planned.sha256,
-            "experiment_key": key_of(experiment),
-            **_versions(workshop),
-            **facts,
-        },
-        experiment=planned.text,
-        groups=[table.group for table in experiment.clients],
-        group_of=np.repeat(np.arange(len(experiment.clients)), [table.count for table in experiment.clients]),
-        examples=setting.examples,
-    )
-
-
-def _learnt(workshop: Workshop) -> dict[str, object]:
-    """What must be known to build the model again, and to see that the data is the same."""
-    data = workshop.data
-    return {"data": data.fingerprint, "shape": data.shape, "classes": data.classes}
-
-
-def _versions(workshop: Workshop) -> dict[str, str]:
-    """Of the libraries that every number goes through."""
-    names = ("numpy", "torch") if workshop.experiment.data is not None else ("numpy",)
-    return {name: metadata.version(name) for name in names}
+    tell = partial(watch, planned)
+    with opened(workshop, planned) as store, told(store, planned, tell):
+        stage = simulated(workshop, planned.use, planned.seed)
+        Conductor(workshop.experiment, planned.use, stage, store, tell).to_the_end()
 
 
 def _remark_on_versions(workshop: Workshop, left: list[Planned]) -> None:
     begun = [Run(planned.folder).meta for planned in left if is_run(planned.folder)]
-    for name, version in _versions(workshop).items():
+    for name, version in versions(workshop).items():
         if other := next((meta[name] for meta in begun if meta.get(name, version) != version), None):
             sentence = f"begun with {name} {other}, resumed with {version}: the bytes may differ"
             print(sentence, file=sys.stderr, flush=True)

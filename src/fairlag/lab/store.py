@@ -155,8 +155,12 @@ class Store:
         *,
         refusals: Mapping[str, int] | None = None,
         meta: Mapping[str, object] | None = None,
+        clients: Iterable[tuple[int, str, int]] = (),
     ) -> None:
-        """Makes this moment the one on disk: the state to go on from, and all rows up to it."""
+        """Makes this moment the one on disk: the state to go on from, and all rows up to it.
+
+        `clients` are those of which something new is known: their groups, and how many examples they hold.
+        """
         # Numbered, because a version may be committed twice: a name that the database refers to must never change.
         number = self._number + 1
         file = self.folder / f"checkpoint-{version}-{number}.safetensors"
@@ -164,6 +168,7 @@ class Store:
             put(file, packed(state, {"text": text}))
             with self._transaction() as database:
                 self._write(refusals or {}, meta or {})
+                database.executemany("REPLACE INTO clients VALUES (?, ?, ?)", clients)
                 database.execute("DELETE FROM checkpoint")
                 database.execute("INSERT INTO checkpoint VALUES (?, ?, ?)", (number, version, file.name))
         self._number, self._file = number, file

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fairlag.data.load import load
 from fairlag.data.shares import Holding, Shares
@@ -30,11 +31,8 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class Learning(Executor, Protocol):
-    """An executor that trains and evaluates."""
-
-    def begin(self, seed: int, placement: "Placement", local: Local) -> None:
-        """A new run, of that seed, whose strategy asks for that."""
+class Evaluating(Protocol):
+    """Whoever evaluates versions."""
 
     def evaluate(self, version: int, parameters: Vector, due: float, stop: int) -> None:
         """A version is to be evaluated on the first test examples up to `stop`."""
@@ -44,6 +42,13 @@ class Learning(Executor, Protocol):
 
     def close(self) -> None:
         """Ends whatever computes."""
+
+
+class Learning(Evaluating, Executor, Protocol):
+    """An executor that trains and evaluates."""
+
+    def begin(self, seed: int, placement: "Placement", local: Local) -> None:
+        """A new run, of that seed, whose strategy asks for that."""
 
 
 class Scoring(NamedTuple):
@@ -131,6 +136,17 @@ class Workshop:
         train, _ = self._split(seed)
         shares = share_out(self.experiment.data, groups).share(data.labels[train], groups, seed)
         return train, shares if self.stream is None else in_order_of_arrival(shares, seed)
+
+    def held(self, client: int, seed: int | None = None) -> tuple[NDArray[np.float32], Integers]:
+        """The training examples of a client as a model takes them, and their labels; by the seed, or the file's."""
+        if not 0 <= client < self.experiment.population:
+            raise InputError(f"there is no client {client}, they are 0 to {self.experiment.population - 1}")
+        train, shares = self.shares(self.experiment.seed if seed is None else seed)
+        mine = train[shares.order[shares.bounds[client] : shares.bounds[client + 1]]]
+        data = self.data
+        return data.inputs[mine].astype(np.float32) * np.float32(data.scale) + np.float32(data.offset), data.labels[
+            mine
+        ]
 
     def setting(self, seed: int) -> Setting:
         """Who holds what and how the model begins, by the seed."""

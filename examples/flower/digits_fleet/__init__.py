@@ -1,0 +1,1 @@
+"""A Flower app that trains digits with a strategy of fairlag."""

@@ -1,0 +1,36 @@
+"""A client as anybody would write it for Flower, and one line that makes it known again after a restart."""
+
+import time
+from typing import Any
+
+import torch
+from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from digits_fleet.task import Net, examples, fleet
+from fairlag.runtime.flower.client import introduced
+
+app = introduced(ClientApp())
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    began, node = time.monotonic(), context.node_config
+    config: dict[str, Any] = dict(message.content.config_records["config"])
+    experiment, client = fleet(context.run_config["fleet"]), int(node["partition-id"])
+    inputs, labels = examples(experiment, client, str(node.get("data", "")))
+    torch.set_num_threads(1)
+    model = Net()
+    model.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
+    optimizer = torch.optim.SGD(model.parameters(), lr=config["lr"])
+    for _ in range(config["local-steps"]):
+        batch = torch.randperm(len(labels))[: config["batch-size"]]
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(inputs[batch]), labels[batch])
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    # A device of this kind takes as long as the fleet says: what was not spent on training is slept.
+    long = float(context.run_config["sleep"]) * experiment.fleet().duration(client, config["ordinal"])
+    time.sleep(max(0.0, long - (time.monotonic() - began)))
+    metrics = MetricRecord({"num-examples": len(labels), "train_loss": loss.item()})
+    return Message(RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}), reply_to=message)

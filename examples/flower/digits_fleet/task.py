@@ -1,0 +1,36 @@
+"""What the clients of this app share: the model, and what the experiment file says of each of them."""
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+import fairlag
+from fairlag.lab.experiment import Experiment
+from fairlag.lab.workshop import Workshop
+
+
+class Net(nn.Sequential):
+    """The same as the `mlp` that the experiment file names."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+
+
+def fleet(name: object) -> Experiment:
+    """The experiment file of that name."""
+    return fairlag.load(Path(__file__).with_name(f"{name}.toml"))
+
+
+def examples(experiment: Experiment, client: int, file: str = "") -> tuple[torch.Tensor, torch.Tensor]:
+    """The training examples of a client: in its own file, or else dealt as in a simulation.
+
+    Either way nobody holds those that the server tests with.
+    """
+    if file:
+        held = np.load(file)
+        inputs, labels = held["inputs"], held["labels"]
+    else:
+        inputs, labels = Workshop(experiment).held(client)
+    return torch.from_numpy(inputs), torch.from_numpy(labels)

@@ -1,0 +1,240 @@
+"""A real federation on this machine: one SuperLink and some SuperNodes with TLS and node authentication, on loopback.
+
+    python federation.py start [--folder federation] [--nodes fast:0 fast:1 slow:2 slow:3] [--port 9700]
+
+makes certificates and keys in the folder, starts everything, prints the command that runs the app on it, and ends all
+processes at Ctrl-C. A node is written as its group and the number of its partition. A SuperNode elsewhere needs
+`ca.pem`, its own key, and the address of the SuperLink, whose certificate must then name that address.
+"""
+
+import argparse
+import ipaddress
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from ssl import create_default_context
+from urllib.error import URLError
+
+import numpy as np
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+import fairlag
+from fairlag.lab.workshop import Workshop
+
+HERE = Path(__file__).resolve().parent
+LOOPBACK = "127.0.0.1"
+OFFLINE = {
+    "FLWR_TELEMETRY_ENABLED": "0",  # no word about runs to Flower Labs
+    "FLWR_DISABLE_UPDATE_CHECK": "1",  # no question whether there is a newer Flower
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",  # no installation of what an app says it needs
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+NODES = ("fast:0", "fast:1", "slow:2", "slow:3")
+
+
+class Federation:
+    """A SuperLink and its SuperNodes; each can be killed and started again."""
+
+    def __init__(self, folder: Path, nodes: tuple[str, ...] = NODES, port: int = 9700, fleet: str = "four") -> None:
+        self.folder = folder.resolve()
+        self.port = port
+        self.nodes = dict(enumerate(nodes))
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        for place in ("data", "keys", "logs", "flwr"):
+            (self.folder / place).mkdir(parents=True, exist_ok=True)
+        self.folder.chmod(0o700)
+        if not (self.folder / "ca.pem").exists():
+            make_certificates(self.folder)
+        for number in self.nodes:
+            if not self.key(number).exists():
+                make_key(self.key(number))
+        self._deal(Workshop(fairlag.load(HERE / "digits_fleet" / f"{fleet}.toml")))
+        (self.folder / "flwr" / "config.toml").write_text(
+            f'[superlink]\ndefault = "fleet"\n\n[superlink.fleet]\naddress = "{LOOPBACK}:{port}"\n'
+            f'root-certificates = "{self.folder / "ca.pem"}"\n'
+        )
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of every process: nothing calls home, and all use the Flower beside this Python."""
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+        return {**os.environ, **OFFLINE, "FLWR_HOME": str(self.folder / "flwr"), "PATH": path}
+
+    def key(self, number: int) -> Path:
+        """The private key of a node; its public key is beside it."""
+        return self.folder / "keys" / f"node-{number}"
+
+    def start(self) -> None:
+        """The SuperLink, then every node: registered with its public key, and started."""
+        self.start_superlink()
+        for number in self.nodes:
+            self.flwr("supernode", "register", f"{self.key(number)}.pub", "fleet")
+            self.start_node(number)
+
+    def start_superlink(self) -> None:
+        """Starts the SuperLink, whose state survives it, and waits until it answers."""
+        files = {name: str(self.folder / f"{name}.pem") for name in ("ca", "server", "server-key")}
+        self._start(
+            "superlink",
+            ["flower-superlink", "--host", LOOPBACK, "--port", str(self.port), "--enable-supernode-auth"]
+            + [
+                "--ssl-ca-certfile",
+                files["ca"],
+                "--ssl-certfile",
+                files["server"],
+                "--ssl-keyfile",
+                files["server-key"],
+            ]
+            + ["--database", str(self.folder / "superlink.db"), "--disable-runtime-dependency-installation"],
+        )
+        self._wait_for_superlink()
+
+    def start_node(self, number: int) -> None:
+        """Starts a node, with its key and its configuration."""
+        group, partition = self.nodes[number].split(":")
+        self._start(
+            f"node-{number}",
+            ["flower-supernode", "--superlink", f"{LOOPBACK}:{self.port}"]
+            + [
+                "--root-certificates",
+                str(self.folder / "ca.pem"),
+                "--auth-supernode-private-key",
+                str(self.key(number)),
+            ]
+            + ["--host", LOOPBACK, "--port", str(self.port + 1 + number)]
+            + ["--node-config", f'partition-id={partition} group="{group}" data="{self._data(self.nodes[number])}"'],
+        )
+
+    def stop(self, name: str, *, kill: bool = False) -> None:
+        """Ends a process and all that it started: politely, or at once as a power cut would."""
+        process = self.processes.pop(name)
+        os.killpg(process.pid, signal.SIGKILL if kill else signal.SIGTERM)
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def close(self) -> None:
+        """Ends everything, the SuperLink last."""
+        for name in sorted(self.processes, key=lambda each: each == "superlink"):
+            self.stop(name)
+
+    def flwr(self, *words: str) -> str:
+        """What a command of Flower prints."""
+        done = subprocess.run(
+            ["flwr", *words], env=self.environment, cwd=HERE, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise SystemExit(f"flwr {' '.join(words)} failed: {done.stdout}{done.stderr}")
+        return done.stdout
+
+    def _deal(self, workshop: Workshop) -> None:
+        """Each node gets its own data, in a file."""
+        for node in self.nodes.values():
+            inputs, labels = workshop.held(int(node.split(":")[1]))
+            np.savez(self._data(node), inputs=inputs, labels=labels)
+
+    def _data(self, node: str) -> Path:
+        return self.folder / "data" / f"{node.replace(':', '-')}.npz"
+
+    def _start(self, name: str, command: list[str]) -> None:
+        with (self.folder / "logs" / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                command, env=self.environment, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def _wait_for_superlink(self) -> None:
+        trusted = create_default_context(cafile=str(self.folder / "ca.pem"))
+        until = time.monotonic() + 60
+        while time.monotonic() < until and self.processes["superlink"].poll() is None:
+            try:
+                with urllib.request.urlopen(f"https://{LOOPBACK}:{self.port}/health", context=trusted, timeout=5):
+                    return
+            except (URLError, OSError):
+                time.sleep(0.2)
+        raise SystemExit(f"the SuperLink did not start: see {self.folder / 'logs' / 'superlink.log'}")
+
+
+def make_key(file: Path) -> None:
+    """A key pair for a node, as Flower reads them: P-384, in the files of OpenSSH."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+    )
+    _write_secret(file, private)
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    file.with_name(f"{file.name}.pub").write_bytes(public + b"\n")
+
+
+def make_certificates(folder: Path) -> None:
+    """A certificate authority of one's own, and a certificate of the SuperLink for this machine, for a year."""
+    authority, server = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
+    issuer, subject = _named("fairlag example authority"), _named("localhost")
+    ca = _certificate(issuer, issuer, authority.public_key()).add_extension(
+        x509.BasicConstraints(True, 0), critical=True
+    )
+    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(LOOPBACK))]
+    mine = _certificate(subject, issuer, server.public_key()).add_extension(
+        x509.SubjectAlternativeName(names), critical=False
+    )
+    pem = serialization.Encoding.PEM
+    (folder / "ca.pem").write_bytes(ca.sign(authority, hashes.SHA384()).public_bytes(pem))
+    (folder / "server.pem").write_bytes(mine.sign(authority, hashes.SHA384()).public_bytes(pem))
+    form = serialization.PrivateFormat.PKCS8
+    _write_secret(folder / "server-key.pem", server.private_bytes(pem, form, serialization.NoEncryption()))
+
+
+def _named(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+
+
+def _certificate(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(minutes=5))
+        .not_valid_after(now + timedelta(days=365))
+    )
+
+
+def _write_secret(file: Path, content: bytes) -> None:
+    file.touch(mode=0o600)
+    file.write_bytes(content)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="A real federation on this machine.")
+    parser.add_argument("command", choices=["start"])
+    parser.add_argument("--folder", type=Path, default=Path("federation"))
+    parser.add_argument("--nodes", nargs="+", default=list(NODES), metavar="GROUP:PARTITION")
+    parser.add_argument("--port", type=int, default=9700, help="of the SuperLink; the nodes take the following ones")
+    options = parser.parse_args()
+    federation = Federation(options.folder, tuple(options.nodes), options.port)
+    try:
+        federation.start()
+        home = shlex.quote(str(federation.folder / "flwr"))
+        print(f"{len(federation.nodes)} nodes are started. In another terminal, in {HERE}:", flush=True)
+        print(f"  FLWR_HOME={home} flwr run . fleet --stream --run-config 'by-key=true'", flush=True)
+        signal.pause()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        federation.close()
+
+
+if __name__ == "__main__":
+    main()

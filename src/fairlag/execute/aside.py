@@ -1,0 +1,57 @@
+"""Evaluating in a thread of its own, so that a server that waits for a real fleet never waits for an evaluation."""
+
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import TYPE_CHECKING, NamedTuple
+
+from fairlag.errors import InputError
+from fairlag.vector import Vector
+
+if TYPE_CHECKING:
+    from fairlag.learn.learner import Score
+
+
+class _Asked(NamedTuple):
+    version: int
+    parameters: Vector
+    stop: int
+
+
+class Aside:
+    """Evaluates one version after the other, in the order asked for."""
+
+    def __init__(self, score: "Callable[[Vector, int], Score]") -> None:
+        """`score` is given the parameters, and on how many of the test examples."""
+        self._score = score
+        self._asked: SimpleQueue[_Asked | None] = SimpleQueue()
+        self._done: SimpleQueue[tuple[int, Score | Exception]] = SimpleQueue()
+        Thread(target=self._live, name="fairlag evaluation", daemon=True).start()
+
+    def evaluate(self, version: int, parameters: Vector, due: float, stop: int) -> None:
+        """A version is to be evaluated on the first test examples up to `stop`."""
+        self._asked.put(_Asked(version, parameters, stop))
+
+    def evaluated(self, patience: float = 0.0) -> "list[tuple[int, Score]]":
+        """The evaluations done since the last call, in the order asked for; waits so many seconds for the first."""
+        scores: list[tuple[int, Score]] = []
+        while True:
+            try:
+                version, score = self._done.get(timeout=patience) if patience else self._done.get_nowait()
+            except Empty:
+                return scores
+            if isinstance(score, Exception):
+                raise InputError(f"evaluating version {version} failed: {type(score).__name__}: {score}") from score
+            scores.append((version, score))
+            patience = 0.0
+
+    def close(self) -> None:
+        """The thread ends after the evaluation that it is making."""
+        self._asked.put(None)
+
+    def _live(self) -> None:
+        while (asked := self._asked.get()) is not None:
+            try:
+                self._done.put((asked.version, self._score(asked.parameters, asked.stop)))
+            except Exception as error:
+                self._done.put((asked.version, error))

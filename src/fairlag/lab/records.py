@@ -1,0 +1,118 @@
+"""Where a planned run is kept: its store, made or opened again, and what listeners are told when it begins and ends."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from importlib import metadata
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+
+from fairlag.errors import FairlagError, InputError, Interrupted, StoreError, WorkerError
+from fairlag.lab.events import Begun, Over, Tell
+from fairlag.lab.folder import EXPERIMENT, check_free, is_run
+from fairlag.lab.plan import Planned, difference, key_of, settings_of
+from fairlag.lab.run import Run
+from fairlag.lab.store import Store
+from fairlag.lab.workshop import Workshop
+
+
+def check_same(planned: Planned) -> None:
+    """Refuses to go on with a run that another experiment began, or that another process is making."""
+    check_free(planned.folder)
+    if is_run(planned.folder) and Run(planned.folder).meta["experiment_sha256"] != planned.sha256:
+        there = (planned.folder / EXPERIMENT).read_text("utf-8")
+        raise InputError(
+            f"the run in {str(planned.folder)!r} was made by a different experiment: {difference(there, planned.text)}"
+        )
+
+
+def opened(workshop: Workshop, planned: Planned, meta: Mapping[str, object] | None = None, queued: int = 1) -> Store:
+    """The store of a run, made where there is none; `meta` is what else is to be known of it.
+
+    Each client of the experiment counts as so many as it has tasks at once.
+    """
+    experiment, setting = workshop.experiment, workshop.setting(planned.seed)
+    facts = _learnt(workshop) if experiment.data is not None else {}
+    if is_run(planned.folder):
+        store = Store.open(planned.folder)
+        if store.meta.get("data") != facts.get("data"):
+            store.close()
+            raise InputError(f"the data of the run in {str(planned.folder)!r} has changed since it was begun")
+        return store
+    counts = [queued * table.count for table in experiment.clients]
+    return Store.create(
+        planned.folder,
+        {
+            "key": uuid4().hex,
+            "experiment": experiment.name,
+            "label": planned.use.label,
+            "use": planned.use.name,
+            "seed": planned.seed,
+            "aggregations": experiment.aggregations,
+            "until_time": experiment.until_time,
+            "experiment_sha256": planned.sha256,
+            "experiment_key": key_of(experiment),
+            **versions(workshop),
+            **facts,
+            **(meta or {}),
+        },
+        experiment=planned.text,
+        groups=[table.group for table in experiment.clients],
+        group_of=np.repeat(np.arange(len(counts)), counts),
+        examples=np.repeat(setting.examples, queued),
+    )
+
+
+def begun(planned: Planned, meta: Mapping[str, Any]) -> Begun:
+    """That a run begins, or goes on."""
+    return Begun(
+        key=meta.get("key", planned.sha256[:32]),  # those begun before runs had a key have none
+        experiment=meta["experiment"],
+        label=planned.use.label,
+        seed=planned.seed,
+        folder=planned.folder,
+        settings=settings_of(planned),
+        created=datetime.fromisoformat(meta["created"]).timestamp(),
+    )
+
+
+def over(meta: Mapping[str, Any]) -> Over:
+    """That nothing more comes of a run for now."""
+    status = meta["status"]
+    return Over("interrupted" if status == "running" else status, meta["reason"] or "")
+
+
+@contextmanager
+def told(store: Store, planned: Planned, tell: Tell) -> Iterator[None]:
+    """Inside, a run is made: listeners hear of its beginning and end, and the store why it could not go on."""
+    tell(begun(planned, store.meta))
+    try:
+        yield
+    except Interrupted as interruption:
+        raise Interrupted(f"{interruption} of {name_of(planned)}") from None
+    except (StoreError, WorkerError):
+        raise
+    except FairlagError as error:
+        store.fail(str(error))
+        raise
+    finally:
+        tell(over(store.meta))
+
+
+def name_of(planned: Planned) -> str:
+    """A run in words."""
+    return f"{planned.use.label}, seed {planned.seed}"
+
+
+def versions(workshop: Workshop) -> dict[str, str]:
+    """Of the libraries that every number goes through."""
+    names = ("numpy", "torch") if workshop.experiment.data is not None else ("numpy",)
+    return {name: metadata.version(name) for name in names}
+
+
+def _learnt(workshop: Workshop) -> dict[str, object]:
+    """What must be known to build the model again, and to see that the data is the same."""
+    data = workshop.data
+    return {"data": data.fingerprint, "shape": data.shape, "classes": data.classes}

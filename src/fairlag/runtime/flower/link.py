@@ -1,0 +1,285 @@
+"""Drives a server over Flower's Grid: nodes come and go, tasks are messages, and time is what the clock says."""
+
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from heapq import heappop, heappush
+from itertools import count
+from queue import Empty, SimpleQueue
+from time import monotonic
+from typing import Any
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from fairlag.runtime.flower.courier import Courier
+from fairlag.runtime.flower.nodes import LOG, Lookout, Node
+from fairlag.runtime.flower.options import Options
+from fairlag.runtime.flower.roster import Place, Roster
+from fairlag.runtime.flower.wire import OFFLINE, Wire, failure, introduction
+from fairlag.server import Server
+from fairlag.state import State, take
+from fairlag.types import Arrived, Cancel, Command, Dispatch, Event, Failed, Joined, Left, Report, Stop, Wake, Woke
+
+RESTARTED, ANEW, OFF = "the server was restarted", "its node was started anew", "its node went offline"
+SILENT = "the SuperLink did not answer"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What the server has to know of local training."""
+
+    asked: Callable[[Dispatch], Mapping[str, Any]]
+    """What the client of a task is told, beside the arrays and the version."""
+    usual: Callable[[Dispatch], Report]
+    """What its client reports, unless it says otherwise; the number of examples it must say."""
+
+
+@dataclass(slots=True)
+class _Guest:
+    """A node that is online, and the place that it has once it said who it is."""
+
+    node: Node
+    place: Place | None = None
+
+
+class Link:
+    """The life of a real fleet under a server, in as many parts as one likes, and saved between any two of them.
+
+    Only the caller's thread touches the server. What was on its way when a server ended is lost; each node is given
+    something new when the next one sees it.
+    """
+
+    def __init__(self, server: Server, grid: Grid, wire: Wire, work: Work, roster: Roster, options: Options) -> None:
+        self._server = server
+        self._grid = grid
+        self._wire = wire
+        self._work = work
+        self._roster = roster
+        self._options = options
+        self._guests: dict[int, _Guest] = {}
+        self._present: set[int] = set()
+        """The clients that the server was told are there."""
+        self.examples: dict[int, int] = {}
+        """How many training examples clients last said they have."""
+        self._begun = False
+        self._turn = count()
+        self._timers: list[tuple[float, int, Place | None]] = []
+        """When a place may be given something again, or, without a place, when the server wants to be woken."""
+        self._news: SimpleQueue[Callable[[], Event | None]] = SimpleQueue()
+        self._next_ones: deque[Callable[[], Event | None]] = deque()
+        """What follows from the last news; an event is made only when the server is ready for it."""
+        self._began, self._before = monotonic(), 0.0
+        self._courier: Courier | None = None
+        self._lookout: Lookout | None = None
+
+    @property
+    def time(self) -> float:
+        """Seconds since the run first began, without those between a crash and its resume."""
+        return max(self._server.view.time, self._before + monotonic() - self._began)
+
+    def proceed(self, events: int, patience: float = 0.1) -> Stop | None:
+        """At most so many events; returns when none comes for a moment. Says why the run is over if it is."""
+        if self._courier is None:
+            self._start()
+        for _ in range(events):
+            event = self._next(patience)
+            if event is None:
+                return None
+            if (stop := self._obey(self._server.handle(event))) is not None:
+                return stop
+        return None
+
+    def close(self) -> None:
+        """Nothing is sent, asked for or looked at any more."""
+        if self._courier is not None:
+            self._courier.close()
+        if self._lookout is not None:
+            self._lookout.close()
+
+    def state(self) -> State:
+        """All that is needed to go on after a crash."""
+        return {"server": self._server.state(), "roster": self._roster.state(), "present": list(self._present)}
+
+    def restore(self, state: State) -> None:
+        """Goes on where another link was saved: whoever was there is gone, and what they were doing is lost."""
+        server = self._server
+        server.restore(take(state, "server", dict))
+        self._roster.restore(take(state, "roster", dict))
+        self._before, self._began = server.view.time, monotonic()
+        running = {task.client: task.task for task in server.running.values()}
+        present: list[Any] = take(state, "present", list)
+        for client in (each for each in present if each not in running):
+            self._obey(server.handle(Left(self.time, client)))
+        for number in running.values():
+            self._obey(server.handle(Failed(self.time, number, RESTARTED, gone=True)))
+        if server.awaits > self.time:
+            self._remind(server.awaits, None)
+
+    # What happens
+
+    def _start(self) -> None:
+        options = self._options
+        self._grid.get_node_ids()  # connects, before several threads would do so at once
+        self._courier = Courier(self._grid, self._replied, threads=options.threads, poll=options.poll)
+        self._lookout = Lookout(
+            self._grid, lambda nodes: self._news.put(partial(self._seen, nodes)), every=options.look
+        )
+
+    def _replied(self, name: Hashable, reply: Message | Exception) -> None:
+        """Called in a thread of the courier: a task's name is its number, a greeting's that of the node as a word."""
+        if isinstance(name, int):
+            self._news.put(partial(self._answered, name, reply))
+        else:
+            self._news.put(partial(self._introduced, int(str(name)), reply))
+
+    def _next(self, patience: float) -> Event | None:
+        """The next event that the server must hear of; None where none comes for a moment."""
+        until = monotonic() + patience
+        event = None
+        while event is None:
+            if self._next_ones:
+                event = self._next_ones.popleft()()
+            elif self._timers and self._timers[0][0] <= self.time:
+                place = heappop(self._timers)[2]
+                event = Woke(self.time) if place is None else self._seated(place)
+            else:
+                due = self._timers[0][0] - self.time if self._timers else patience
+                try:
+                    event = self._news.get(timeout=max(0.0, min(until - monotonic(), due)))()
+                except Empty:
+                    if monotonic() >= until:
+                        return None
+        return event
+
+    def _seen(self, nodes: dict[int, Node]) -> None:
+        """Which nodes are online."""
+        for number, guest in list(self._guests.items()):
+            now = nodes.get(number)
+            if now != guest.node:
+                del self._guests[number]
+                self._forget(str(number))
+                if guest.place is not None and guest.place.node == number:
+                    self._leave(guest.place, OFF if now is None else ANEW)
+        for number, node in nodes.items():
+            if number not in self._guests:
+                self._guests[number] = _Guest(node)
+                self._send(str(number), self._wire.greeting(number))
+
+    def _introduced(self, number: int, reply: Message | Exception) -> None:
+        """A node has said who it is; or cannot, and is known by its number alone."""
+        guest = self._guests.get(number)
+        if guest is None or guest.place is not None:
+            return
+        if isinstance(reply, Exception) or (reply.has_error() and reply.error.code == OFFLINE):
+            del self._guests[number]  # it is asked again when it is seen again
+            return
+        guest.place = place = self._roster.place(number, guest.node.key, introduction(reply))
+        LOG.info("Node %s is client %s, %r", number, place.number, self._roster.group_of[place.number])
+        if place.node is not None:
+            self._leave(place, ANEW)
+        self._next_ones.append(partial(self._sit, place, number))
+
+    def _sit(self, place: Place, number: int) -> Event | None:
+        place.node = number
+        return self._seated(place)
+
+    def _seated(self, place: Place) -> Event | None:
+        """Whoever of a place is not there joins, unless it is too early."""
+        if place.node is None:
+            return None
+        if place.away > self.time:
+            self._remind(place.away, place)
+            return None
+        places = [place]
+        if not self._begun:
+            places = [each for each in self._roster.places.values() if each.node is not None]
+            self._begun = len(places) >= self._options.at_least
+            if not self._begun:
+                return None
+        clients = [client for each in places for client in self._clients(each) if client not in self._present]
+        self._present.update(clients)
+        return Joined(self.time, clients) if clients else None
+
+    def _leave(self, place: Place, why: str) -> None:
+        place.node = None
+        self._next_ones.extend(partial(self._left, client, why) for client in self._clients(place))
+
+    def _left(self, client: int, why: str) -> Event | None:
+        if client not in self._present:
+            return None
+        self._present.remove(client)
+        task = next((each.task for each in self._server.running.values() if each.client == client), None)
+        if task is None:
+            return Left(self.time, client)
+        self._forget(task)
+        return Failed(self.time, task, why, gone=True)
+
+    def _answered(self, number: int, reply: Message | Exception) -> Event | None:
+        task = self._server.running.get(number)
+        if task is None:
+            return None
+        if isinstance(reply, Exception):
+            return self._failed(task, SILENT)
+        if reply.has_error():
+            LOG.info("Node %s says: %s", self._place(task.client).node, reply.error.reason)
+            return self._failed(task, failure(reply))
+        update = self._wire.update(reply, self._server.versions[task.version], self._work.usual(task))
+        if isinstance(update, str):
+            return self._failed(task, update, refused=True)
+        self._place(task.client).failures = 0
+        self.examples[task.client] = update.report.examples
+        return Arrived(self.time, number, update)
+
+    def _failed(self, task: Dispatch, why: str, *, refused: bool = False) -> Event:
+        """The task came to nothing: its client is given nothing for a while, each time for twice as long."""
+        place = self._place(task.client)
+        place.failures += 1
+        wait = self._options.wait(place.failures)
+        place.away = self.time + wait
+        outcome = "refused" if refused else "lost"
+        LOG.info("Task %s is %s, %s: client %s is given nothing for %.0f s", task.task, outcome, why, task.client, wait)
+        self._present.discard(task.client)
+        self._remind(place.away, place)
+        return Failed(self.time, task.task, why, gone=True, refused=refused)
+
+    # What is done about it
+
+    def _obey(self, commands: list[Command]) -> Stop | None:
+        for command in commands:
+            if isinstance(command, Dispatch):
+                self._dispatch(command)
+            elif isinstance(command, Cancel):
+                self._forget(command.task)
+            elif isinstance(command, Wake):
+                self._remind(command.time, None)
+            else:
+                return command
+        return None
+
+    def _dispatch(self, task: Dispatch) -> None:
+        node = self._place(task.client).node
+        if node is None:  # it has just gone: the server hears of that next
+            return
+        parameters = self._server.versions[task.version]
+        self._send(task.task, self._wire.task(task, parameters, self._work.asked(task), node, self._options.ttl))
+
+    def _send(self, name: Hashable, message: Message) -> None:
+        assert self._courier is not None  # nobody is there before it is
+        self._courier.send(name, message)
+
+    def _forget(self, name: Hashable) -> None:
+        if self._courier is not None:
+            self._courier.forget(name)
+
+    def _remind(self, time: float, place: Place | None) -> None:
+        heappush(self._timers, (time, next(self._turn), place))
+
+    def _clients(self, place: Place) -> range:
+        """The clients that a node is: as many as it has tasks at once."""
+        queued = self._options.queued
+        return range(place.number * queued, (place.number + 1) * queued)
+
+    def _place(self, client: int) -> Place:
+        return self._roster.holder(client // self._options.queued)

@@ -1,0 +1,149 @@
+"""What travels between the server and a fleet: a task as a Flower message, and its reply as an update, or why not."""
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from numpy.typing import NDArray
+
+from fairlag.rules.admit import well_formed
+from fairlag.types import Dispatch, Report, Update
+from fairlag.vector import Layout, Vector
+
+ARRAYS, CONFIG, METRICS, EXAMPLES = "arrays", "config", "metrics", "num-examples"
+"""The names that Flower's own strategies give to what they send, and expect in a reply."""
+
+GREETING = f"{MessageType.QUERY}.fairlag"
+"""The message that asks a node who it is."""
+
+_KEPT = 4
+"""How many versions are kept as Flower's records: tasks of the same version share one."""
+
+_HEADER = 512
+"""More bytes than numpy writes before the values of an array."""
+
+OFFLINE = 5
+"""Flower's code for a node that cannot be reached."""
+
+_FAILURES = {
+    1: "its ClientApp could not be loaded",
+    2: "its ClientApp raised an exception",
+    3: "its message expired",
+    4: "its reply was lost",
+    OFFLINE: "its node went offline",
+    6: "a modifier of its ClientApp refused it",
+    7: "its node refused the app",
+    8: "its ClientApp crashed",
+}
+"""Flower's error codes in words: how often each happened is counted, so no word of a client's own is in them."""
+
+
+class Wire:
+    """Turns tasks into messages and replies into updates, for a model of one layout.
+
+    The arrays that are sent are those of the layout that are not `hidden`, under their names, and `fixed`: integer
+    buffers and the like, which keep the server's value whatever comes back.
+    """
+
+    def __init__(
+        self, layout: Layout, fixed: Mapping[str, NDArray[Any]] | None = None, hidden: frozenset[str] = frozenset()
+    ) -> None:
+        self._layout = layout
+        self._fixed = {name: Array(np.asarray(each)) for name, each in (fixed or {}).items()}
+        self._sent = [name for name in layout.names if name not in hidden]
+        self._shapes = dict(zip(layout.names, layout.shapes, strict=True))
+        self._records: OrderedDict[int, ArrayRecord] = OrderedDict()
+
+    def task(
+        self, task: Dispatch, parameters: Vector, asked: Mapping[str, Any], node: int, ttl: float | None
+    ) -> Message:
+        """What a node is sent: the arrays of the version, and what is asked of it."""
+        config = ConfigRecord({"server-round": task.version + 1, "version": task.version, **asked})
+        content = RecordDict({ARRAYS: self._record(task.version, parameters), CONFIG: config})
+        return Message(content, dst_node_id=node, message_type=MessageType.TRAIN, ttl=ttl, group_id=str(task.version))
+
+    def greeting(self, node: int) -> Message:
+        """What a node is sent that was never seen before."""
+        return Message(RecordDict({CONFIG: ConfigRecord()}), dst_node_id=node, message_type=GREETING)
+
+    def update(self, reply: Message, parameters: Vector, report: Report) -> Update | str:
+        """The update in a reply to a task that began with these parameters, or why it is none, in words of ours.
+
+        `report` says what the client would have done by itself; it may tell another number of steps, and its loss.
+        """
+        content = reply.content
+        if len(content.array_records) != 1:
+            return "it does not hold exactly one record of arrays"
+        after = self._vector(next(iter(content.array_records.values())), parameters)
+        if isinstance(after, str):
+            return after
+        told = _report(content.metric_records.values(), report)
+        if isinstance(told, str):
+            return told
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
+            update = Update(after - parameters, told)
+        return well_formed(update, self._layout.size) or update
+
+    def _record(self, version: int, parameters: Vector) -> ArrayRecord:
+        """The arrays of a version: made once, so that Flower sends what two tasks share only once."""
+        if version not in self._records:
+            parts = self._layout.split(parameters)
+            arrays = {name: Array(np.ascontiguousarray(parts[name])) for name in self._sent}
+            self._records[version] = ArrayRecord({**arrays, **self._fixed})
+            if len(self._records) > _KEPT:
+                self._records.popitem(last=False)
+        return self._records[version]
+
+    def _vector(self, arrays: ArrayRecord, parameters: Vector) -> Vector | str:
+        if set(arrays) != {*self._sent, *self._fixed}:
+            return "its arrays are not named as those that were sent"
+        after = parameters.copy()
+        parts = self._layout.split(after)
+        for name in self._sent:
+            array, shape = arrays[name], self._shapes[name]
+            # Looked at before anything is unpacked: the size of what was announced, and of what came.
+            if tuple(array.shape) != shape or len(array.data) > 4 * parts[name].size + _HEADER:
+                return "an array has another shape than the one that was sent"
+            if array.dtype != "float32":
+                return "an array is not of float32"
+            try:
+                values = array.numpy()
+            except Exception:  # whatever numpy finds in bytes that were made up
+                return "an array cannot be read"
+            if values.shape != shape or values.dtype != np.float32:
+                return "an array is not what it says it is"
+            parts[name][...] = values
+        return after
+
+
+def introduction(reply: Message) -> dict[str, Any]:
+    """What a node says of itself; nothing where its app does not know the question."""
+    records = {} if reply.has_error() else reply.content.config_records
+    return dict(records[CONFIG]) if CONFIG in records else {}
+
+
+def failure(reply: Message) -> str:
+    """Why a task failed, in words of ours."""
+    return _FAILURES.get(reply.error.code, "its node reported an error")
+
+
+def _report(records: Any, usual: Report) -> Report | str:
+    """What a client says of its update, in whichever of its records of metrics."""
+    told: dict[str, Any] = {}
+    for record in records:
+        assert isinstance(record, MetricRecord)
+        told |= record
+    examples, steps = _whole(told.get(EXAMPLES)), _whole(told.get("num-steps", usual.steps))
+    if examples is None:
+        return f"its metrics have no whole number {EXAMPLES}"
+    if steps is None:
+        return "its num-steps is no whole number"
+    loss = told.get("loss", told.get("train_loss", 0.0))
+    effort = usual.effort * steps / usual.steps
+    return Report(examples, steps, effort, float(loss) if isinstance(loss, int | float) else -1.0)
+
+
+def _whole(value: object) -> int | None:
+    return int(value) if isinstance(value, int | float) and value == value // 1 else None

@@ -1,0 +1,127 @@
+"""A fleet without Flower's processes: a Grid in memory whose nodes answer as a test tells them to."""
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.proto.node_pb2 import NodeInfo
+from flwr.serverapp import Grid
+from flwr.supercore.task_identity import TaskIdentity
+
+from fairlag.runtime.flower.wire import GREETING
+
+# What Flower sets in the process of a ServerApp: without it no message can be made.
+TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
+
+Answer = Callable[[Message], "Message | None"]
+"""From a message to its reply; None: none ever comes."""
+
+
+def trained(message: Message, change: float = 0.5, examples: int = 7) -> Message:
+    """The reply of a client that adds a number to everything it was sent."""
+    arrays = message.content.array_records["arrays"]
+    after = {name: each.numpy() for name, each in arrays.items()}
+    after = {name: each + np.float32(change) if each.dtype == np.float32 else each for name, each in after.items()}
+    return replied(message, after, examples)
+
+
+def replied(message: Message, arrays: dict[str, Any], examples: Any = 7, **metrics: Any) -> Message:
+    record = ArrayRecord({name: Array(np.asarray(each)) for name, each in arrays.items()})
+    told = MetricRecord({**({} if examples is None else {"num-examples": examples}), **metrics})
+    return Message(RecordDict({"arrays": record, "metrics": told}), reply_to=message)
+
+
+def failing(message: Message, code: int = 2) -> Message:
+    return Message(Error(code, "words of its own"), reply_to=message)
+
+
+@dataclass(slots=True)
+class FakeNode:
+    """A node: what it says of itself, how it answers, and after how many seconds."""
+
+    told: dict[str, Any]
+    answer: Answer = trained
+    seconds: float = 0.0
+    activated: str = "first"
+    key: bytes = b""
+    sent: list[tuple[float, Message]] = field(default_factory=list)
+    """When each of its tasks came in."""
+
+
+class FakeGrid(Grid):
+    """Messages go to nodes that are online, each answered once its time has come."""
+
+    def __init__(self, nodes: dict[int, FakeNode]) -> None:
+        self.nodes = nodes
+        self.greeted: list[int] = []
+        self.down = False
+        """Does the SuperLink not answer?"""
+        self.stuck: set[int] = set()
+        """Nodes whose replies block whoever asks for them."""
+        self._numbers = itertools.count()
+        self._waiting: dict[str, tuple[int, float, Message | None]] = {}
+        self._lock = threading.Lock()
+
+    def set_run(self, run: Any) -> None: ...
+
+    @property
+    def run(self) -> Any:
+        return None
+
+    def create_message(self, *arguments: Any, **named: Any) -> Message:
+        raise AssertionError("deprecated")
+
+    def send_and_receive(self, *arguments: Any, **named: Any) -> Iterable[Message]:
+        raise AssertionError("waits for everybody")
+
+    def get_node_ids(self) -> Iterable[int]:
+        return list(self.nodes)
+
+    def get_nodes(self) -> Iterable[NodeInfo]:
+        self._check()
+        return [
+            NodeInfo(node_id=number, last_activated_at=node.activated, public_key=node.key)
+            for number, node in list(self.nodes.items())
+        ]
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        self._check()
+        (message,) = messages
+        number = message.metadata.dst_node_id
+        node = self.nodes.get(number)
+        with self._lock:
+            name = f"message {next(self._numbers)}"
+            if node is None:
+                reply = failing(message, 5)
+            elif message.metadata.message_type == GREETING:
+                self.greeted.append(number)
+                reply = Message(RecordDict({"config": ConfigRecord(node.told)}), reply_to=message)
+            else:
+                node.sent.append((time.monotonic(), message))
+                answer = node.answer(message)
+                self._waiting[name] = number, time.monotonic() + node.seconds, answer
+                return [name]
+            self._waiting[name] = number, 0.0, reply
+        return [name]
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        self._check()
+        (name,) = message_ids
+        with self._lock:
+            number, due, reply = self._waiting[name]
+        while number in self.stuck:
+            time.sleep(0.01)
+        if reply is None or time.monotonic() < due:
+            return []
+        with self._lock:
+            del self._waiting[name]
+        return [reply]
+
+    def _check(self) -> None:
+        if self.down:
+            raise ConnectionError("nobody answers")

@@ -1,0 +1,231 @@
+"""A deployment makes the same kind of run as a simulation: read, compared, resumed; wrong input is one sentence."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import Message
+from torch import nn
+
+import fairlag
+from fairlag.errors import InputError
+from fairlag.lab.deploy import deploy
+from fairlag.lab.events import Event, Kept, Progress
+from fairlag.lab.run import Run
+from fairlag.lab.workshop import Workshop
+from tests.command import Call
+from tests.fleet import FakeGrid, FakeNode, failing, replied
+
+FLEET: dict[str, Any] = {
+    "name": "deployed",
+    "aggregations": 30,
+    "data": {"use": "digits", "holdout": 0.2},
+    "model": {"use": "logistic"},
+    "local": {"steps": 3, "batch": 16, "lr": 0.2},
+    "evaluate": {"every": 5},
+    "clients": [
+        {"group": "fast", "count": 2, "delay": 1, "labels": [4, 5, 6, 7, 8, 9]},
+        {"group": "slow", "count": 2, "delay": 5, "labels": [0, 1, 2, 3]},
+    ],
+    "strategies": [{"use": "fedstaleweight", "buffer": 2}],
+}
+OWN = {key: table for key, table in FLEET.items() if key not in ("data", "model")}
+QUICK: dict[str, Any] = {"poll": 0.005, "look": 0.01, "backoff": 0.05, "at_least": 4}
+
+
+class Trained:
+    """A client that really trains softmax regression on its share of the digits."""
+
+    def __init__(self, client: int) -> None:
+        inputs, labels = Workshop(fairlag.lab.experiment.parse(FLEET)).held(client)
+        self._inputs, self._labels = torch.from_numpy(inputs), torch.from_numpy(labels)
+
+    def __call__(self, message: Message) -> Message:
+        config: dict[str, Any] = dict(message.content.config_records["config"])
+        model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+        model.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
+        optimizer = torch.optim.SGD(model.parameters(), lr=config["lr"])
+        for _ in range(config["local-steps"]):
+            batch = torch.randperm(len(self._labels))[: config["batch-size"]]
+            optimizer.zero_grad()
+            torch.autograd.backward(nn.functional.cross_entropy(model(self._inputs[batch]), self._labels[batch]))
+            optimizer.step()
+        after = {name: each.numpy() for name, each in model.state_dict().items()}
+        return replied(message, after, len(self._labels))
+
+
+def four() -> FakeGrid:
+    return FakeGrid({100 + each: FakeNode({"partition-id": each}, Trained(each), 0.01) for each in range(4)})
+
+
+def adding(message: Message) -> Message:
+    arrays = {name: each.numpy() for name, each in message.content.array_records["arrays"].items()}
+    return replied(message, {**arrays, "weight": arrays["weight"] + np.float32(1)}, 5)
+
+
+def counted() -> FakeGrid:
+    return FakeGrid({each: FakeNode({"partition-id": each}, adding) for each in range(4)})
+
+
+@pytest.fixture(autouse=True)
+def _own_generator() -> Iterator[None]:
+    with torch.random.fork_rng():
+        yield
+
+
+def test_a_deployment_is_a_run_like_any_other(tmp_path: Path, call: Call) -> None:
+    heard: list[Event] = []
+    run = deploy(four(), FLEET, out=tmp_path / "run", watch=heard.append, **QUICK)
+    assert run.status == "finished" and run.version == 30 and run.meta["runtime"] == "flower"
+    assert run.accuracy() > 0.5 and set(run.evaluations["version"]) == {0, 5, 10, 15, 20, 25, 30}
+    assert {name for name in run.evaluated("group")["name"]} == {"fast", "slow"}
+    assert len(run.tasks) == run.meta["counts"]["aggregated"] == 60
+    assert run.influence("group")["updates"].sum() == 60 and run.influence()["examples"].min() > 0
+    assert run.model()(torch.zeros(1, 1, 8, 8)).shape == (1, 10)
+    versions = [event.version for event in heard if isinstance(event, Kept)]
+    assert versions == [*range(1, 31), 30]  # each as it is made, and once more at the end
+    assert [event.version for event in heard if isinstance(event, Progress)][-1] == 30
+    for words in (["runs", str(tmp_path)], ["compare", str(tmp_path / "run")]):
+        assert call(*words).code == 0
+    assert call("report", str(tmp_path / "run"), "--out", str(tmp_path / "page.html"), "--no-incentives").code == 0
+
+
+class Crash(Exception):
+    """What a killed process would leave, without killing it."""
+
+
+def test_a_crash_costs_no_version(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    grid = four()
+
+    def stop(event: Event) -> None:
+        if isinstance(event, Kept) and event.version == 12:
+            raise Crash
+
+    with pytest.raises(Crash):
+        deploy(grid, FLEET, out=tmp_path / "run", watch=stop, **QUICK)
+    before = Run(tmp_path / "run")
+    assert before.status == "interrupted" and before.version == 12
+    history = before.influence()["updates"].to_list()
+    run = deploy(grid, FLEET, out=tmp_path / "run", **QUICK)
+    assert "goes on from version 12" in caplog.text
+    assert run.status == "finished" and run.version == 30
+    assert (
+        run.aggregations["version"].to_list() == list(range(1, 31)) and run.aggregations["time"].is_monotonic_increasing
+    )
+    assert all(now >= then for now, then in zip(run.influence()["updates"], history, strict=True))
+    lost = run.tasks[run.tasks["outcome"] == "lost"]
+    assert set(lost["reason"]) == {"the server was restarted"}
+    counts = run.meta["counts"]
+    assert counts["dispatched"] == sum(count for name, count in counts.items() if name != "dispatched")
+    again = deploy(grid, FLEET, out=tmp_path / "run", **QUICK)
+    assert again.version == 30 and "nothing is left to do" in caplog.text
+
+
+def test_a_model_of_ones_own_and_its_own_judge(tmp_path: Path) -> None:
+    def judge(arrays: dict[str, Any]) -> tuple[int, int, float]:
+        assert arrays["batches"] == 3
+        return 200, int(min(arrays["weight"][0], 100)), 7.0
+
+    start = {"weight": np.zeros(2, np.float32), "batches": np.array(3)}
+    run = deploy(counted(), OWN, out=tmp_path / "run", arrays=start, evaluate=judge, **QUICK)
+    assert run.version == 30 and run.tensors()["weight"].tolist() == [30, 30]
+    assert run.accuracy() == pytest.approx(30 / 200)
+    assert set(run.evaluations["scope"]) == {"all"}
+    assert run.clients["examples"].to_list() == [5, 5, 5, 5]
+
+
+def test_arrays_may_be_a_model_and_need_no_judge(tmp_path: Path) -> None:
+    run = deploy(counted(), OWN, out=tmp_path / "run", arrays=nn.Linear(3, 2), **QUICK)
+    assert set(run.tensors()) == {"weight", "bias"} and run.evaluations.empty
+
+
+def test_two_tasks_a_node_are_two_clients(tmp_path: Path) -> None:
+    run = deploy(counted(), OWN, out=tmp_path / "run", arrays=nn.Linear(3, 2), queued=2, **QUICK)
+    assert len(run.clients) == 8 and run.clients["group"].to_list() == ["fast"] * 4 + ["slow"] * 4
+
+
+def test_nodes_beyond_those_expected_have_rows_too(tmp_path: Path) -> None:
+    grid = counted()
+    grid.nodes[9] = FakeNode({"name": "another", "group": "fast"}, adding)
+    run = deploy(grid, OWN, out=tmp_path / "run", arrays=nn.Linear(3, 2), **{**QUICK, "at_least": 5})
+    assert run.clients["group"].to_list() == ["fast", "fast", "slow", "slow", "fast"]
+    assert run.influence()["updates"].iloc[4] > 0
+
+
+def test_local_training_is_told_what_the_strategy_asks_for(tmp_path: Path) -> None:
+    grid = counted()
+    told = {
+        **OWN,
+        "local": {"steps": 4, "lr": 0.5, "momentum": 0.9},
+        "strategies": [{"use": "fedprox", "cohort": 3, "mu": 0.1}],
+    }
+    deploy(grid, told, out=tmp_path / "run", arrays=nn.Linear(3, 2), **QUICK)
+    config = dict(grid.nodes[2].sent[0][1].content.config_records["config"])
+    expected = {
+        "local-steps": 4,
+        "lr": 0.5,
+        "momentum": 0.9,
+        "proximal-mu": 0.1,
+        "client": 2,
+        "ordinal": 0,
+        "version": 0,
+    }
+    assert {name: config[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("experiment", "options", "sentence"),
+    [
+        (OWN, {}, "has no [data] and [model]: give `arrays`"),
+        (FLEET, {"arrays": nn.Linear(1, 1)}, "so `arrays` must not be given"),
+        (OWN, {"arrays": {"count": np.array(3)}}, "none of the arrays ['count'] is of float32"),
+        (OWN, {"arrays": nn.Linear(1, 1), "poll": -1}, "poll is -1, it must be a positive number of seconds"),
+        (OWN, {"arrays": nn.Linear(1, 1), "queued": 0}, "queued is 0, it must be a whole number of at least 1"),
+        (OWN, {"arrays": nn.Linear(1, 1), "strategy": "asofed"}, "asks clients to remember vectors"),
+        (OWN, {"arrays": nn.Linear(1, 1), "strategy": "fedstaleweigth"}, "did you mean 'fedstaleweight'?"),
+    ],
+)
+def test_wrong_input_is_one_sentence_and_leaves_nothing(
+    experiment: dict[str, Any], options: dict[str, Any], sentence: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError) as caught:
+        deploy(counted(), experiment, out=tmp_path / "run", **{**QUICK, **options})
+    assert sentence in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_of_another_experiment_is_refused(tmp_path: Path) -> None:
+    deploy(counted(), OWN, out=tmp_path / "run", arrays=nn.Linear(3, 2), **QUICK)
+    with pytest.raises(InputError, match="was made by a different experiment: aggregations is 30 there and 31 here"):
+        deploy(counted(), {**OWN, "aggregations": 31}, out=tmp_path / "run", arrays=nn.Linear(3, 2), **QUICK)
+
+
+def test_who_only_fails_does_not_keep_the_others_from_training(tmp_path: Path) -> None:
+    grid = counted()
+    grid.nodes[3].answer = failing
+    run = deploy(grid, OWN, out=tmp_path / "run", arrays=nn.Linear(3, 2), **QUICK)
+    assert run.version == 30
+    lost = run.tasks[run.tasks["outcome"] == "lost"]
+    assert set(lost["client"]) == {3} and set(lost["reason"]) == {"its ClientApp raised an exception"}
+
+
+def test_a_judge_that_raises_fails_the_run_by_name(tmp_path: Path) -> None:
+    def judge(arrays: dict[str, Any]) -> tuple[int, int, float]:
+        raise ValueError("no test data")
+
+    with pytest.raises(InputError, match="evaluating version 0 failed: ValueError: no test data"):
+        deploy(counted(), OWN, out=tmp_path / "run", arrays=nn.Linear(3, 2), evaluate=judge, **QUICK)
+    assert Run(tmp_path / "run").status == "failed"
+
+
+def test_times_are_those_of_the_clock(tmp_path: Path) -> None:
+    grid = FakeGrid({each: FakeNode({"partition-id": each}, adding, 0.05) for each in range(4)})
+    began = time.monotonic()
+    run = deploy(grid, {**OWN, "aggregations": 5}, out=tmp_path / "run", arrays=nn.Linear(3, 2), **QUICK)
+    took = time.monotonic() - began
+    durations = run.tasks["ended"] - run.tasks["dispatched"]
+    assert durations.min() >= 0.05 and run.virtual_time <= took
