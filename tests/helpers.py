@@ -268,6 +268,8 @@ class Watched(Server):
                 self.there |= set(clients)
             case Left(_, client):
                 self.there.remove(client)
+            case Failed(_, number, _, True, _) if number in self.live:
+                self.there.remove(self.live[number].client)
             case Arrived(_, number, _):
                 task = self.live.get(number)
                 first = self.seen[0] if self.seen else None

@@ -204,7 +204,7 @@ def test_in_every_order_of_events(script: tuple[int, Strategy, list[tuple[int, i
         elif kind == 1 and server.there:
             event = Left(time, sorted(server.there)[pick % len(server.there)])
         elif kind == 2 and running:
-            event = Failed(time, running[pick % len(running)], "broke")
+            event = Failed(time, running[pick % len(running)], "broke", gone=pick % 3 == 0, refused=pick % 5 == 0)
         elif kind == 3:
             event = Arrived(time, pick % (len(server.outcomes) + len(running) + 3) - 1, Update(vec(1, 1)))
         elif kind == 4 and running:

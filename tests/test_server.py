@@ -234,6 +234,22 @@ def test_a_failure_of_an_unknown_task_changes_nothing() -> None:
     assert scene.send(Failed(1.0, 77, "odd")) == [] and scene.server.counts == before and not scene.records
 
 
+def test_a_failure_may_take_its_client_along() -> None:
+    scene = Scene(TWO, 3)
+    assert scene.send(Failed(1.0, 0, "its node went offline", gone=True)) == []
+    assert scene.server.view.present == 2 and scene.server.counts["lost"] == 1
+    assert [(row.outcome, row.reason) for row in scene.ended] == [(Outcome.LOST, "its node went offline")]
+    assert handed(scene.join(0)) == [(0, 0)], "it is known again, and given something"
+
+
+def test_what_came_and_was_no_update_is_refused_and_counted() -> None:
+    scene = Scene(TWO, 3)
+    assert handed(scene.send(Failed(1.0, 0, "not an array", refused=True))) == [(0, 0)]
+    assert scene.server.refusals == {"not an array": 1} and scene.server.counts["refused"] == 1
+    scene.send(Failed(2.0, scene.tasks[0].task, "not an array", gone=True, refused=True))
+    assert scene.server.refusals == {"not an array": 2} and scene.server.view.present == 2
+
+
 def test_nothing_that_a_client_sends_says_a_version() -> None:
     assert Update._fields == ("delta", "report") and Report._fields == ("examples", "steps", "effort", "loss")
     assert Arrived._fields == ("time", "task", "update")

@@ -85,9 +85,13 @@ class Twin:
                 self.idle = [other for other in self.idle if other != client]
                 self.called_off += [number for number, task in self.running.items() if task[0] == client]
                 self.running = {number: task for number, task in self.running.items() if task[0] != client}
-            case Failed(_, number, _):
+            case Failed(_, number, _, gone, _):
                 if number in self.running:
-                    self.frees(self.running.pop(number)[0])
+                    client = self.running.pop(number)[0]
+                    if gone:
+                        self.there.remove(client)
+                    else:
+                        self.frees(client)
             case Arrived(_, number, update):
                 if number in self.running:
                     self.arrived(*self.running.pop(number), update)
@@ -191,7 +195,7 @@ def happens(server: Watched, random: Random, time: float, clients: int) -> Event
         return Woken(time) if server.strategy.trigger.label != "every(1.5)" else Failed(time, -1, "nothing runs")
     number = random.choice(running) if random.random() < 0.5 else running[0]
     if kind < 0.23:
-        return Failed(time, number, "broke")
+        return Failed(time, number, "broke", gone=random.random() < 0.3)
     if kind < 0.26:
         return Arrived(time, number - 1 if number - 1 not in running else 10**6, Update(vec(1, 1, 1)))
     if kind < 0.29:
