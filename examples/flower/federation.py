@@ -67,7 +67,8 @@ class Federation:
     def environment(self) -> dict[str, str]:
         """Of every process: nothing calls home, and all use the Flower beside this Python."""
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-        return {**os.environ, **OFFLINE, "FLWR_HOME": str(self.folder / "flwr"), "PATH": path}
+        kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        return {**kept, **OFFLINE, "FLWR_HOME": str(self.folder / "flwr"), "PATH": path}
 
     def key(self, number: int) -> Path:
         """The private key of a node; its public key is beside it."""
@@ -224,6 +225,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=9700, help="of the SuperLink; the nodes take the following ones")
     options = parser.parse_args()
     federation = Federation(options.folder, tuple(options.nodes), options.port)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as at Ctrl-C
     try:
         federation.start()
         home = shlex.quote(str(federation.folder / "flwr"))

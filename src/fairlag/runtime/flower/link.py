@@ -210,6 +210,7 @@ class Link:
         if client not in self._present:
             return None
         self._present.remove(client)
+        LOG.info("Client %s is gone: %s", client, why)
         task = next((each.task for each in self._server.running.values() if each.client == client), None)
         if task is None:
             return Left(self.time, client)

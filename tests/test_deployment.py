@@ -1,0 +1,199 @@
+"""A real deployment on loopback: a SuperLink and SuperNodes with TLS and keys, killed and started again; all slow."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fairlag.analyse.fit import fit_fleet
+
+from fairlag.errors import UnreadableError
+from fairlag.lab.experiment import Experiment
+from fairlag.lab.run import Run
+from fairlag.runtime.virtual import run as live
+from fairlag.server import Server
+from tests.command import Call
+
+HOME = Path(__file__).parent.parent / "examples" / "flower"
+sys.path.append(str(HOME))
+
+from federation import OFFLINE, Federation, make_key  # noqa: E402
+
+pytestmark = pytest.mark.slow
+
+AGGREGATIONS = 30
+PATIENCE = 600.0
+"""Seconds that any step may take: every message starts a process that imports PyTorch, and tests share the machine."""
+
+
+def free_ports(count: int) -> int:
+    """The first of so many ports in a row that nobody uses."""
+    for first in range(20_000 + os.getpid() % 10_000, 60_000, count):
+        held = []
+        try:
+            for port in range(first, first + count):
+                held.append(socket.create_server(("127.0.0.1", port)))
+        except OSError:
+            continue
+        finally:
+            for each in held:
+                each.close()
+        return first
+    raise AssertionError("no port is free")
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Iterator[Federation]:
+    made = Federation(tmp_path / "federation", port=free_ports(6))
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def until(done: Callable[[], bool], what: str, log: Path) -> None:
+    end = time.monotonic() + PATIENCE
+    while not done():
+        assert time.monotonic() < end, f"{what} did not happen: {log.read_text(errors='replace')[-3000:]}"
+        time.sleep(0.5)
+
+
+def version(out: Path) -> int:
+    with suppress(UnreadableError):
+        return Run(out).version
+    return -1
+
+
+def settled(out: Path) -> bool:
+    with suppress(UnreadableError):
+        return Run(out).status == "finished"
+    return False
+
+
+def replicated(experiment: Experiment, aggregations: int, group: str) -> np.ndarray:
+    """What a group's influence is in as many runs as it takes to know how much it varies by chance."""
+    (use,) = experiment.strategies
+    found = []
+    for seed in range(60):
+        fleet = experiment.fleet(seed)
+        server = Server(experiment.strategy(use), clients=fleet.clients, seed=seed, aggregations=aggregations)
+        live(server, fleet)
+        weights = server.view.weight_sums
+        mine = [fleet.groups[each].name == group for each in fleet.group_of]
+        found.append(weights[mine].sum() / weights.sum())
+    return np.array(found)
+
+
+def test_a_fleet_with_tls_and_keys_survives_a_killed_node_and_a_killed_server(
+    federation: Federation, tmp_path: Path, call: Call
+) -> None:
+    out, log = tmp_path / "run", federation.folder / "logs" / "superlink.log"
+    start = ["run", ".", "fleet", "--run-config", f"by-key=true out='{out}' aggregations={AGGREGATIONS}"]
+    federation.start()
+
+    # A node with a key that nobody registered is turned away.
+    make_key(federation.folder / "keys" / "node-4")
+    federation.nodes[4] = "fast:0"
+    federation.start_node(4)
+    stranger = federation.folder / "logs" / "node-4.log"
+
+    federation.flwr(*start)
+    until(lambda: version(out) >= 6, "version 6", log)
+    federation.stop("node-1", kill=True)
+    before = Run(out).influence().set_index("client").loc[1]
+    at = version(out)
+    until(lambda: version(out) >= at + 2, "training without the killed node", log)
+    federation.start_node(1)
+    until(lambda: version(out) >= 18, "version 18", log)
+
+    # The SuperLink is killed, and with it the ServerApp: the app, run again, goes on.
+    federation.stop("superlink", kill=True)
+    until(lambda: Run(out).status == "interrupted", "the end of the ServerApp", log)
+    kept = Run(out).version
+    federation.start_superlink()
+    number = re.findall(r"run (\d+)", federation.flwr(*start))[0]
+    until(lambda: settled(out), "the end", log)
+
+    run = Run(out)
+    assert kept >= 18 and run.version == AGGREGATIONS and run.meta["runtime"] == "flower"
+    assert f"goes on from version {kept}" in federation.flwr("log", number, "fleet", "--show")
+    assert "SuperNode ID" not in stranger.read_text(errors="replace")
+
+    # Four clients, whatever was killed: history was kept, and the counts add up.
+    assert run.clients["client"].to_list() == [0, 1, 2, 3]
+    assert run.clients["group"].to_list() == ["fast", "fast", "slow", "slow"]
+    after = run.influence().set_index("client")
+    assert after.loc[1, "updates"] > before["updates"] > 0
+    assert (after["updates"] > 0).all() and after["examples"].min() > 0
+    counts = run.meta["counts"]
+    assert counts["dispatched"] == sum(count for name, count in counts.items() if name != "dispatched")
+    assert counts["aggregated"] == run.aggregations["updates"].sum() == 2 * AGGREGATIONS and not counts["refused"]
+    tasks = run.tasks
+    assert counts["lost"] == (tasks["outcome"] == "lost").sum() > 0
+    reasons = tasks[tasks["outcome"] == "lost"].groupby("reason")["client"].agg(set).to_dict()
+    mishaps = {"its node went offline", "its node was started anew"}
+    assert set(reasons) <= {*mishaps, "the server was restarted"} and set().union(
+        *(clients for reason, clients in reasons.items() if reason in mishaps)
+    ) == {1}
+
+    # It learns, and slow nodes are as slow as they are.
+    assert run.accuracy() > 0.6 and run.accuracy() > run.curve()["accuracy"].iloc[0] + 0.3
+    durations = (tasks["ended"] - tasks["dispatched"])[tasks["outcome"] == "aggregated"]
+    assert durations[tasks["client"] >= 2].min() > 8
+    staleness = run.influence("group").set_index("group")["staleness"]
+    assert staleness["slow"] > staleness["fast"]
+
+    # Who it listened to is what an audit of the delays that were seen says, within what chance does to so short a run.
+    predicted = replicated(fit_fleet(run, split=False).experiment, AGGREGATIONS, "slow")
+    measured = run.influence("group").set_index("group").loc["slow", "influence"]
+    assert abs(measured - predicted.mean()) < 4 * predicted.std(), (measured, predicted.mean(), predicted.std())
+
+    # And it is a run like any other.
+    assert call("compare", str(out)).code == 0
+    assert call("report", str(out), "--out", str(tmp_path / "page.html")).code == 0
+    assert call("fit-fleet", str(out), "--out", str(tmp_path / "fleet.toml")).code == 0
+    assert call("audit", str(tmp_path / "fleet.toml"), "--seeds", "1", "--aggregations", "200").code == 0
+
+
+def test_the_same_app_runs_in_flowers_simulation(tmp_path: Path) -> None:
+    out, home = tmp_path / "run", tmp_path / "flwr"
+    home.mkdir()
+    port = free_ports(2)
+    (home / "config.toml").write_text(
+        f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "127.0.0.1:{port}"\ninsecure = true\n'
+    )
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {**os.environ, **OFFLINE, "FLWR_HOME": str(home), "PATH": path, "RAY_TMPDIR": str(tmp_path)}
+    log = tmp_path / "superlink.log"
+    command = f"flower-superlink --insecure --simulation --host 127.0.0.1 --port {port}"
+    with log.open("wb") as written:
+        link = subprocess.Popen(
+            [*command.split(), "--disable-runtime-dependency-installation"],
+            env=environment,
+            stdout=written,
+            stderr=written,
+            start_new_session=True,
+        )
+    fleet = "num-supernodes=4 client-resources-num-cpus=0.5 init-args-num-cpus=2"
+    words = ["run", ".", "here", "--federation-config", fleet]
+    words += ["--run-config", f"out='{out}' aggregations=12 sleep=0.2"]
+    try:
+        until(lambda: "Uvicorn running" in log.read_text(errors="replace"), "the SuperLink", log)
+        done = subprocess.run(["flwr", *words], env=environment, cwd=HOME, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        until(lambda: settled(out), "the end", log)
+    finally:
+        link.terminate()
+        link.wait(timeout=30)
+    run = Run(out)
+    assert run.version == 12 and run.clients["group"].to_list() == ["fast", "fast", "slow", "slow"]
+    updates = run.influence()["updates"]
+    assert (updates > 0).all() and updates[0] + updates[1] > updates[2] + updates[3]
+    assert run.accuracy() > 0.4
