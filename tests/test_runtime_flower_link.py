@@ -28,7 +28,12 @@ class Bench:
     """A server, a grid and the link between them."""
 
     def __init__(
-        self, grid: FakeGrid, strategy: Strategy | None = None, aggregations: int = 10, **options: Any
+        self,
+        grid: FakeGrid,
+        strategy: Strategy | None = None,
+        aggregations: int | None = 10,
+        until_time: float | None = None,
+        **options: Any,
     ) -> None:
         self.rows: list[Aggregation | Ended] = []
         self.grid = grid
@@ -40,6 +45,7 @@ class Bench:
             parameters=published(np.zeros(3)),
             layout=LAYOUT,
             aggregations=aggregations,
+            until_time=until_time,
             record=self.rows.append,
         )
         work = Work(lambda task: {"lr": 0.1}, lambda task: Report())
@@ -292,3 +298,14 @@ def test_a_server_goes_on_after_a_crash(bench: Callable[..., Bench]) -> None:
     assert second.server.view.version == 40
     assert all(second.updates(each) >= updates[each] for each in range(4))
     assert second.roster.places.keys() == first.roster.places.keys()
+
+
+def test_a_run_that_ends_at_a_time_does_so_after_a_crash_too(bench: Callable[..., Bench]) -> None:
+    grid = four(seconds=0.01)
+    first = bench(grid, aggregations=None, until_time=0.6, at_least=4)
+    first.until(lambda: first.server.view.version >= 3)
+    state = first.link.state()
+    first.link.close()
+    second = bench(grid, aggregations=None, until_time=0.6, at_least=4)
+    second.link.restore(state)
+    assert second.to_the_end().reason == "time 0.6 was reached"

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from ssl import create_default_context
@@ -118,12 +119,23 @@ class Federation:
     def stop(self, name: str, *, kill: bool = False) -> None:
         """Ends a process and all that it started: politely, or at once as a power cut would."""
         process = self.processes.pop(name)
-        os.killpg(process.pid, signal.SIGKILL if kill else signal.SIGTERM)
-        try:
-            process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        for number in (signal.SIGKILL,) if kill else (signal.SIGTERM, signal.SIGKILL):
+            with suppress(ProcessLookupError):  # nobody of its group is left
+                os.killpg(process.pid, number)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=10)
+
+    def supervise(self) -> None:
+        """Starts nodes that ended again, as a service manager would.
+
+        A node that was killed cannot come back before Flower has noticed, which takes a minute: until then its key counts as
+        in use, and a SuperNode that is turned away ends.
+
+        """
+        for name, process in list(self.processes.items()):
+            if name != "superlink" and process.poll() is not None:
+                self.stop(name, kill=True)
+                self.start_node(int(name.removeprefix("node-")))
 
     def close(self) -> None:
         """Ends everything, the SuperLink last."""
@@ -231,7 +243,9 @@ def main() -> None:
         home = shlex.quote(str(federation.folder / "flwr"))
         print(f"{len(federation.nodes)} nodes are started. In another terminal, in {HERE}:", flush=True)
         print(f"  FLWR_HOME={home} flwr run . fleet --stream --run-config 'by-key=true'", flush=True)
-        signal.pause()
+        while True:
+            time.sleep(5)
+            federation.supervise()
     except KeyboardInterrupt:
         pass
     finally:

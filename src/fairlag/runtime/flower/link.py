@@ -100,22 +100,28 @@ class Link:
 
     def state(self) -> State:
         """All that is needed to go on after a crash."""
-        return {"server": self._server.state(), "roster": self._roster.state(), "present": list(self._present)}
+        return {
+            "server": self._server.state(),
+            "roster": self._roster.state(),
+            "present": list(self._present),
+            "wakes": [time for time, _, place in self._timers if place is None],
+        }
 
     def restore(self, state: State) -> None:
         """Goes on where another link was saved: whoever was there is gone, and what they were doing is lost."""
         server = self._server
         server.restore(take(state, "server", dict))
         self._roster.restore(take(state, "roster", dict))
-        self._before, self._began = server.view.time, monotonic()
+        self._before, self._began, self._begun = server.view.time, monotonic(), True
         running = {task.client: task.task for task in server.running.values()}
         present: list[Any] = take(state, "present", list)
         for client in (each for each in present if each not in running):
             self._obey(server.handle(Left(self.time, client)))
         for number in running.values():
             self._obey(server.handle(Failed(self.time, number, RESTARTED, gone=True)))
-        if server.awaits > self.time:
-            self._remind(server.awaits, None)
+        wakes: list[Any] = take(state, "wakes", list)
+        for time in wakes:
+            self._remind(time, None)
 
     # What happens
 
