@@ -41,6 +41,7 @@ DELAYS = [
     "pareto(1, 1.5)",
     "mixture(0.9, uniform(1, 2), 0.1, 30)",
     "scaled(0.1, uniform(1, 2))",
+    "empirical(1, 1.5, 4)",
 ]
 """One of every kind that needs no file."""
 

@@ -35,6 +35,7 @@ INCREASING = [
     "gamma(0.3, 7)",
     "pareto(10, 2.5)",
     "scaled(0.1, exponential(3))",
+    "empirical(2, 2, 5.5)",
 ]
 TEXTS = [
     *INCREASING,
@@ -186,7 +187,7 @@ def test_delays_travel_to_other_processes(text: str) -> None:
 @pytest.mark.parametrize(
     ("written", "parts"),
     [
-        ("unifrom(1, 2)", ["'unifrom'", "did you mean uniform?", "constant, exponential, gamma", "trace"]),
+        ("unifrom(1, 2)", ["'unifrom'", "did you mean uniform?", "constant, empirical, exponential, gamma", "trace"]),
         ("zzz", ["'zzz'", "pareto"]),
         ("uniform", ["uniform does not fit", "write uniform(low, high)"]),
         ("uniform(1)", ["uniform(1) does not fit", "'high'", "write uniform(low, high)"]),
@@ -223,6 +224,10 @@ def test_delays_travel_to_other_processes(text: str) -> None:
         ("'quoted'", ["quoted", "write for example uniform(1, 2)"]),
         ("uniform(1, 2 * 3)", ["'2 * 3'", "'uniform(1, 2 * 3)'", "must be a number"]),
         ("trace(recorded.csv)", ["'recorded.csv'", "file name in quotes"]),
+        ("empirical()", ["empirical(duration, *more_durations)"]),
+        ("empirical(1, -2)", ["a duration of empirical is -2", "at least 0"]),
+        ("empirical(0, 0)", ["empirical(0, 0) has mean 0"]),
+        ("empirical(1, exponential(2))", ["a duration of empirical is exponential(2)"]),
         ("trace(5)", ["path of trace is 5", "file name in quotes"]),
         ("uniform(*both)", ["'*both'"]),
         ("uniform(low=1, low=2)", ["uniform(low=1, low=2)"]),

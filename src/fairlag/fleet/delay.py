@@ -25,12 +25,13 @@ from fairlag.fleet.distribution import (
     Pareto,
     Uniform,
 )
-from fairlag.fleet.trace import Trace
+from fairlag.fleet.trace import Empirical, Trace
 from fairlag.text import Call, Written, build, check_mean, number, read, write
 
 __all__ = [
     "Constant",
     "Delay",
+    "Empirical",
     "Exponential",
     "Gamma",
     "Lognormal",
@@ -186,6 +187,10 @@ def _mixture(weight: float, delay: Delay, *more_pairs: Any) -> Mixture:
     return Mixture(tuple(zip(arguments[::2], arguments[1::2], strict=True)))
 
 
+def _empirical(duration: float, *more_durations: float) -> Empirical:
+    return Empirical((duration, *more_durations))
+
+
 _MAKERS: Mapping[str, Callable[..., Delay]] = {
     "constant": Constant,
     "uniform": Uniform,
@@ -196,4 +201,5 @@ _MAKERS: Mapping[str, Callable[..., Delay]] = {
     "pareto": Pareto,
     "mixture": _mixture,
     "scaled": Scaled,
+    "empirical": _empirical,
 }

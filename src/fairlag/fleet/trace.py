@@ -1,4 +1,4 @@
-"""Recorded durations: reading them from a CSV file, and drawing from them with replacement."""
+"""Recorded durations: listed, or read from a CSV file, and drawn with replacement."""
 
 import csv
 import math
@@ -11,7 +11,7 @@ import numpy as np
 
 from fairlag.errors import InputError
 from fairlag.fleet.distribution import Numbers
-from fairlag.text import Written, check_mean, number
+from fairlag.text import Written, check_mean, number, write
 
 _COLUMN = "delay"
 
@@ -46,9 +46,44 @@ class Trace(Written):
 
     def quantile(self, u: Numbers) -> Numbers:
         """The duration at u, a number or an array of numbers in (0, 1)."""
-        if isinstance(u, np.ndarray):
-            return np.asarray(self.durations)[(u * len(self.durations)).astype(np.intp)]
-        return self.durations[int(u * len(self.durations))]
+        return _at(self.durations, u)
+
+
+@dataclass(frozen=True, slots=True)
+class Empirical(Written):
+    """``empirical(duration, duration, …)``: one of the n durations, each equally likely.
+
+    quantile(u) = the durations in increasing order, at index ⌊u n⌋.
+
+    >>> Empirical((3, 1, 2)).quantile(0.5), str(Empirical((3, 1.5)))
+    (2.0, 'empirical(1.5, 3)')
+    """
+
+    durations: tuple[float, ...]
+    mean: float = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Refuse an empty list, and what is not a duration."""
+        if not self.durations:
+            raise InputError("empirical has no durations; write for example empirical(1, 1.5, 4)")
+        checked = sorted(number(each, "a duration of empirical") for each in self.durations)
+        object.__setattr__(self, "durations", tuple(checked))
+        object.__setattr__(self, "mean", math.fsum(checked) / len(checked))
+        check_mean(self.mean, self)
+
+    def __str__(self) -> str:
+        """The durations in increasing order."""
+        return f"empirical({', '.join(write(each) for each in self.durations)})"
+
+    def quantile(self, u: Numbers) -> Numbers:
+        """The duration at u, a number or an array of numbers in (0, 1)."""
+        return _at(self.durations, u)
+
+
+def _at(durations: tuple[float, ...], u: Numbers) -> Numbers:
+    if isinstance(u, np.ndarray):
+        return np.asarray(durations)[(u * len(durations)).astype(np.intp)]
+    return durations[int(u * len(durations))]
 
 
 def read(path: str | PathLike[str]) -> list[float]:
