@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fairlag.analyse.audit import audit
+    from fairlag.analyse.fit import fit_fleet
     from fairlag.lab.deploy import deploy
     from fairlag.lab.experiment import load
     from fairlag.lab.run import Run, runs
@@ -14,7 +15,19 @@ if TYPE_CHECKING:
     from fairlag.strategy import Strategy
 
 __version__ = metadata.version("fairlag")
-__all__ = ["Run", "Strategy", "__version__", "audit", "compare", "deploy", "figure", "load", "runs", "simulate"]
+__all__ = [
+    "Run",
+    "Strategy",
+    "__version__",
+    "audit",
+    "compare",
+    "deploy",
+    "figure",
+    "fit_fleet",
+    "load",
+    "runs",
+    "simulate",
+]
 
 _HOMES = {
     "Run": "fairlag.lab.run",
@@ -23,6 +36,7 @@ _HOMES = {
     "compare": "fairlag.report.compared",
     "deploy": "fairlag.lab.deploy",
     "figure": "fairlag.report.figures.picture",
+    "fit_fleet": "fairlag.analyse.fit",
     "load": "fairlag.lab.experiment",
     "runs": "fairlag.lab.run",
     "simulate": "fairlag.lab.simulate",

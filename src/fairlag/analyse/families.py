@@ -23,8 +23,8 @@ class Sample(NamedTuple):
     def survival(self) -> tuple[Floats, Floats]:
         """The exact durations in order and the probability of each, by Kaplan and Meier; the last has what is left.
 
-        >>> [each.tolist() for each in Sample(np.array([3.0, 1.0]), np.array([2.0])).survival()]
-        [[1.0, 3.0], [0.3333333333333333, 0.6666666666666667]]
+        >>> [each.tolist() for each in Sample(np.array([3.0, 1.0]), np.array([1.0])).survival()]
+        [[1.0, 3.0], [0.33333333333333326, 0.6666666666666667]]
         """
         times = np.concatenate([self.exact, self.cut])
         ended = np.arange(len(times)) < len(self.exact)
@@ -43,7 +43,7 @@ class Sample(NamedTuple):
     def quantile(self, part: float) -> float:
         """The duration that this part of them does not exceed."""
         times, weights = self.survival()
-        return float(times[min(np.searchsorted(np.cumsum(weights), part - 1e-12), len(times) - 1)])
+        return float(times[min(int(np.searchsorted(np.cumsum(weights), part - 1e-12)), len(times) - 1)])
 
 
 class _Family(NamedTuple):

@@ -26,14 +26,14 @@ def changed(experiment: Experiment, settings: Sequence[str]) -> Experiment:
     """
     if not settings:
         return experiment
-    tables = _table(experiment)
+    tables = as_tables(experiment)
     for setting in settings:
         _put(tables, experiment, setting)
     return parse(tables, experiment.folder)
 
 
-def _table(model: BaseModel) -> dict[str, Any]:
-    """A table as a file would have it: tables in it likewise, and without what is not there."""
+def as_tables(model: BaseModel) -> dict[str, Any]:
+    """An experiment, or a table of it, as a file would have it: without what is not there."""
     table = {key: _plain(value) for key, value in model if value is not None}
     if isinstance(model, Use) and model.label == label(model.use, model.parameters):
         del table["label"]  # it only says what the parameters are, and they may change
@@ -42,7 +42,7 @@ def _table(model: BaseModel) -> dict[str, Any]:
 
 def _plain(value: object) -> object:
     if isinstance(value, BaseModel):
-        return _table(value)
+        return as_tables(value)
     return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
 

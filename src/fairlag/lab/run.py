@@ -88,6 +88,17 @@ class Run:
         return dict(tables)
 
     @property
+    def home(self) -> Path | None:
+        """Where relative paths and modules of its experiment are looked for."""
+        place = self._written().get("folder")
+        return None if place is None else Path(place)
+
+    @property
+    def deployed(self) -> bool:
+        """Was it made by a fleet in real time, so that its experiment's delays are only what was assumed?"""
+        return "runtime" in self.meta
+
+    @property
     def status(self) -> str:
         """Is it "finished", "failed", "running", or "interrupted" such that it can be resumed?"""
         status = str(self.meta["status"])

@@ -1,0 +1,169 @@
+"""What runs tell of a fleet: how long tasks took, which came to nothing, and how long clients then stayed away."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from fairlag.analyse.durations import lost_by_the_clock
+from fairlag.analyse.families import Sample
+from fairlag.errors import InputError
+from fairlag.lab.folder import reading
+from fairlag.lab.run import Run
+from fairlag.types import Floats, Integers, Outcome
+
+_TASKS = f"""
+SELECT client, dispatched, ended, steps,
+    CASE outcome WHEN '{Outcome.LOST}' THEN 1 WHEN '{Outcome.CANCELLED}' THEN 2 ELSE 0 END
+FROM tasks ORDER BY client, dispatched, task
+"""
+_CAME, _LOST, _CANCELLED = range(3)
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """Tasks that ended, one place each, sorted by run, client and time."""
+
+    run: Integers
+    client: Integers
+    dispatched: Floats
+    duration: Floats
+    """Until its update came in, or until it was lost or cancelled."""
+    steps: Integers
+    """As many as the strategy asked for, 0: the client's own number."""
+    fate: Integers
+    away: Floats
+    """From its end until the client's next task, or until the end of the run."""
+    back: Floats
+    """1 where there is a next task, 0 where the run ended before one ended."""
+    left: Floats
+    """From when it was handed out until the end of the run."""
+
+    def __len__(self) -> int:
+        return len(self.client)
+
+    def where(self, chosen: Integers) -> "Tasks":
+        """Some of them."""
+        return Tasks(*(getattr(self, each.name)[chosen] for each in fields(self)))
+
+    def of(self, clients: Integers) -> "Tasks":
+        """Those of some clients."""
+        return self.where(np.flatnonzero(np.isin(self.client, clients)))
+
+    @property
+    def came(self) -> Integers:
+        """The places of those whose update came in, used or refused."""
+        return np.flatnonzero(self.fate == _CAME)
+
+    @property
+    def lost(self) -> Integers:
+        """The places of those that came to nothing."""
+        return np.flatnonzero(self.fate == _LOST)
+
+    @property
+    def cancelled(self) -> Integers:
+        """The places of those that nobody waited for any more."""
+        return np.flatnonzero(self.fate == _CANCELLED)
+
+    def settled(self) -> "Tasks":
+        """Those handed out so early that also the longest would have ended before the run did.
+
+        Of later ones only the short have ended. No more than half of a run is left out.
+        """
+        if not len(self.came):
+            return self
+        longest = float(self.duration[self.came].max())
+        end = self.dispatched + self.left
+        early = self.where(np.flatnonzero(self.left >= np.minimum(longest, end / 2)))
+        return early if len(early.came) else self
+
+    def durations(self, per: Integers | None = None) -> Sample:
+        """How long they take: those whose update came in, and for how long others had run.
+
+        Lost ones count as cut off only where losses go by the clock; `per` divides each, as by its number of steps.
+        """
+        lengths = self.duration if per is None else self.duration / per
+        cut = self.cancelled
+        if len(self.lost) and len(self.came) and lost_by_the_clock(lengths[self.came], lengths[self.lost]):
+            cut = np.concatenate([cut, self.lost])
+        return Sample(lengths[self.came], lengths[cut])
+
+    def absences(self, *, queue: bool) -> Sample:
+        """How long clients stayed away after a loss; those that had not come back by the end are cut off.
+
+        Where clients queue for tasks, the mean time that they wait after an update is no part of it.
+        """
+        waits = self.away[np.intersect1d(self.came, np.flatnonzero(self.back))]
+        wait = float(waits.mean()) if queue and len(waits) else 0.0
+        least = 1e-3 * float(self.duration[self.came].mean()) if len(self.came) else 1e-3
+        lengths = np.maximum(self.away - wait, least)
+        back, lost = self.back[self.lost] > 0, lengths[self.lost]
+        return Sample(lost[back], lost[~back])
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What runs of one fleet tell of it."""
+
+    groups: tuple[str, ...]
+    group_of: Integers
+    """Per client: the place of its group."""
+    tasks: Tasks
+    ends: tuple[float, ...]
+    """When each run ended, or how far it had come."""
+    running: int | None
+    """How many tasks were running at the end; None where a run does not tell."""
+
+
+def observed(runs: Sequence[Run]) -> Observed:
+    """Reads the tasks of runs that share a fleet."""
+    groups = tuple(runs[0].groups)
+    members = [_members(run) for run in runs]
+    if other := next((run for run, each in zip(runs, members, strict=True) if each != members[0]), None):
+        raise InputError(
+            f"the runs in {str(runs[0].folder)!r} and {str(other.folder)!r} are of different fleets: "
+            "fit those of one fleet at a time"
+        )
+    tables = [_rows(run) for run in runs]
+    counts = [run.meta.get("counts") for run in runs]
+    places = {name: place for place, name in enumerate(groups)}
+    return Observed(
+        groups=groups,
+        group_of=np.array([places[name] for name in members[0]], np.int64),
+        tasks=_together([_tasks(place, *table) for place, table in enumerate(tables)]),
+        ends=tuple(end for _, end in tables),
+        running=None if None in counts else sum(int(each["running"]) for each in counts if each),
+    )
+
+
+def _members(run: Run) -> list[str]:
+    with reading(run.folder) as database:
+        return [name for (name,) in database.execute("SELECT grp FROM clients ORDER BY client")]
+
+
+def _rows(run: Run) -> tuple[Floats, float]:
+    """A row a task, and when the run ended."""
+    with reading(run.folder) as database:
+        rows = np.array(database.execute(_TASKS).fetchall(), np.float64).reshape(-1, 5)
+    return rows, max(run.virtual_time, float(rows[:, 2].max(initial=0.0)))
+
+
+def _tasks(place: int, rows: Floats, end: float) -> Tasks:
+    client, dispatched, ended, steps, fate = rows.T
+    follows = np.append(client[1:] == client[:-1], False) if len(rows) else np.empty(0, bool)
+    following = np.append(dispatched[1:], end) if len(rows) else dispatched
+    return Tasks(
+        run=np.full(len(rows), place),
+        client=client.astype(np.int64),
+        dispatched=dispatched,
+        duration=ended - dispatched,
+        steps=steps.astype(np.int64),
+        fate=fate.astype(np.int64),
+        away=np.where(follows, following, end) - ended,
+        back=follows.astype(np.float64),
+        left=end - dispatched,
+    )
+
+
+def _together(parts: Sequence[Tasks]) -> Tasks:
+    return Tasks(*(np.concatenate([getattr(part, each.name) for part in parts]) for each in fields(Tasks)))
