@@ -1,6 +1,6 @@
 """From runs to a fleet file: what a fleet was seen to do, as an experiment that the simulator runs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,14 +84,15 @@ def fit_fleet(runs: Runs, how: str = BEST, *, split: bool = True) -> FleetFit:
         raise InputError(f"there is nothing to fit in {where}: {ended} came in")
     tables, remarks = _base(chosen)
     ways = Ways(how, split, any(run.deployed for run in chosen), _queues(tables, _home(chosen[0])), _steps(tables))
-    groups = [each for table in tables["clients"] for each in fit_group(table, seen, ways)]
+    known = {table["group"]: table for table in tables["clients"]}
+    groups = [each for name in seen.groups for each in fit_group(known.get(name, {"group": name}), seen, ways)]
     experiment = parse(_fitted(tables, groups), _home(chosen[0]))
     return FleetFit(
         experiment=experiment,
         groups=tuple(groups),
         runs=tuple(run.folder for run in chosen),
         seconds=sum(seen.ends),
-        remarks=(*remarks, *_losses(chosen), *_running(seen)),
+        remarks=(*remarks, *_losses(chosen), *_unseen(seen)),
     )
 
 
@@ -155,9 +156,10 @@ def _losses(runs: Sequence[Run]) -> list[str]:
     return words
 
 
-def _running(seen: Observed) -> list[str]:
+def _unseen(seen: Observed) -> Iterator[str]:
+    if seen.repeated:
+        yield f"Runs of the same seed draw the same durations: {seen.repeated:,} tasks that repeat others are left out."
     if seen.running is None:
-        return ["How many tasks were running at the end is not known: a run has not finished."]
-    if not seen.running:
-        return []
-    return [f"{seen.running:,} tasks were running at the end: how long they take was not seen."]
+        yield "How many tasks were running at the end is not known: a run has not finished."
+    elif seen.running:
+        yield f"{seen.running:,} tasks were running at the end: how long they take was not seen."

@@ -57,7 +57,7 @@ class Summary(NamedTuple):
     @property
     def words(self) -> str:
         """In a line."""
-        spread = ", ".join(f"{part:.0%}: {value:.4g}" for part, value in zip(PARTS, self.quantiles, strict=True))
+        spread = ", ".join(f"{100 * part:g} %: {value:.4g}" for part, value in zip(PARTS, self.quantiles, strict=True))
         return f"mean {self.mean:.4g} ({spread})"
 
 
@@ -136,7 +136,8 @@ def fit_group(table: dict[str, Any], seen: Observed, ways: Ways) -> Iterator[Gro
     steps = _steps(tasks, table, ways)
     whole = _sample(tasks, steps)
     if not whole.exact.any():
-        yield _unseen(table, tasks)
+        if "delay" in table:  # otherwise nothing at all is known of it
+            yield _unseen(table, tasks)
         return
     common, remarks = _presence(table, tasks, seen, ways)
     silent = np.setdiff1d(members, tasks.client)

@@ -13,7 +13,7 @@ from fairlag.lab.run import Run
 from fairlag.types import Floats, Integers, Outcome
 
 _TASKS = f"""
-SELECT client, dispatched, ended, steps,
+SELECT client, ordinal, dispatched, ended, steps,
     CASE outcome WHEN '{Outcome.LOST}' THEN 1 WHEN '{Outcome.CANCELLED}' THEN 2 ELSE 0 END
 FROM tasks ORDER BY client, dispatched, task
 """
@@ -22,9 +22,10 @@ _CAME, _LOST, _CANCELLED = range(3)
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
-    """Tasks that ended, one place each, sorted by run, client and time."""
+    """Tasks that ended, one place each."""
 
-    run: Integers
+    draw: Integers
+    """Where its duration was drawn by the simulator, tasks of the same seed, client and ordinal have the same draw."""
     client: Integers
     dispatched: Floats
     duration: Floats
@@ -109,6 +110,8 @@ class Observed:
     group_of: Integers
     """Per client: the place of its group."""
     tasks: Tasks
+    repeated: int
+    """How many other tasks were left out because they are the same draws."""
     ends: tuple[float, ...]
     """When each run ended, or how far it had come."""
     running: int | None
@@ -116,7 +119,7 @@ class Observed:
 
 
 def observed(runs: Sequence[Run]) -> Observed:
-    """Reads the tasks of runs that share a fleet."""
+    """Reads the tasks of runs that share a fleet; of those that are the same draw, one."""
     groups = tuple(runs[0].groups)
     members = [_members(run) for run in runs]
     if other := next((run for run, each in zip(runs, members, strict=True) if each != members[0]), None):
@@ -124,13 +127,20 @@ def observed(runs: Sequence[Run]) -> Observed:
             f"the runs in {str(runs[0].folder)!r} and {str(other.folder)!r} are of different fleets: "
             "fit those of one fleet at a time"
         )
+    # What a real fleet did was drawn by nobody, so each of its runs is one of its own.
+    sources = [str(run.folder) if run.deployed else f"{run.seed}" for run in runs]
+    numbers = {source: number for number, source in enumerate(dict.fromkeys(sources))}
     tables = [_rows(run) for run in runs]
+    read = [_tasks(*table, numbers[source], len(numbers)) for table, source in zip(tables, sources, strict=True)]
+    tasks = Tasks(*(np.concatenate([getattr(part, each.name) for part in read]) for each in fields(Tasks)))
+    _, first = np.unique(np.stack([tasks.client, tasks.draw]), axis=1, return_index=True)
     counts = [run.meta.get("counts") for run in runs]
     places = {name: place for place, name in enumerate(groups)}
     return Observed(
         groups=groups,
         group_of=np.array([places[name] for name in members[0]], np.int64),
-        tasks=_together([_tasks(place, *table) for place, table in enumerate(tables)]),
+        tasks=tasks.where(np.sort(first)),
+        repeated=len(tasks) - len(first),
         ends=tuple(end for _, end in tables),
         running=None if None in counts else sum(int(each["running"]) for each in counts if each),
     )
@@ -144,16 +154,16 @@ def _members(run: Run) -> list[str]:
 def _rows(run: Run) -> tuple[Floats, float]:
     """A row a task, and when the run ended."""
     with reading(run.folder) as database:
-        rows = np.array(database.execute(_TASKS).fetchall(), np.float64).reshape(-1, 5)
-    return rows, max(run.virtual_time, float(rows[:, 2].max(initial=0.0)))
+        rows = np.array(database.execute(_TASKS).fetchall(), np.float64).reshape(-1, 6)
+    return rows, max(run.virtual_time, float(rows[:, 3].max(initial=0.0)))
 
 
-def _tasks(place: int, rows: Floats, end: float) -> Tasks:
-    client, dispatched, ended, steps, fate = rows.T
-    follows = np.append(client[1:] == client[:-1], False) if len(rows) else np.empty(0, bool)
-    following = np.append(dispatched[1:], end) if len(rows) else dispatched
+def _tasks(rows: Floats, end: float, source: int, sources: int) -> Tasks:
+    client, ordinal, dispatched, ended, steps, fate = rows.T
+    follows = np.append(client[1:] == client[:-1], False)[: len(rows)]
+    following = np.append(dispatched[1:], end)[: len(rows)]
     return Tasks(
-        run=np.full(len(rows), place),
+        draw=(ordinal * sources + source).astype(np.int64),
         client=client.astype(np.int64),
         dispatched=dispatched,
         duration=ended - dispatched,
@@ -163,7 +173,3 @@ def _tasks(place: int, rows: Floats, end: float) -> Tasks:
         back=follows.astype(np.float64),
         left=end - dispatched,
     )
-
-
-def _together(parts: Sequence[Tasks]) -> Tasks:
-    return Tasks(*(np.concatenate([getattr(part, each.name) for part in parts]) for each in fields(Tasks)))

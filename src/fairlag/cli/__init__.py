@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import fairlag
-from fairlag.cli import audit, data, figure, lists, report, results, run
+from fairlag.cli import audit, data, figure, fit, lists, report, results, run
 from fairlag.cli.terminal import err, show
 from fairlag.errors import FairlagError, InputError, Interrupted
 
@@ -30,6 +30,7 @@ for command in (
     report.report,
     report.watch,
     figure.figure,
+    fit.fit_fleet,
     lists.strategies,
     lists.presets,
 ):

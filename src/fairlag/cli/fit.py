@@ -1,0 +1,53 @@
+"""`fairlag fit-fleet`: the fleet of runs as it was seen, written as an experiment file."""
+
+import json
+import sys
+import tomllib
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fairlag.analyse import fit
+from fairlag.analyse.durations import BEST, WAYS, check_way
+from fairlag.cli.results import planned_runs
+from fairlag.cli.terminal import Json, check_file, say, show
+from fairlag.errors import InputError
+from fairlag.lab.experiment import parse
+from fairlag.report.fitted import fit_table
+from fairlag.report.save import save
+
+
+def fit_fleet(
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Runs of one fleet, or folders of them.")],
+    file: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where to write it.")] = Path("fleet.toml"),
+    how: Annotated[str, typer.Option(metavar="WAY", help=f"Which delays to take: {', '.join(WAYS)}.")] = BEST,
+    split: Annotated[
+        bool, typer.Option("--split/--no-split", help="Take a group apart whose clients clearly differ.")
+    ] = True,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it is there.")] = False,
+    as_json: Json = False,
+) -> None:
+    """A fleet file from runs: how long tasks really took, what was lost; to ask "what if" about a fleet of your own."""
+    check_way(how)
+    check_file("--out", file)
+    if file.exists() and not force:
+        raise InputError(f"{str(file)!r} exists: take another with --out, or overwrite it with --force")
+    # What a user's rule prints must not get between the lines of the result.
+    with redirect_stdout(sys.stderr):
+        found = fit.fit_fleet(planned_runs(folders), how, split=split)
+        text = found.text
+        try:
+            parse(tomllib.loads(text), file.parent)
+        except InputError as error:
+            home = found.experiment.folder
+            raise InputError(
+                f"{error}; written beside the run's own experiment it would be found: --out {home}/…"
+            ) from None
+    save(file, text)
+    if as_json:
+        print(json.dumps({"file": str(file), **found.as_json()}, indent=2))
+        return
+    show(fit_table(found))
+    say(f"The fleet is in {file}: `fairlag audit {file}` shows who would be listened to")

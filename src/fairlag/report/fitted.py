@@ -1,0 +1,43 @@
+"""A fitted fleet as a table for a terminal: what was seen of each group beside what stands for it."""
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from fairlag.analyse.fit import FleetFit
+from fairlag.analyse.fitted import PARTS, GroupFit, Summary
+from fairlag.numerals import NONE
+from fairlag.report.tables import titled
+
+_READING = """\
+Two rows a group: how many seconds its tasks took, and what was fitted.
+10, 50, 90 %: so many of them took no longer; lost: tasks that came to nothing
+KS: the distance of Kolmogorov and Smirnov, 0 where both rows agree everywhere"""
+
+
+def fit_table(found: FleetFit) -> RenderableType:
+    """What was seen and what was fitted, and what must be known of it."""
+    table = titled(f"The fleet of {found.experiment.name.removesuffix('-fitted')}, as it was seen", dense=True)
+    for name in ("group", "clients", "updates", "lost", "mean", *(f"{100 * part:g} %" for part in PARTS), "KS"):
+        table.add_column(name, justify="left" if name == "group" else "right", no_wrap=name != "group")
+    for group in found.groups:
+        for row in _rows(group):
+            table.add_row(*(Text(cell) for cell in row))
+    remarks = [*(remark for group in found.groups for remark in group.remarks), *found.remarks]
+    return Group(table, Text(_READING, style="dim"), *(Text(each) for each in remarks))
+
+
+def _rows(group: GroupFit) -> Iterator[list[str]]:
+    counts = [f"{group.clients:,}", f"{group.updates:,}", f"{group.lost:,}"]
+    yield [group.name, *counts, *_cells(group.seen), ""]
+    if group.fitted is None:
+        yield [f"  {group.table['delay']}, as it was", *[""] * (len(PARTS) + 5)]
+    else:
+        yield [f"  {group.family}", "", "", "", *_cells(group.fitted), f"{group.distance:.3f}" if group.seen else NONE]
+
+
+def _cells(summary: Summary | None) -> list[str]:
+    if summary is None:
+        return [NONE] * (len(PARTS) + 1)
+    return [f"{value:.4g}" for value in (summary.mean, *summary.quantiles)]
