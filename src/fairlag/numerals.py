@@ -1,9 +1,22 @@
-"""How single numbers are written for people: in per cent, in a format, or as a dash where there is none."""
+"""How single numbers are written for people: in per cent, in a format, or as a dash; and what time is called."""
 
 from math import isnan
 
 NONE = "–"
 """What is not known."""
+
+
+VIRTUAL = "virtual time"
+"""What time is called in a simulation."""
+
+
+def clock(*deployed: bool) -> str:
+    """What time is called in runs, of which some may have been made by a real fleet.
+
+    >>> clock(False, False), clock(False, True)
+    ('virtual time', 'time')
+    """
+    return "time" if any(deployed) else VIRTUAL
 
 
 def number(value: float | None, form: str) -> str:

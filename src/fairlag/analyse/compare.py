@@ -91,6 +91,8 @@ class Comparison:
     virtual_time: Spread
     remarks: tuple[str, ...]
     """What a reader must know before comparing it."""
+    deployed: bool = False
+    """Was it made by a real fleet, so that its times are not virtual?"""
 
     def as_json(self) -> dict[str, Any]:
         """All of it, as `fairlag compare --json` prints it; groups by name."""
@@ -200,6 +202,7 @@ def _compared(strategy: _Strategy, targets: tuple[float, ...], remarks: tuple[st
         aggregations=Spread.of(each.version for each in facts),
         virtual_time=Spread.of(each.virtual_time for each in facts),
         remarks=remarks,
+        deployed=any(run.deployed for run in called.runs),
     )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from fairlag import fairness
 from fairlag.analyse.audit import StrategyAudit, predicted
 from fairlag.analyse.compare import Repeated, Spread
+from fairlag.analyse.fit import fit_fleet
 from fairlag.errors import InputError
 from fairlag.fairness import jain_if_any
 from fairlag.lab.experiment import Experiment
@@ -187,10 +188,11 @@ def _dense(counts: dict[int, int]) -> Integers:
 def _predictions(runs: Sequence[Run]) -> dict[str, float]:
     """Mean staleness per group by the closed forms that the audit uses; nothing where they do not apply.
 
-    They are for clients that are always there. A group's mean is over its updates, as the simulated one is.
+    They are for clients that are always there. A group's mean is over its updates, as the simulated one is. Of a real
+    fleet only what was seen is known.
     """
     try:
-        experiment = experiment_of(runs[0])
+        experiment = fit_fleet(runs, split=False).experiment if runs[0].deployed else experiment_of(runs[0])
         strategy = experiment.strategy(experiment.strategies[0])
     except InputError:
         return {}

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from fairlag.analyse.audit import StrategyAudit
 from fairlag.analyse.compare import repeated
 from fairlag.cli.audit import trials_progress
 from fairlag.cli.results import planned_runs
@@ -18,7 +17,7 @@ from fairlag.errors import InputError, UnreadableError
 from fairlag.lab.folder import DATABASE, is_locked
 from fairlag.lab.run import Run, run_folders
 from fairlag.lab.workshop import cores
-from fairlag.report.audits import throttled
+from fairlag.report.audits import Throttled, throttled
 from fairlag.report.page.build import runs_page, waiting_page
 from fairlag.report.page.shell import html
 from fairlag.report.page.spec import Page
@@ -41,8 +40,8 @@ def report(
     check_page("--out", file)
     workers = cores() if workers is None else at_least_one("--workers", workers)
     runs = planned_runs(folders)
-    audits = _audits(runs, workers) if incentives else None
-    save(file, html(runs_page(runs, audits)))
+    tried = _audits(runs, workers) if incentives else Throttled([], [])
+    save(file, html(runs_page(runs, tried.audits, notes=tried.notes)))
     say(f"The report is {file}")
 
 
@@ -66,8 +65,8 @@ def watch(
     if not folder.is_dir():
         raise InputError(f"there is no folder {str(folder)!r}")
     workers = cores() if workers is None else at_least_one("--workers", workers)
-    audits = _audits(planned_runs([folder]), workers) if incentives else None
-    follower = Follower(lambda: _state(folder), lambda: _page(folder, audits))
+    tried = _audits(planned_runs([folder]), workers) if incentives else Throttled([], [])
+    follower = Follower(lambda: _state(folder), lambda: _page(folder, tried))
     try:
         server = Server((host, port), str(folder), follower)
     except (OSError, UnicodeError) as error:
@@ -82,7 +81,7 @@ def watch(
             server.serve_forever(poll_interval=0.2)
 
 
-def _audits(runs: Sequence[Run], workers: int) -> list[StrategyAudit]:
+def _audits(runs: Sequence[Run], workers: int) -> Throttled:
     # What a user's rule prints must not get between the lines of the result.
     with redirect_stdout(sys.stderr), trials_progress() as progress:
         return throttled(repeated(runs), workers, progress)
@@ -99,13 +98,14 @@ def _state(folder: Path) -> object:
     return found
 
 
-def _page(folder: Path, audits: Sequence[StrategyAudit] | None) -> Page:
+def _page(folder: Path, tried: Throttled) -> Page:
     """The page as far as it can be read now."""
     spoilt: dict[Path, str] = {}
     while True:
         try:
             runs = planned_runs([folder], without=spoilt)
-            return runs_page(runs, audits, status="; ".join([_status(runs), *spoilt.values()]))
+            status = "; ".join([_status(runs), *spoilt.values()])
+            return runs_page(runs, tried.audits, status, tried.notes)
         except UnreadableError as error:  # it may be about to begin, or to be removed; the others are shown
             if error.folder in spoilt:
                 return waiting_page(str(folder), str(error))

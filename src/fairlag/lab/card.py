@@ -5,7 +5,7 @@ from math import isnan
 from typing import NamedTuple
 
 from fairlag.markup import Markup, bar, cell, element, head, line, table
-from fairlag.numerals import made_of, number, percent
+from fairlag.numerals import clock, made_of, number, percent
 
 
 class Group(NamedTuple):
@@ -48,9 +48,11 @@ class Card:
     planned: int | None
     time: float
     until: float | None
-    """When it is to end, if a virtual time is to end it."""
+    """When it is to end, if a time is to end it."""
     accuracy: float
     groups: tuple[Group, ...]
+    deployed: bool = False
+    """Was it made by a real fleet?"""
 
     @property
     def done(self) -> float:
@@ -63,7 +65,7 @@ class Card:
         aggregations = f"{made_of(self.version, self.planned)} aggregations"
         until = f" of {self.until:,.1f}" if self.until else ""
         accuracy = "not evaluated yet" if isnan(self.accuracy) else f"accuracy {percent(self.accuracy)} %"
-        return f"{aggregations}, virtual time {self.time:,.1f}{until}, {accuracy}"
+        return f"{aggregations}, {clock(self.deployed)} {self.time:,.1f}{until}, {accuracy}"
 
     def _status(self) -> str:
         return f"{self.status}: {self.reason}" if self.reason else self.status

@@ -48,7 +48,8 @@ CREATE TABLE checkpoint (number INTEGER PRIMARY KEY, version INTEGER NOT NULL, f
 """
 """A task has a row once it was merged or ended otherwise; `ended` is when its update came in, or when it was lost.
 `steps` and `pace` are what the strategy asked of its local training: 0 steps are as many as the client makes by itself.
-A number that is not finite and not infinite is NULL. Times are virtual."""
+A number that is not finite and not infinite is NULL. Times are virtual, or those
+of a real fleet where `meta` has a `runtime`."""
 
 _PATIENCE = 30.0
 """Seconds to wait for another process that holds the database for a moment."""

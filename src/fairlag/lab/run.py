@@ -244,6 +244,7 @@ class Run:
             until=meta.get("until_time"),
             accuracy=final_of(evaluations),
             groups=self._groups(evaluations) if groups else (),
+            deployed=self.deployed,
         )
 
     def _groups(self, evaluations: "pd.DataFrame") -> tuple[Group, ...]:

@@ -3,22 +3,51 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 from fairlag.analyse.audit import Progress, StrategyAudit
 from fairlag.analyse.audit import audit as audited
 from fairlag.analyse.compare import Repeated
 from fairlag.analyse.evidence import experiment_of
+from fairlag.analyse.fit import fit_fleet
+from fairlag.errors import InputError
+from fairlag.lab.experiment import Experiment
 from fairlag.report.words import labels_of
 
 
-def throttled(found: Sequence[Repeated], workers: int, progress: Progress | None = None) -> list[StrategyAudit]:
-    """One audit a strategy, from the experiment of its first run: nothing is trained."""
-    audits = []
+class Throttled(NamedTuple):
+    """Audits of strategies, and what must be known of them."""
+
+    audits: list[StrategyAudit]
+    """One a strategy, but for those whose fleet is not known."""
+    notes: list[str]
+
+
+def throttled(found: Sequence[Repeated], workers: int, progress: Progress | None = None) -> Throttled:
+    """Audits of the experiment of each strategy's first run, of a real fleet as it was seen; nothing is trained."""
+    audits, notes = [], []
     for each, label in zip(found, labels_of(found), strict=True):
-        told = None if progress is None else partial(_tell, progress, label)
-        (result,) = audited(experiment_of(each.runs[0]), seeds=1, workers=workers, progress=told)
-        audits.append(replace(result, label=label))
-    return audits
+        experiment, note = _fleet_of(each, label)
+        notes += [note] if note else []
+        if experiment is not None:
+            told = None if progress is None else partial(_tell, progress, label)
+            (result,) = audited(experiment, seeds=1, workers=workers, progress=told)
+            audits.append(replace(result, label=label))
+    return Throttled(audits, notes)
+
+
+def _fleet_of(strategy: Repeated, label: str) -> tuple[Experiment | None, str]:
+    """What is simulated; None and why, where not enough is known of a real fleet."""
+    if not any(run.deployed for run in strategy.runs):
+        return experiment_of(strategy.runs[0]), ""
+    try:
+        fitted = fit_fleet(strategy.runs, split=False)
+    except InputError as error:
+        return None, f"{label} was not simulated, because its fleet cannot be fitted: {error}."
+    if not fitted.enough or [each.name for each in fitted.groups] != strategy.runs[0].groups:
+        return None, f"{label} was not simulated: too few durations were seen of some group to know its fleet."
+    seen = sum(each.updates for each in fitted.groups)
+    return fitted.experiment, f"{label} was simulated on its fleet as it was seen, fitted to {seen:,} tasks."
 
 
 def _tell(progress: Progress, label: str, part: str, done: int, total: int) -> None:

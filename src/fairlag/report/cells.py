@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from fairlag import numerals
 from fairlag.analyse.compare import Comparison, GroupComparison
 from fairlag.analyse.ranking import CRITERIA, Ranked, Ranking
 from fairlag.numerals import NONE
@@ -85,7 +86,8 @@ def reading(ranking: Ranking, groups: Sequence[str]) -> Iterator[str]:
     goal = next((row.reached for row in ranking.rows if row.reached), None)
     if goal is not None:
         after = "; (1/2): only one seed of two got there" if any(row.partly for row in ranking.rows) else ""
-        yield f"time: virtual time to {100 * goal.target:g} % accuracy{after}"
+        time = numerals.clock(*(row.comparison.deployed for row in ranking.rows))
+        yield f"time: {time} to {100 * goal.target:g} % accuracy{after}"
 
 
 def remarks(ranking: Ranking) -> list[str]:

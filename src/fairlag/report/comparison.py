@@ -116,7 +116,8 @@ def _targets_table(comparisons: Sequence[Comparison]) -> Table:
     """When each strategy first reached each accuracy."""
     table = titled("Time to an accuracy", dense=True)
     table.add_column("strategy")
-    for name in ("accuracy", "virtual time", "aggregations", "seeds"):
+    time = numerals.clock(*(each.deployed for each in comparisons))
+    for name in ("accuracy", time, "aggregations", "seeds"):
         table.add_column(name, justify="right")
     for each in comparisons:
         for goal in each.accuracy.reached:

@@ -9,6 +9,7 @@ from fairlag.analyse.compare import repeated
 from fairlag.analyse.curves import Curves, curves
 from fairlag.errors import InputError
 from fairlag.lab.run import Run
+from fairlag.numerals import clock
 from fairlag.report.figures.identity import (
     FAINT,
     SIZES,
@@ -36,15 +37,14 @@ _MANY = 8
 _LONGEST = 30
 """How long a label may be in the legend of many."""
 
-_AXES = {"time": "virtual time", "version": "aggregations"}
-
 
 def accuracy_figure(runs: Sequence[Run], sheet: Sheet, size: str = "double") -> None:
-    """Accuracy against virtual time and aggregations, a line a strategy; below, on the labels of each client group."""
+    """Accuracy against time and aggregations, a line a strategy; below, on the labels of each client group."""
     if not runs:
         raise InputError("there are no runs to draw")
     check_size(size)
     strategies = _strategies(runs)
+    titles = {"time": clock(*(run.deployed for run in runs)), "version": "aggregations"}
     names = dict.fromkeys(name for run in runs for name in run.groups)
     groups = {name: place for place, name in enumerate(names) if any(each.curves.of(name) for each in strategies)}
     across = _across(len(groups), size)
@@ -53,10 +53,11 @@ def accuracy_figure(runs: Sequence[Run], sheet: Sheet, size: str = "double") -> 
     with drawing(sheet, _height(strategies, above, down, size), size) as figure:
         grid = figure.add_gridspec(above + down, 12, height_ratios=[1.0] * above + [0.85] * down)
         upper: list[Axes] = []
-        for place, along in enumerate(_AXES):
+        for place, along in enumerate(titles):
             cell = grid[0, 6 * place : 6 * place + 6] if above == 1 else grid[place, :]
             upper.append(figure.add_subplot(cell, sharey=upper[0] if upper else None))
             _draw(upper[-1], strategies, along, None)
+            upper[-1].set_xlabel(titles[along])
             upper[-1].set_title("All labels")
         lower: list[Axes] = []
         for place, (name, number) in enumerate(groups.items()):
@@ -64,6 +65,7 @@ def accuracy_figure(runs: Sequence[Run], sheet: Sheet, size: str = "double") -> 
             cell = grid[above + row, column * 12 // across : (column + 1) * 12 // across]
             lower.append(figure.add_subplot(cell, sharey=lower[0] if lower else None))
             _draw(lower[-1], strategies, "time", name)
+            lower[-1].set_xlabel(titles["time"])
             lower[-1].set_title(f"Labels of group {name}" if size == "double" else f"Labels of {name}")
             lower[-1].spines["top"].set(visible=True, color=group_look(number).colour, linewidth=1.6)
         inner = upper[1:] if above == 1 else []
@@ -123,7 +125,6 @@ def _draw(axes: "Axes", strategies: Sequence[_Strategy], along: str, group: str 
         axes.plot(
             band.where, band.mean, linestyle=line, color=colour, label=strategy.label, marker=marker, markersize=3
         )
-    axes.set_xlabel(_AXES[along])
     axes.set_ylabel("accuracy")
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")

@@ -46,7 +46,10 @@ class Kind:
         elif self.name == "incentives":
             found = repeated(runs)
             check_panels(len(found))
-            incentives_figure(throttled(found, workers, progress), sheet, self.size, strategy_looks(found))
+            audits, notes = throttled(found, workers, progress)
+            if len(audits) < len(found):
+                raise InputError(f"not all incentives can be drawn: {' '.join(notes)}")
+            incentives_figure(audits, sheet, self.size, strategy_looks(found))
         else:
             if self.name == "accuracy":
                 _check_evaluated(runs)

@@ -9,6 +9,7 @@ from fairlag.analyse.compare import repeated
 from fairlag.analyse.timeline import LANES, Bar, Timeline, timeline
 from fairlag.errors import InputError
 from fairlag.lab.run import Run
+from fairlag.numerals import clock
 from fairlag.report.figures.identity import (
     Sheet,
     caption,
@@ -55,6 +56,7 @@ def timeline_figure(
         raise InputError("there are no runs to draw")
     if len(found) > PANELS:
         raise InputError(f"there are {len(found)} strategies, but a timeline has room for {PANELS}: give fewer runs")
+    time = clock(*(run.deployed for run in runs))
     lanes = LANES if len(found) == 1 else _TOGETHER // len(found)
     shown = [timeline(each.runs[0], begin, until, lanes) for each in found]
     most = max(len(each.clients) for each in shown)
@@ -69,9 +71,9 @@ def timeline_figure(
             _draw(axes, each, norm, colours, numbers=most <= 20)
             _colour_bar(figure, axes, norm, colours)
             headline(axes, looks[place], label, f"seed {found[place].runs[0].seed}")
-        grid[-1, 0].set_xlabel("virtual time")
+        grid[-1, 0].set_xlabel(time)
         legend(figure, _keys(shown))
-        caption(figure, _reading(shown))
+        caption(figure, _reading(shown, time))
 
 
 def _scale(shown: Timeline) -> tuple["Normalize", "Colormap"]:
@@ -171,10 +173,10 @@ def _keys(shown: Sequence[Timeline]) -> list[Any]:
     return keys
 
 
-def _reading(shown: Sequence[Timeline]) -> str:
-    words = f"Virtual time from {shown[0].begin:,.4g} to {shown[0].end:,.4g}."
+def _reading(shown: Sequence[Timeline], time: str) -> str:
+    words = f"{time.capitalize()} from {shown[0].begin:,.4g} to {shown[0].end:,.4g}."
     if len({(each.begin, each.end) for each in shown}) > 1:
-        words = "A window of virtual time each."
+        words = f"A window of {time} each."
     for drawn, population in dict.fromkeys((len(each.clients), each.population) for each in shown):
         if drawn < population:
             words += f" {drawn} of {population:,} clients, chosen evenly over the groups from those at work."

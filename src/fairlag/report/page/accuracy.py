@@ -5,11 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from fairlag.analyse.curves import Band, Curves, Scored
-from fairlag.numerals import NONE
+from fairlag.numerals import NONE, VIRTUAL
 from fairlag.report.page.charts import (
     ALONG,
     MOST_GROUPS,
     along_switch,
+    along_words,
     axis,
     empty,
     left_out,
@@ -36,8 +37,8 @@ _SECTION = Section(
 )
 
 
-def accuracy_section(shown: Sequence[tuple[Named, Curves]], groups: Sequence[str]) -> Section:
-    """Accuracy of every strategy against virtual time and against aggregations."""
+def accuracy_section(shown: Sequence[tuple[Named, Curves]], groups: Sequence[str], clock: str = VIRTUAL) -> Section:
+    """Accuracy of every strategy against time and against aggregations; `clock` is what time is called."""
     evaluated = [(named, found if found.of(None) else None) for named, found in shown]
     known, remarks = present(evaluated, "nothing has been evaluated yet")
     if not known:
@@ -54,9 +55,11 @@ def accuracy_section(shown: Sequence[tuple[Named, Curves]], groups: Sequence[str
             "A line a strategy, the higher the better; its band is how far seeds differ, or with one seed how much "
             "another test sample might."
         ),
-        views={f"{along}|{key}": _view(known, along, group, most) for along in ALONG for key, group in on.items()},
+        views={
+            f"{along}|{key}": _view(known, along, clock, group, most) for along in ALONG for key, group in on.items()
+        },
         switches=[
-            along_switch(),
+            along_switch(clock),
             Switch("On", {key: "all labels" if name is None else f"labels of {name}" for key, name in on.items()}),
         ],
         highlights={strategy_key(named.place): named.label for named, _ in known},
@@ -69,17 +72,17 @@ def accuracy_section(shown: Sequence[tuple[Named, Curves]], groups: Sequence[str
     return Section(_SECTION.name, _SECTION.title, _SECTION.lead, [chart], remarks=remarks)
 
 
-def _view(shown: Sequence[tuple[Named, Curves]], along: str, group: str | None, most: int) -> View:
+def _view(shown: Sequence[tuple[Named, Curves]], along: str, clock: str, group: str | None, most: int) -> View:
     names = plain_names([named.label for named, _ in shown])
     lines = [(name, *each, each[1].of(group)) for name, each in zip(names, shown, strict=True)]
     seen = [(name, named, scored) for name, named, _, scored in lines if scored is not None]
     where = "all labels" if group is None else f"labels of {plain_names([group])[0]}"
+    title, words = along_words(along, clock)
     traces: list[Json] = []
     for name, named, scored in seen:
         band = scored.band(along).thinned(most)
         key = strategy_key(named.place)
-        traces += [*_shade(band, named, key), _line(band, name, named, scored, along, where, key)]
-    title, _ = ALONG[along]
+        traces += [*_shade(band, named, key), _line(band, name, named, scored, along, f"{where}<br>{words}", key)]
     layout = {
         "xaxis": axis(title, tickformat=",~r", rangemode="tozero"),
         "yaxis": axis(f"accuracy on {where}", tickformat=".0%"),
@@ -95,7 +98,6 @@ def _shade(band: Band, named: Named, key: str) -> list[Json]:
 
 
 def _line(band: Band, name: str, named: Named, scored: Scored, along: str, where: str, key: str) -> Json:
-    _, words = ALONG[along]
     seeds = len(scored.curves)
     width = f"standard deviation over {seeds} seeds" if seeds > 1 else "standard error of the test sample"
     spread = [f"±{100 * each:.2f}" if np.isfinite(each) else "(one seed)" for each in band.spread]
@@ -110,7 +112,7 @@ def _line(band: Band, name: str, named: Named, scored: Scored, along: str, where
         "line": {"color": named.colour, "dash": named.dash, "width": 2},
         "marker": {"color": named.colour},
         "hovertemplate": (
-            f"%{{fullData.name}}<br>accuracy %{{y:.2%}} %{{text}} on {where}<br>{words}<br>±: {width}<extra></extra>"
+            f"%{{fullData.name}}<br>accuracy %{{y:.2%}} %{{text}} on {where}<br>±: {width}<extra></extra>"
         ),
     }
 

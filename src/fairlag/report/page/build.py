@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
+from fairlag import numerals
 from fairlag.analyse.audit import StrategyAudit
 from fairlag.analyse.classes import class_curves
 from fairlag.analyse.compare import Comparison, Repeated, compare, repeated
@@ -31,9 +32,19 @@ from fairlag.report.words import labels_of
 
 Found = TypeVar("Found")
 
+_REAL = "Runs of a real fleet are among these: their times are not virtual."
 
-def runs_page(runs: Sequence[Run], audits: Sequence[StrategyAudit] | None = None, status: str = "") -> Page:
-    """All that there is to show of runs; audits are by the label that their strategy has among these."""
+
+def runs_page(
+    runs: Sequence[Run],
+    audits: Sequence[StrategyAudit] | None = None,
+    status: str = "",
+    notes: Sequence[str] = (),
+) -> Page:
+    """All that there is to show of runs; audits are by the label that their strategy has among these.
+
+    `notes` are what must be known of the audits.
+    """
     found = repeated(runs)
     groups = list(dict.fromkeys(name for each in found for name in each.runs[0].groups))
     named = [
@@ -41,16 +52,17 @@ def runs_page(runs: Sequence[Run], audits: Sequence[StrategyAudit] | None = None
         for each, label, place in zip(found, labels_of(found), strategy_places(found), strict=True)
     ]
     experiments, compared = settings(found), compare(runs)
+    clock = numerals.clock(*(each.deployed for each in compared))
     trained = any(tables.get("data") for tables in experiments)
     return Page(
         title=", ".join(dict.fromkeys(each.experiment for each in found)),
-        lead=findings(compared),
+        lead=[*findings(compared), *([] if clock == numerals.VIRTUAL else [_REAL])],
         facts=_facts(experiments, len(found), runs),
         sections=[
-            experiment_section(experiments, _rankings(experiments, compared), named, groups),
-            *(_learnt(found, named, groups) if trained else []),
-            *_heard(found, named),
-            incentives_section(_by_label(named, audits or [])),
+            experiment_section(experiments, _rankings(experiments, compared), named, groups, clock),
+            *(_learnt(found, named, groups, clock) if trained else []),
+            *_heard(found, named, clock),
+            incentives_section(_by_label(named, audits or []), notes),
             losses_section(_each(found, named, lambda each: fates(each.runs))),
         ],
         status=status,
@@ -91,19 +103,19 @@ def _rankings(experiments: Sequence[Tables], compared: Sequence[Comparison]) -> 
     ]
 
 
-def _learnt(found: Sequence[Repeated], named: Sequence[Named], groups: Sequence[str]) -> list[Section]:
+def _learnt(found: Sequence[Repeated], named: Sequence[Named], groups: Sequence[str], clock: str) -> list[Section]:
     return [
-        accuracy_section(_each(found, named, curves), groups),
-        classes_section(_each(found, named, class_curves), groups),
+        accuracy_section(_each(found, named, curves), groups, clock),
+        classes_section(_each(found, named, class_curves), groups, clock),
     ]
 
 
-def _heard(found: Sequence[Repeated], named: Sequence[Named]) -> list[Section]:
+def _heard(found: Sequence[Repeated], named: Sequence[Named], clock: str) -> list[Section]:
     bars, points = BARS.of_each(len(found)), POINTS.of_each(len(found))
     return [
         influence_section(_each(found, named, influence_if_any)),
         staleness_section(_each(found, named, staleness_if_any)),
-        timeline_section(_each(found, named, lambda each: timeline_if_any(each.runs[0], bars))),
+        timeline_section(_each(found, named, lambda each: timeline_if_any(each.runs[0], bars)), clock),
         weights_section(_each(found, named, lambda each: weights(each.runs[0], points))),
     ]
 

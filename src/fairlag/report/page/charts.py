@@ -80,16 +80,21 @@ def shade(where: Floats, low: Floats, high: Floats, colour: str, key: str, **mor
     return [edge | {"y": numbers(low)}, edge | {"y": numbers(high), "fill": "tonexty", "fillcolor": f"{colour}/0.18"}]
 
 
-ALONG = {
-    "time": ("virtual time", "at virtual time %{x:,.2f}"),
-    "version": ("aggregations", "after %{x:,.0f} aggregations"),
-}
-"""What accuracy is shown against: the title of the axis, and a place on it as a tooltip says it."""
+ALONG = ("time", "version")
+"""What accuracy is shown against."""
 
 
-def along_switch() -> Switch:
-    """Against virtual time or aggregations."""
-    return Switch("Against", {along: words for along, (words, _) in ALONG.items()})
+def along_words(along: str, clock: str) -> tuple[str, str]:
+    """The title of the axis, and a place on it as a tooltip says it; `clock` is what time is called."""
+    return {
+        "time": (clock, f"at {clock} %{{x:,.2f}}"),
+        "version": ("aggregations", "after %{x:,.0f} aggregations"),
+    }[along]
+
+
+def along_switch(clock: str) -> Switch:
+    """Against time or aggregations."""
+    return Switch("Against", {along: along_words(along, clock)[0] for along in ALONG})
 
 
 class Room(NamedTuple):

@@ -6,9 +6,11 @@ import numpy as np
 
 from fairlag.analyse.classes import COLUMNS, ClassCurves
 from fairlag.analyse.curves import mean_of_known
+from fairlag.numerals import VIRTUAL
 from fairlag.report.page.charts import (
     ALONG,
     along_switch,
+    along_words,
     axis,
     empty,
     plain,
@@ -36,8 +38,10 @@ _SECTION = Section(
 )
 
 
-def classes_section(shown: Sequence[tuple[Named, ClassCurves | None]], groups: Sequence[str]) -> Section:
-    """A heat map a strategy, against aggregations and against virtual time; None: nothing was evaluated."""
+def classes_section(
+    shown: Sequence[tuple[Named, ClassCurves | None]], groups: Sequence[str], clock: str = VIRTUAL
+) -> Section:
+    """A heat map a strategy, against aggregations and against time; None: nothing was evaluated."""
     known, remarks = present(shown, "no class has been evaluated yet")
     if not known:
         return empty(_SECTION, "No class has been evaluated: that needs data and a model, and takes until the first.")
@@ -51,13 +55,13 @@ def classes_section(shown: Sequence[tuple[Named, ClassCurves | None]], groups: S
             "lighter a cell, the more of the test examples of that class are recognised."
         ),
         views={
-            f"{strategy_key(place)}|{along}": _view(found, along, most, groups)
+            f"{strategy_key(place)}|{along}": _view(found, along, clock, most, groups)
             for place, (_, found) in enumerate(known)
             for along in ALONG
         },
         switches=[
             strategy_switch([named for named, _ in known]),
-            along_switch(),
+            along_switch(clock),
         ],
         height=min(900, 130 + max(18 * rows, 160)),
         table=_table(known, groups),
@@ -69,10 +73,10 @@ def classes_section(shown: Sequence[tuple[Named, ClassCurves | None]], groups: S
     return Section(_SECTION.name, _SECTION.title, _SECTION.lead, [chart], remarks=remarks)
 
 
-def _view(found: ClassCurves, along: str, most: int, groups: Sequence[str]) -> View:
+def _view(found: ClassCurves, along: str, clock: str, most: int, groups: Sequence[str]) -> View:
     where, accuracy = found.mean(along, most)
     rows = np.array_split(np.arange(len(found.names)), min(ROWS, len(found.names)))
-    title, words = ALONG[along]
+    title, words = along_words(along, clock)
     trace = {
         "type": "heatmap",
         "x": numbers(where),

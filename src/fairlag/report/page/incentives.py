@@ -25,14 +25,14 @@ _NONE = "This was not asked for: `fairlag report` simulates it, and so does `fai
 _TICKS = (1, 2, 4, 8, 20)
 
 
-def incentives_section(shown: Sequence[tuple[Named, StrategyAudit]]) -> Section:
-    """What throttling does for one client of each group, a strategy at a time."""
+def incentives_section(shown: Sequence[tuple[Named, StrategyAudit]], notes: Sequence[str] = ()) -> Section:
+    """What throttling does for one client of each group, a strategy at a time; and what else is to be known."""
     tried, remarks = present(
         [(named, audit if audit.incentive_aggregations else None) for named, audit in shown],
         "throttling was not tried: clients would send too few updates to tell",
     )
     if not tried:
-        return Section("incentives", "Incentives", _LEAD, remarks=remarks or [_NONE])
+        return Section("incentives", "Incentives", _LEAD, remarks=[*remarks, *notes] or [_NONE])
     highest = max(_height(group) for _, audit in tried for group in audit.groups[:MOST_GROUPS])
     chart = Chart(
         name="incentives",
@@ -47,7 +47,7 @@ def incentives_section(shown: Sequence[tuple[Named, StrategyAudit]]) -> Section:
         f"One client at a time is throttled, simulated without training: means over at least {REPLICATIONS} seeds of "
         f"{length} aggregations. ±: what a gain must exceed to count."
     )
-    remarks += left_out(max(len(audit.groups) for _, audit in tried))
+    remarks += [*notes, *left_out(max(len(audit.groups) for _, audit in tried))]
     return Section("incentives", "Incentives", _LEAD, charts=[chart], remarks=remarks)
 
 

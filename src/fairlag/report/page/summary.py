@@ -6,7 +6,7 @@ from typing import Any
 
 from fairlag.analyse.compare import Comparison, Repeated
 from fairlag.analyse.ranking import Ranked, Ranking
-from fairlag.numerals import NONE
+from fairlag.numerals import NONE, VIRTUAL
 from fairlag.report.cells import MARK, group_cells, reading, remarks, strategy_cells, title
 from fairlag.report.page.spec import Named, Section, Table, group_colour
 from fairlag.report.words import shortened
@@ -35,16 +35,20 @@ def settings(found: Sequence[Repeated]) -> list[dict[str, Any]]:
 
 
 def experiment_section(
-    experiments: Sequence[Tables], rankings: Sequence[Ranking], named: Sequence[Named], groups: Sequence[str]
+    experiments: Sequence[Tables],
+    rankings: Sequence[Ranking],
+    named: Sequence[Named],
+    groups: Sequence[str],
+    clock: str = VIRTUAL,
 ) -> Section:
     """The settings in words and as they are, and how the strategies came out; groups are those of the whole page."""
     return Section(
         name="experiment",
         title="What was run",
-        lead=" ".join(described(tables) for tables in experiments),
+        lead=" ".join(described(tables, clock) for tables in experiments),
         tables=[
             *(_ranking(ranking, named) for ranking in rankings),
-            *(_fleet(tables, groups) for tables in experiments),
+            *(_fleet(tables, groups, clock) for tables in experiments),
         ],
         remarks=list(dict.fromkeys(line for each in rankings for line in (*remarks(each), _legend(each)))),
         source="\n\n".join(json.dumps(tables, indent=2, ensure_ascii=False) for tables in experiments),
@@ -84,7 +88,7 @@ def _legend(ranking: Ranking) -> str:
     return f"In the table: {'; '.join(line for line in lines if trained or not line.startswith('accuracy'))}."
 
 
-def described(tables: Tables) -> str:
+def described(tables: Tables, clock: str = VIRTUAL) -> str:
     """An experiment in a sentence or two.
 
     >>> described({"clients": [{"count": 2}], "aggregations": 100, "data": {"use": "digits"}, "model": {"use": "mlp"},
@@ -93,7 +97,7 @@ def described(tables: Tables) -> str:
 learning rate of 0.1.'
     """
     ends = [f"{tables['aggregations']:,} aggregations are made"] if tables.get("aggregations") else []
-    ends += [f"the virtual time is {tables['until_time']:,g}"] if tables.get("until_time") else []
+    ends += [f"the {clock} is {tables['until_time']:,g}"] if tables.get("until_time") else []
     data, model = tables.get("data"), tables.get("model", {})
     many = counted(tables)
     train, are = ("trains", "is") if many == 1 else ("train", "are")
@@ -127,14 +131,14 @@ _FLEET = {
 _USUAL = {"availability": "always", "vanish": 0.0, "join": 0.0}
 
 
-def _fleet(tables: Tables, groups: Sequence[str]) -> Table:
-    """Who the clients are: a row a group, with all that is not as usual."""
+def _fleet(tables: Tables, groups: Sequence[str], clock: str) -> Table:
+    """Who the clients are: a row a group, with all that is not as usual; of a real fleet it was only assumed."""
     clients = tables["clients"]
     keys = [
         key for key in _FLEET if any(each.get(key) is not None and each[key] != _USUAL.get(key) for each in clients)
     ]
     return Table(
-        caption=f"The clients of {tables['name']}",
+        caption=f"The clients of {tables['name']}" + ("" if clock == VIRTUAL else ", as was assumed"),
         head=["group", *(_FLEET[key] for key in keys)],
         rows=[[each["group"], *(_cell(each, key) for key in keys)] for each in clients],
         marks=[group_colour(groups.index(each["group"])) for each in clients],

@@ -7,7 +7,7 @@ from statistics import fmean
 import numpy as np
 
 from fairlag.analyse.timeline import Timeline
-from fairlag.numerals import NONE
+from fairlag.numerals import NONE, VIRTUAL
 from fairlag.report.page.charts import Room, plain_names, present, strategy_key, strategy_switch
 from fairlag.report.page.lanes import SPOILT, Rows, aggregations, colour_bar, rows_of, spoilt, tasks, waits_of
 from fairlag.report.page.spec import Chart, Json, Named, Section, Table, View
@@ -26,7 +26,7 @@ _READING = (
 )
 
 
-def timeline_section(shown: Sequence[tuple[Named, Timeline | None]]) -> Section:
+def timeline_section(shown: Sequence[tuple[Named, Timeline | None]], clock: str = VIRTUAL) -> Section:
     """The timelines of strategies, one at a time; None is one of a run in which no task has ended."""
     there, missing = present(shown, "no task has ended yet")
     if not there:
@@ -35,11 +35,11 @@ def timeline_section(shown: Sequence[tuple[Named, Timeline | None]]) -> Section:
         name="timeline",
         title="Who works when, and from which version",
         reading=_READING,
-        views={strategy_key(place): _view(*pair) for place, pair in enumerate(there)},
+        views={strategy_key(place): _view(*pair, clock) for place, pair in enumerate(there)},
         switches=[strategy_switch([named for named, _ in there])],
         height=max(_height(each) for _, each in there),
         travels=True,
-        table=_table(there),
+        table=_table(there, clock),
     )
     remarks = [*missing, "Of each strategy the run with its first seed is shown, from its beginning."]
     return Section("timeline", "Timeline", _LEAD, charts=[chart], remarks=remarks)
@@ -50,7 +50,7 @@ def _height(shown: Timeline) -> int:
     return 150 + count * (20 if count <= 24 else 16)
 
 
-def _view(named: Named, shown: Timeline) -> View:
+def _view(named: Named, shown: Timeline, clock: str) -> View:
     rows, period = rows_of(shown), _period(shown)
     merged = [bar for bar in shown.bars if bar.outcome == Outcome.AGGREGATED]
     traces = [colour_bar(period), aggregations(shown, rows)]
@@ -62,7 +62,7 @@ def _view(named: Named, shown: Timeline) -> View:
     for outcome, look in SPOILT.items():
         if mine := [bar for bar in shown.bars if bar.outcome == outcome]:
             traces.append(spoilt(mine, shown, rows, outcome, look))
-    return View(traces, _layout(named, shown, rows), _words(shown, period))
+    return View(traces, _layout(named, shown, rows, clock), _words(shown, period, clock))
 
 
 def _period(shown: Timeline) -> int:
@@ -78,11 +78,11 @@ def _period(shown: Timeline) -> int:
     return ceil(wanted / step) * step
 
 
-def _layout(named: Named, shown: Timeline, rows: Rows) -> Json:
+def _layout(named: Named, shown: Timeline, rows: Rows, clock: str) -> Json:
     return {
         "barmode": "overlay",
         "xaxis": {
-            "title": {"text": "virtual time"},
+            "title": {"text": clock},
             "tickformat": ",~g",
             "range": [shown.begin, shown.end],
             "minallowed": shown.begin,
@@ -131,8 +131,8 @@ def _head(shown: Timeline, rows: Rows, group: int) -> Json:
     }
 
 
-def _words(shown: Timeline, period: int) -> str:
-    words = f"Virtual time from {shown.begin:,.4g} to {shown.end:,.4g}"
+def _words(shown: Timeline, period: int, clock: str) -> str:
+    words = f"{clock.capitalize()} from {shown.begin:,.4g} to {shown.end:,.4g}"
     words += f" at first; move or zoom to see all until {shown.reach:,.4g}." if shown.reach > shown.end else "."
     if len(shown.clients) < shown.population:
         words += (
@@ -149,14 +149,14 @@ def _words(shown: Timeline, period: int) -> str:
     return words
 
 
-def _table(shown: Sequence[tuple[Named, Timeline]]) -> Table:
+def _table(shown: Sequence[tuple[Named, Timeline]], clock: str) -> Table:
     rows, marks = [], []
     for named, each in shown:
         for group in rows_of(each).heads:
             rows.append([f"{named.label}, {each.groups[group]}", *_numbers(each, group)])
             marks.append(named.group_colour(group))
     head = ("strategy, group", "clients", "tasks", "mean duration", "mean wait", "mean staleness", "came to nothing")
-    return Table("What the lanes show, in virtual time", head, rows, marks)
+    return Table(f"What the lanes show, in {clock}", head, rows, marks)
 
 
 def _numbers(shown: Timeline, group: int) -> list[str]:
