@@ -169,6 +169,7 @@ def test_as_json(tmp_path: Path) -> None:
         "aggregations",
         "virtual_time",
         "remarks",
+        "deployed",
     ]
     assert text["accuracy"]["final"] == {"mean": 0.64, "deviation": None, "seeds": 1}
     assert text["accuracy"]["reached"][0]["virtual_time"]["mean"] == 9.0
