@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fairlag.analyse.fit import fit_fleet
 
+from fairlag.analyse.fit import fit_fleet
 from fairlag.errors import UnreadableError
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.run import Run

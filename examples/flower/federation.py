@@ -128,9 +128,8 @@ class Federation:
     def supervise(self) -> None:
         """Starts nodes that ended again, as a service manager would.
 
-        A node that was killed cannot come back before Flower has noticed, which takes a minute: until then its key counts as
-        in use, and a SuperNode that is turned away ends.
-
+        A node that was killed cannot come back before Flower has noticed, which takes a minute: until then its key
+        counts as in use, and a SuperNode that is turned away ends.
         """
         for name, process in list(self.processes.items()):
             if name != "superlink" and process.poll() is not None:
