@@ -1,0 +1,72 @@
+"""fairlag: FedBuff on the paper's fleet in virtual time, by `fairlag.simulate`, the store on."""
+
+import time
+from typing import Any
+
+from benchmarks.peers import work
+from fairlag.data.dataset import Dataset
+from fairlag.lab.events import Event, Progress
+from fairlag.lab.experiment import load
+from fairlag.lab.simulate import simulate
+
+EVALUATIONS = {"fashion_cnn": 4, "logistic": 100}
+
+
+def fashion_cnn() -> Dataset:
+    return _data("fashion_cnn")
+
+
+def logistic() -> Dataset:
+    return _data("logistic")
+
+
+def _data(name: str) -> Dataset:
+    images, labels, train = work.examples(name)
+    return Dataset(f"{name}'s", images, labels, 10, train)
+
+
+def run(name: str, aggregations: int, workers: int, every: int) -> list[tuple[int, float, float, int]]:
+    """Updates, time, processor time and version at every progress told, from the first version to the last but one.
+
+    The last is left out, because the evaluation at the end comes before it is told.
+    """
+    marks: list[tuple[int, float, float, int]] = []
+
+    def watch(event: Event) -> None:
+        if isinstance(event, Progress) and 0 < event.version < aggregations:
+            marks.append((event.updates, time.perf_counter(), time.process_time(), event.version))
+
+    changes: dict[str, Any] = {
+        "aggregations": aggregations,
+        "data": {"use": {"fashion_cnn": fashion_cnn, "logistic": logistic}[name], "holdout": "official"},
+        "model": {"use": name},
+        "local": {"steps": 1, "batch": work.BATCH, "lr": work.LR},
+        "evaluate": {"every": every},
+        "strategies": [{"use": "fedbuff", "buffer": work.BUFFER, "concurrency": work.CLIENTS}],
+    }
+    simulate(load("paper-fashion-mnist").checked(**changes), workers=workers, watch=watch)
+    return marks
+
+
+def evaluation(name: str, update: float) -> float | None:
+    """What one evaluation adds to the time of a run in which every version is evaluated; None if it is lost in noise."""
+    marks = run(name, 2 + EVALUATIONS[name], 1, 1)
+    updates, seconds, _, versions = (end - begin for end, begin in zip(marks[-1], marks[0], strict=True))
+    added = seconds - updates * update
+    return added / versions if versions and added > 0 else None
+
+
+def main() -> None:
+    options = work.options()
+    workers = int(options.variant or 1)
+    marks = run(options.model, (work.WARM + options.updates) // work.BUFFER + 1, workers, 10**9)
+    marks = [mark for mark in marks if mark[0] >= work.WARM]
+    meter = work.Meter(options.updates)
+    meter.marks = [mark[:3] for mark in (marks[0], marks[-1])]
+    updates, seconds, _ = meter.counted
+    apart = evaluation(options.model, seconds / updates) if workers == 1 else None
+    work.report(meter, options.model, "fairlag", evaluation=apart, processes=workers)
+
+
+if __name__ == "__main__":
+    main()
