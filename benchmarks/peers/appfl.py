@@ -70,7 +70,12 @@ def server_config(name, updates, kept):
         "scheduler": "AsyncScheduler",
         "scheduler_kwargs": dict(memory),
         "aggregator": "FedBuffAggregator",
-        "aggregator_kwargs": {"K": work.BUFFER, "staleness_fn": "polynomial", "staleness_fn_kwargs": {"a": 0.5}, **memory},
+        "aggregator_kwargs": {
+            "K": work.BUFFER,
+            "staleness_fn": "polynomial",
+            "staleness_fn_kwargs": {"a": 0.5},
+            **memory,
+        },
         "num_global_epochs": work.WARM + updates,
         "val_data_configs": {
             **{"dataset_path": HERE, "dataset_name": "server_data", "dataset_kwargs": {"name": name}, "batch_size": 500}
@@ -81,11 +86,11 @@ def server_config(name, updates, kept):
     return ServerAgentConfig(OmegaConf.create(client), OmegaConf.create(server))
 
 
-def client_agent(name, client, from_server):
+def client_agent(name, client, from_server, kept):
     data = {"dataset_path": HERE, "dataset_name": "client_data", "dataset_kwargs": {"name": name, "client": client}}
     config = OmegaConf.structured(ClientAgentConfig(data_configs=OmegaConf.create(data)))
     OmegaConf.set_struct(config, False)
-    config.client_id = str(client)
+    config.client_id, config.optimize_memory = str(client), not kept
     agent = ClientAgent(config)
     agent.load_config(from_server)
     return agent
@@ -107,8 +112,10 @@ def main():
         def training_finished(self, **kwargs):
             return meter.enough
 
-    server = Metered(server_config(options.model, options.updates, options.variant == "memory"))
-    clients = [client_agent(options.model, client, server.get_client_configs()) for client in range(work.CLIENTS)]
+    kept = options.variant == "memory"
+    server = Metered(server_config(options.model, options.updates, kept))
+    from_server = server.get_client_configs()
+    clients = [client_agent(options.model, client, from_server, kept) for client in range(work.CLIENTS)]
     profiles = {}
     for client in range(work.CLIENTS):
         profiles[str(client)] = Delayed(bandwidth=0)

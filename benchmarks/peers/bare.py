@@ -1,6 +1,6 @@
 """The limit: the loop that somebody would write by hand to train one model, without clients, versions or a record.
 
-Variants: `kept` tells the allocator to keep the memory of big tensors, as fairlag does; a number is so many loops at once.
+Variants: `kept` has the allocator keep the memory of big tensors, as fairlag does; a number is so many loops at once.
 """
 
 import ctypes

@@ -49,7 +49,7 @@ def run(name: str, aggregations: int, workers: int, every: int) -> list[tuple[in
 
 
 def evaluation(name: str, update: float) -> float | None:
-    """What one evaluation adds to the time of a run in which every version is evaluated; None if it is lost in noise."""
+    """What one evaluation adds to the time of a run that evaluates every version; None if it is lost in noise."""
     marks = run(name, 2 + EVALUATIONS[name], 1, 1)
     updates, seconds, _, versions = (end - begin for end, begin in zip(marks[-1], marks[0], strict=True))
     added = seconds - updates * update

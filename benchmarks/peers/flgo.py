@@ -3,6 +3,7 @@
 # mypy: ignore-errors
 # flgo is not installed where types are checked.
 
+import importlib
 import os
 import sys
 from pathlib import Path
@@ -16,7 +17,11 @@ from benchmarks.peers import vision, work  # noqa: F401 (vision comes before flg
 import flgo
 import flgo.algorithm.fedbuff as fedbuff
 from flgo.benchmark.partition import BasicPartitioner
+from flgo.benchmark.toolkits.cv.classification import FromDatasetPipe
 from flgo.simulator.default_simulator import Simulator
+
+# PyTorch 2.13 refuses FLGo's subsets of a data set: where __getitem__ is changed, it asks for this, too.
+FromDatasetPipe.TaskDataset.__getitems__ = lambda self, places: [self[place] for place in places]
 
 UNITS = 10
 """Of FLGo's clock, which counts whole units, in a second."""
@@ -34,6 +39,7 @@ def get_model():
 
 def make_task(name):
     """The files of a task: a benchmark from a configuration, and who holds what, as FLGo's guide has it."""
+
     class Shares(BasicPartitioner):
         num_clients = work.CLIENTS
 
@@ -42,12 +48,14 @@ def make_task(name):
 
     Path("config.py").write_text(CONFIG.format(name=name), encoding="utf-8")
     benchmark = flgo.gen_benchmark_from_file("images", "config.py", target_path=".", overwrite=True)
-    module = __import__(benchmark)
+    module = importlib.import_module(benchmark)
+    module.visualize = lambda *_: None  # a picture of every single example
     flgo.gen_task_by_(module, Shares(), "task", overwrite=True)
 
 
 def parts(meter):
     """FedBuff with the meter put in, and the simulator with the fleet."""
+
     class Server(fedbuff.Server):
         updates = 0
 
@@ -75,7 +83,13 @@ def main():
     meter = work.Meter(options.updates)
     algorithm, fleet = parts(meter)
     settings = {
-        **{"num_rounds": options.updates, "eval_interval": -1, "proportion": 1.0, "sample": "full", "algo_para": [0.34, 1.0]},
+        **{
+            "num_rounds": options.updates,
+            "eval_interval": -1,
+            "proportion": 1.0,
+            "sample": "full",
+            "algo_para": [0.34, 1.0],
+        },
         **{"num_steps": 1, "batch_size": work.BATCH, "learning_rate": work.LR, "train_holdout": 0.0},
         **{"no_log_console": True, "no_tqdm": True},
     }

@@ -1,6 +1,6 @@
 """Flower: an asynchronous loop like FedBuff on push_messages and pull_messages of its simulation, without delays.
 
-Clients are Ray actors: Flower gives each two cores unless told otherwise, so that there is one; the variant 2 asks for two.
+Clients are Ray actors. Flower gives each two cores unless told otherwise, so that there is one; the variant 2 has two.
 """
 
 # mypy: ignore-errors
@@ -29,12 +29,18 @@ def train(message, context):
     model.load_state_dict(message.content["parameters"].to_torch_state_dict())
     optimizer = torch.optim.SGD(model.parameters(), lr=work.LR)
     work.train_step(model, optimizer, *work.batch(name, context.node_config["partition-id"]))
-    told = {"parameters": ArrayRecord(model.state_dict()), "told": MetricRecord({"version": message.content["task"]["version"]})}
+    told = {
+        "parameters": ArrayRecord(model.state_dict()),
+        "told": MetricRecord({"version": message.content["task"]["version"]}),
+    }
     return Message(RecordDict(told), reply_to=message)
 
 
 def task(node, parameters, version):
-    content = {"parameters": ArrayRecord(parameters), "task": ConfigRecord({"model": OPTIONS.model, "version": version})}
+    content = {
+        "parameters": ArrayRecord(parameters),
+        "task": ConfigRecord({"model": OPTIONS.model, "version": version}),
+    }
     return Message(RecordDict(content), dst_node_id=node, message_type="train")
 
 
@@ -79,7 +85,9 @@ def run():
     if OPTIONS.variant:
         backend["client_resources"] = {"num_cpus": 2 / actors, "num_gpus": 0.0}
     run_simulation(server_app, client_app, num_supernodes=work.CLIENTS, backend_config=backend)
-    work.report(METER, OPTIONS.model, "flwr", "ray", evaluation=EVALUATION[0] if actors == 1 else None, processes=1 + actors)
+    work.report(
+        METER, OPTIONS.model, "flwr", "ray", evaluation=EVALUATION[0] if actors == 1 else None, processes=1 + actors
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The work that everybody is given, in plain PyTorch: two models, their data, who holds what, how slow, and the meter.
 
-Peers run this file in environments of their own, so it imports nothing but numpy, torch and, for the digits, scikit-learn.
+Peers run this file in environments of their own, so it imports nothing but numpy, torch and scikit-learn.
 """
 
 import argparse
