@@ -1,9 +1,9 @@
 """fairlag, four peers and a bare PyTorch loop, with the same work, in turns: writes the tables of docs/benchmarks.md.
 
 Every peer has a virtual environment of its own, made at the first run in `.peers/` with the versions in `<peer>.txt`
-and kept until these change. Each measurement is a process of its own, `python -m benchmarks.peers.<peer>`, which answers
-with a line of JSON. The bare loop is always measured, and everybody is divided by its speed in the same round; of several
-rounds the table has the medians. Who cannot be installed, fails or takes too long gets a row that says so.
+and kept until these change. Each measurement is a process of its own, `python -m benchmarks.peers.<peer>`, which
+answers with a line of JSON. The bare loop is always measured, and everybody is divided by its speed in the same round;
+of several rounds the table has the medians. Who cannot be installed, fails or takes too long has a row that says so.
 
     python benchmarks/peers/run.py [--peers fairlag flgo …] [--model fashion_cnn | logistic] [--updates N] [--rounds 2]
 """
@@ -180,11 +180,9 @@ class Results:
         return ", ".join(f"{name} {version}" for name, version in sorted(found.items()))
 
 
-def _number(value: float | None, digits: int = 0, scale: float = 1.0) -> str:
-    if value is None:
-        return "–"
-    scaled = value * scale
-    return f"{scaled:,.{max(digits, 1 if scaled < 100 else 0) - (1 if digits and scaled >= 10 else 0)}f}"
+def _number(value: float | None, digits: int = 1, scale: float = 1.0) -> str:
+    """With so many decimals, or none from 100 on."""
+    return "–" if value is None else f"{value * scale:,.{0 if value * scale >= 100 else digits}f}"
 
 
 def table(results: Results, model: str, updates: int, rounds: int, load: float) -> str:

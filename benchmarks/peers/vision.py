@@ -6,7 +6,8 @@ when it describes two of them. Naming these two is enough; nothing here calls th
 
 import torch
 
-LIBRARY = torch.library.Library("torchvision", "FRAGMENT")
+LIBRARY = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
 if torch.version.cuda is None:
     for operator in ("nms", "qnms"):
-        LIBRARY.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        schema = f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+        LIBRARY.define(schema)  # type: ignore[no-untyped-call]

@@ -66,7 +66,7 @@ def examples(name: str) -> tuple[np.ndarray, np.ndarray, int]:
     if name == "fashion_cnn":
         images = np.random.default_rng(0).normal(size=(IMAGES, 1, 28, 28)).astype(np.float32)
         return images, np.arange(IMAGES) % 10, IMAGES - TESTS
-    from sklearn.datasets import load_digits
+    from sklearn.datasets import load_digits  # type: ignore[import-untyped]
 
     data = load_digits()
     images = (data.images[:, None] / 16).astype(np.float32)
@@ -103,7 +103,7 @@ def batch(name: str, client: int) -> tuple[Tensor, Tensor]:
 
 def train_step(model: nn.Module, optimizer: torch.optim.Optimizer, inputs: Tensor, labels: Tensor) -> None:
     optimizer.zero_grad()
-    nn.functional.cross_entropy(model(inputs), labels).backward()
+    nn.functional.cross_entropy(model(inputs), labels).backward()  # type: ignore[no-untyped-call]
     optimizer.step()
 
 
@@ -112,7 +112,7 @@ def accuracy(model: nn.Module, name: str, at_once: int = 500) -> float:
     """Of all test examples."""
     model.eval()
     inputs, labels = tests(name)
-    parts = zip(inputs.split(at_once), labels.split(at_once), strict=True)
+    parts = zip(torch.split(inputs, at_once), torch.split(labels, at_once), strict=True)
     return sum(int((model(some).argmax(1) == right).sum()) for some, right in parts) / len(labels)
 
 
