@@ -268,6 +268,13 @@ def test_a_superlink_that_is_silent_for_a_moment_costs_nothing(bench: Callable[.
     assert not made.ended
 
 
+def test_nothing_is_kept_of_messages_that_were_answered(bench: Callable[..., Bench]) -> None:
+    made = bench(four(), aggregations=50, at_least=4)
+    made.to_the_end()
+    courier = made.link._courier
+    assert courier is not None and len(courier._errands) <= 4
+
+
 def test_a_message_that_expires_is_lost(bench: Callable[..., Bench]) -> None:
     sent: list[Message] = []
 

@@ -12,6 +12,8 @@ from flwr.serverapp import Grid
 
 from fairlag.runtime.flower.nodes import LOG
 
+_MOST_A_SECOND = 20.0
+"""How often in all replies are asked for: each question costs a SuperLink some milliseconds of a core."""
 _MOST_TRIES = 6
 """How often in a row the SuperLink may fail to answer about a message before the errand is given up."""
 
@@ -97,8 +99,9 @@ class Courier:
                 LOG.warning("The SuperLink does not answer: %s: %s", type(error).__name__, error)
                 reply = error if errand.failures >= _MOST_TRIES else None
             if reply is None:
-                self._schedule(errand, self._poll * 2**errand.failures)
+                self._schedule(errand, max(self._poll, len(self._errands) / _MOST_A_SECOND) * 2**errand.failures)
             elif errand.wanted:
+                self._errands.pop(errand.name, None)
                 self._deliver(errand.name, reply)
 
     def _proceed(self, errand: _Errand) -> Message | None:
