@@ -156,8 +156,6 @@ def test_a_fleet_with_tls_and_keys_survives_a_killed_node_and_a_killed_server(
     assert run.accuracy() > 0.6 and run.accuracy() > run.curve()["accuracy"].iloc[0] + 0.3
     durations = (tasks["ended"] - tasks["dispatched"])[tasks["outcome"] == "aggregated"]
     assert durations[tasks["client"] >= 2].min() > 8
-    staleness = run.influence("group").set_index("group")["staleness"]
-    assert staleness["slow"] > staleness["fast"]
 
     # Who it listened to is what an audit of the delays that were seen says, within what chance does to so short a run.
     predicted = replicated(fit_fleet(run, split=False).experiment, AGGREGATIONS, "slow")
@@ -190,7 +188,7 @@ def test_the_same_app_runs_in_flowers_simulation(tmp_path: Path) -> None:
             stderr=written,
             start_new_session=True,
         )
-    fleet = "num-supernodes=4 client-resources-num-cpus=0.5 init-args-num-cpus=2"
+    fleet = "num-supernodes=4 client-resources-num-cpus=1 init-args-num-cpus=4"
     words = ["run", ".", "here", "--federation-config", fleet]
     words += ["--run-config", f"out='{out}' aggregations=12 sleep=0.2"]
     try:
