@@ -94,6 +94,25 @@ def test_survival_of_durations_that_were_cut_off() -> None:
     assert [sample.quantile(part) for part in (0.1, 0.2, 0.3, 0.9)] == [1, 1, 3, 4]
 
 
+def test_survival_of_durations_that_had_to_fit_into_a_window() -> None:
+    sample = Sample(np.array([1.0, 3.0, 2.0]), window=np.array([2.5, 9.0, 4.0]))
+    times, weights = sample.survival()
+    assert times.tolist() == [1, 2, 3]
+    # Two could have been seen to be 3 long, so that is one half; of what is left, one of three were not longer than 2.
+    assert weights == pytest.approx([1 / 4, 1 / 4, 1 / 2])
+    assert Sample(sample.exact, window=np.full(3, 3.0)).survival()[1] == pytest.approx([1 / 3] * 3)
+
+
+@pytest.mark.parametrize("text", ["exponential(4)", "lognormal(30, 0.6)", "gamma(2, 3)"])
+def test_what_did_not_fit_into_its_window_does_not_shorten_the_fit(text: str) -> None:
+    true = parse(text).mean
+    durations, window = draws(text), true * draws("uniform(1.5, 3)", "window")
+    seen = durations <= window
+    assert durations[seen].mean() < 0.97 * true
+    found = fit(Sample(durations[seen], window=window[seen]), text.partition("(")[0])
+    assert found.delay.mean == pytest.approx(true, rel=0.06)  # a standard error of about 2 %
+
+
 @pytest.mark.parametrize(
     ("durations", "text"),
     [([7.0], "constant(7)"), ([2.0, 2.0], "constant(2)"), ([3.0, 3.0 + 1e-12], "constant(3)")],

@@ -108,12 +108,15 @@ def test_clients_that_never_come_back_are_away_for_the_whole_run(tmp_path: Path)
 
 def test_long_tasks_are_not_under_represented_in_a_short_run(tmp_path: Path) -> None:
     clients = [{"group": "phones", "count": 1500, "delay": "lognormal(10, 0.6)"}]
-    experiment = {**tables(clients), "until_time": 60.0, "aggregations": None}
-    (run,) = made(tmp_path / "runs", {key: value for key, value in experiment.items() if value is not None})
+    experiment = {**tables(clients), "until_time": 60.0}
+    del experiment["aggregations"]
+    (run,) = made(tmp_path / "runs", experiment, 1)
     tasks = observed([run]).tasks
     true, seen = delay("lognormal(10, 0.6)").mean, tasks.duration[tasks.came].mean()
-    assert seen < 0.97 * true  # only the short ones of those that were handed out late have ended
-    assert delay(fit_fleet(run).experiment.clients[0].delay).mean == pytest.approx(true, rel=0.015)
+    assert seen < 0.92 * true  # only the short ones of those that were handed out late have ended
+    # The standard error of a mean of 5000 is 1 %.
+    assert delay(fit_fleet(run).experiment.clients[0].delay).mean == pytest.approx(true, rel=0.03)
+    assert delay(fit_fleet(run, "empirical").experiment.clients[0].delay).mean == pytest.approx(true, rel=0.03)
 
 
 def test_clients_that_differ_have_tables_of_their_own(tmp_path: Path) -> None:

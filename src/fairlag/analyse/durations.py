@@ -24,9 +24,9 @@ _LISTED = 100
 """Of more durations than that, `empirical` lists the means of so many equal parts."""
 
 _GRID = (np.arange(2000) + 0.5) / 2000
-_CLOSE, _CHANCE, _ERRORS = 0.05, 1.36, 3.0
-"""A family fits well up to this distance, or up to what chance alone makes of n durations (Kolmogorov's 5 %), if its
-mean is as close as that too, or within so many standard errors."""
+_CLOSE, _CHANCE, _ERRORS = 0.05, 1.95, 3.0
+"""A family fits well up to this distance, or up to the second / √n, which chance alone exceeds once in a thousand times
+(Kolmogorov), if its mean is as close as the first, too, or within so many standard errors."""
 
 
 class Fitted(NamedTuple):
@@ -81,7 +81,7 @@ def fit(sample: Sample, how: str = BEST) -> Fitted:
 
 def _thinned(sample: Sample) -> Sample:
     step = -(-(len(sample.exact) + len(sample.cut)) // _MOST)
-    return Sample(sample.exact[::step], sample.cut[::step])
+    return Sample(*(each[::step] for each in sample))
 
 
 def _tried(sample: Sample, how: str, low: float) -> Iterator[tuple[float, Delay]]:

@@ -12,6 +12,8 @@ from fairlag.fleet.delay import Delay, Exponential, Gamma, Lognormal, Normal, Pa
 from fairlag.types import Floats
 
 _HALF_LOG = log(2 * pi) / 2
+_FAR = 3.0
+"""So many times the longest duration, a window hides nothing that matters."""
 
 
 class Sample(NamedTuple):
@@ -19,13 +21,24 @@ class Sample(NamedTuple):
 
     exact: Floats
     cut: Floats = np.empty(0)
+    window: Floats = np.empty(0)
+    """Beside each exact one: had it been longer, it would not be there; nothing where all would be."""
+
+    @property
+    def near(self) -> Floats:
+        """The windows that may have hidden something."""
+        return np.extract(self.window < _FAR * self.exact.max(), self.window)
 
     def survival(self) -> tuple[Floats, Floats]:
-        """The exact durations in order and the probability of each, by Kaplan and Meier; the last has what is left.
+        """The exact durations in order and the probability of each.
+
+        Where some were cut off, by Kaplan and Meier: the last has what is left. Otherwise by Lynden-Bell, for windows.
 
         >>> [each.tolist() for each in Sample(np.array([3.0, 1.0]), np.array([1.0])).survival()]
         [[1.0, 3.0], [0.33333333333333326, 0.6666666666666667]]
         """
+        if not len(self.cut) and len(self.near):
+            return self._truncated()
         times = np.concatenate([self.exact, self.cut])
         ended = np.arange(len(times)) < len(self.exact)
         order = np.lexsort((~ended, times))
@@ -34,6 +47,13 @@ class Sample(NamedTuple):
         weights = -np.diff(left, prepend=1.0)[ended]
         weights[-1] += left[-1]
         return times[ended], weights
+
+    def _truncated(self) -> tuple[Floats, Floats]:
+        """From the longest down: each is one of as many as were not longer, and would have been seen if so long."""
+        times = np.sort(self.exact)
+        rivals = np.arange(1, len(times) + 1) - np.searchsorted(np.sort(self.window), times)
+        up_to = np.append(np.cumprod((1 - 1 / rivals)[::-1])[::-1], 1.0)
+        return times, np.diff(up_to, prepend=0.0)[1:] + np.eye(1, len(times))[0] * up_to[0]
 
     def mean(self) -> float:
         """The mean, as far as it is known."""
@@ -140,8 +160,10 @@ def _smooth(family: _Family, sample: Sample) -> Likeliest:
     def cost(logs: Floats) -> float:
         parameters = np.exp(logs).tolist()
         total = float(family.density(sample.exact, *parameters).sum() + family.beyond(sample.cut, *parameters).sum())
+        total -= float(np.log(-np.expm1(family.beyond(near, *parameters))).sum())
         return -total if isfinite(total) else inf
 
+    near = sample.near
     start = np.log(family.start(sample.exact))
     simplex = np.vstack([start, start + 0.2 * np.eye(len(start))])
     best = _optimize().minimize(cost, start, method="Nelder-Mead", options={"initial_simplex": simplex})
@@ -155,7 +177,8 @@ def _uniform(sample: Sample) -> Likeliest:
 
     def likelihood(high: float) -> float:
         longer = np.minimum(1, (high - sample.cut) / (high - low))
-        return float(-len(sample.exact) * log(high - low) + np.log(longer).sum())
+        seen = np.minimum(1, (sample.near - low) / (high - low))
+        return float(-len(sample.exact) * log(high - low) + np.log(longer).sum() - np.log(seen).sum())
 
     if len(sample.cut):
         high = max(high, float(sample.cut.max()) + beyond)
@@ -170,7 +193,8 @@ def _pareto(sample: Sample) -> Likeliest:
     beyond = np.log(np.maximum(1, np.concatenate([sample.exact, sample.cut]) / minimum))
     shape = len(sample.exact) / float(beyond.sum())
     likelihood = len(sample.exact) * (log(shape / minimum) - 1) - float(beyond[: len(sample.exact)].sum())
-    return Likeliest((minimum, shape), Pareto, likelihood)
+    hidden = (minimum / sample.near) ** shape
+    return Likeliest((minimum, shape), Pareto, likelihood - float(np.log1p(-hidden).sum()))
 
 
 @cache

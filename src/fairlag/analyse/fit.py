@@ -71,9 +71,11 @@ def fit_fleet(runs: Runs, how: str = BEST, *, split: bool = True) -> FleetFit:
     clients clearly differ becomes several.
 
     >>> from fairlag import simulate
-    >>> run = simulate("demo", strategy="fairshare", aggregations=200)
-    >>> [str(table.delay)[:8] for table in fit_fleet(run).experiment.clients]
-    ['uniform(', 'uniform(']
+    >>> clients = [{"group": "all", "count": 9, "delay": "uniform(1, 2)"}]
+    >>> strategies = [{"use": "fedbuff", "buffer": 3, "concurrency": 5}]
+    >>> run = simulate({"name": "nine", "aggregations": 100, "clients": clients, "strategies": strategies})
+    >>> fit_fleet(run).experiment.clients[0].delay
+    'uniform(1.0013, 1.9991)'
     """
     check_way(how)
     chosen = given(runs)

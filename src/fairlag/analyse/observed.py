@@ -69,7 +69,8 @@ class Tasks:
     def settled(self) -> "Tasks":
         """Those handed out so early that also the longest would have ended before the run did.
 
-        Of later ones only the short have ended. No more than half of a run is left out.
+        Of later ones only the short have ended. No more than half of a run is left out: what may then be missing is
+        allowed for in `durations`, where each knows how long it could have been.
         """
         if not len(self.came):
             return self
@@ -87,7 +88,8 @@ class Tasks:
         cut = self.cancelled
         if len(self.lost) and len(self.came) and lost_by_the_clock(lengths[self.came], lengths[self.lost]):
             cut = np.concatenate([cut, self.lost])
-        return Sample(lengths[self.came], lengths[cut])
+        window = self.left if per is None else self.left / per
+        return Sample(lengths[self.came], lengths[cut], window[self.came])
 
     def absences(self, *, queue: bool) -> Sample:
         """How long clients stayed away after a loss; those that had not come back by the end are cut off.
