@@ -1,6 +1,6 @@
 """One client group as it was seen: its parts, their delays, losses and absences, and the tables that stand for it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -156,7 +156,7 @@ def fit_group(table: dict[str, Any], seen: Observed, ways: Ways) -> Iterator[Gro
         found = fit(own, ways.how) if len(parts) > 1 and own.exact.any() else overall
         stands = {
             **common,
-            "group": table["group"] + part.suffix,
+            "group": _named(table["group"], part.suffix, seen.groups),
             "count": len(part.clients),
             "delay": str(found.delay),
         }
@@ -171,6 +171,13 @@ def fit_group(table: dict[str, Any], seen: Observed, ways: Ways) -> Iterator[Gro
             remarks=tuple(remarks),
         )
         remarks = []
+
+
+def _named(group: str, suffix: str, taken: Sequence[str]) -> str:
+    """The name of a part, which no other group has."""
+    while suffix and group + suffix in taken:
+        suffix = f"-{suffix}"
+    return group + suffix
 
 
 def _unseen(table: dict[str, Any], tasks: Tasks) -> GroupFit:

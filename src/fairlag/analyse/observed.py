@@ -135,7 +135,8 @@ def observed(runs: Sequence[Run]) -> Observed:
     tables = [_rows(run) for run in runs]
     read = [_tasks(*table, numbers[source], len(numbers)) for table, source in zip(tables, sources, strict=True)]
     tasks = Tasks(*(np.concatenate([getattr(part, each.name) for part in read]) for each in fields(Tasks)))
-    _, first = np.unique(np.stack([tasks.client, tasks.draw]), axis=1, return_index=True)
+    draws = tasks.client * (1 + tasks.draw.max(initial=0)) + tasks.draw
+    _, first = np.unique(draws, return_index=True)
     counts = [run.meta.get("counts") for run in runs]
     places = {name: place for place, name in enumerate(groups)}
     return Observed(

@@ -1,0 +1,39 @@
+"""Experiments written as files: read again they are the same, whatever their names are made of."""
+
+import tomllib
+
+import pytest
+
+from fairlag.lab.experiment import load, parse, presets
+from fairlag.lab.override import as_tables
+from fairlag.lab.toml import toml
+from tests.fleets import PAPER, STALE, tables
+
+
+@pytest.mark.parametrize("name", presets())
+def test_every_preset_reads_back(name: str) -> None:
+    assert as_tables(parse(tomllib.loads(toml(load(name))))) == as_tables(load(name))
+
+
+@pytest.mark.parametrize(
+    "name", ['a "b"', "new\nline", "back\\slash", "ünïcode ✓", "tab\t", "\x7f", "#", "'''", '"""', "a.b"]
+)
+def test_names_of_any_kind(name: str) -> None:
+    experiment = parse({**tables([{**PAPER[0], "group": name}], {**STALE, "label": name}), "name": name})
+    text = toml(experiment, [f"about {name}"], {name: [f"beside {name}"]})
+    assert as_tables(parse(tomllib.loads(text))) == as_tables(experiment)
+
+
+def test_long_delays_go_over_several_lines_and_read_back() -> None:
+    durations = ", ".join(f"{1 + each / 7:.5g}" for each in range(100))
+    experiment = parse(tables([{**PAPER[0], "delay": f"empirical({durations})"}]))
+    text = toml(experiment)
+    assert max(map(len, text.splitlines())) <= 120
+    assert as_tables(parse(tomllib.loads(text))) == as_tables(experiment)
+
+
+def test_what_is_at_its_default_is_left_out() -> None:
+    text = toml(parse({**tables(PAPER), "evaluate": {"every": 7}, "track": []}), ["One.", "Two."])
+    assert text.startswith('# One.\n# Two.\nname = "fleet"\nseed = 0\naggregations = 1500\n\n[[clients]]\n')
+    assert "availability" not in text and "[local]" not in text and "track" not in text
+    assert text.endswith("[evaluate]\nevery = 7\nsample = 2000\n")
