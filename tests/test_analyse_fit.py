@@ -136,10 +136,10 @@ def test_clients_that_differ_have_tables_of_their_own(tmp_path: Path) -> None:
 
 
 def test_parts_of_a_group_have_names_that_no_other_has(tmp_path: Path) -> None:
-    clients = [{"group": "a", "count": 2, "delay": "uniform(2, 3)", "upload": "uniform(0.5, 20)"}]
+    clients = [{"group": "a", "count": 4, "delay": "uniform(2, 3)", "upload": "uniform(0.5, 20)"}]
     clients += [{**PAPER[0], "group": "a-0"}]
     (run,) = made(tmp_path / "runs", {**tables(clients), "model_bytes": 1_000_000})
-    assert [each.name for each in fit_fleet(run).groups] == ["a--0", "a-1", "a-0"]
+    assert [each.name for each in fit_fleet(run).groups] == ["a--0", "a-1", "a-2", "a-3", "a-0"]
 
 
 def test_many_clients_that_differ_share_tables_by_how_long_they_take(tmp_path: Path) -> None:

@@ -140,16 +140,10 @@ def fit_group(table: dict[str, Any], seen: Observed, ways: Ways) -> Iterator[Gro
             yield _unseen(table, tasks)
         return
     common, remarks = _presence(table, tasks, seen, ways)
-    silent = np.setdiff1d(members, tasks.client)
-    if len(silent):
-        members = np.setdiff1d(members, silent) if ways.deployed else members
-        what = (
-            "are left out: they were never heard of" if ways.deployed else "ended no task: they are taken as the others"
-        )
-        remarks.append(f"{len(silent):,} clients of {table['group']} {what}.")
+    members, silent = _heard(members, tasks, table["group"], ways)
     parts, why = _parts(members, tasks.settled(), table, ways if steps is None else ways._replace(split=False))
     overall = fit(whole, ways.how)
-    remarks = [*why, *remarks]
+    remarks = [*why, *silent, *remarks]
     for part in parts:
         mine = tasks.of(part.clients)
         own = _sample(mine, steps)
@@ -171,6 +165,16 @@ def fit_group(table: dict[str, Any], seen: Observed, ways: Ways) -> Iterator[Gro
             remarks=tuple(remarks),
         )
         remarks = []
+
+
+def _heard(members: Integers, tasks: Tasks, group: str, ways: Ways) -> tuple[Integers, list[str]]:
+    """Who is counted, and what is to be said of those who ended no task."""
+    silent = np.setdiff1d(members, tasks.client)
+    if not len(silent):
+        return members, []
+    if ways.deployed:
+        return np.setdiff1d(members, silent), [f"{len(silent):,} clients of {group} were never heard of: left out."]
+    return members, [f"{len(silent):,} clients of {group} ended no task: they are taken as the others."]
 
 
 def _named(group: str, suffix: str, taken: Sequence[str]) -> str:
