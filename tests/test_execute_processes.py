@@ -28,7 +28,7 @@ from fairlag.fleet.delay import parse
 from fairlag.lab.experiment import parse as parse_experiment
 from fairlag.lab.plan import Plan
 from fairlag.lab.simulate import execute
-from fairlag.lab.workshop import Learning
+from fairlag.lab.staff import Learning
 from fairlag.learn.learner import Order, Placement
 from fairlag.learn.local import Recipe, schedule
 from fairlag.runtime import threads, virtual
@@ -420,7 +420,7 @@ def test_what_a_worker_said_before_it_died_is_heard(serial: Serial, pair: Proces
 
 def deaths(pool: Processes) -> dict[str, int]:
     """How many workers died, at what."""
-    return {what: count for (what, _), count in pool._deaths.items()}
+    return {what: count for (_, what, _), count in pool._deaths.items()}
 
 
 @pytest.mark.slow

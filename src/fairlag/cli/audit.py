@@ -27,7 +27,7 @@ from fairlag.cli.terminal import (
     show,
 )
 from fairlag.lab.experiment import load
-from fairlag.lab.workshop import cores
+from fairlag.lab.staff import cores
 from fairlag.report import tables
 from fairlag.report.page.build import audit_page
 from fairlag.report.page.shell import html

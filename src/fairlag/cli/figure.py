@@ -10,7 +10,7 @@ import typer
 from fairlag.cli.audit import trials_progress
 from fairlag.cli.results import planned_runs
 from fairlag.cli.terminal import Workers, at_least_one, check_file, say
-from fairlag.lab.workshop import cores
+from fairlag.lab.staff import cores
 from fairlag.report.figures import check_format
 from fairlag.report.figures.kinds import KINDS, Kind
 

@@ -16,7 +16,7 @@ from fairlag.cli.terminal import Workers, at_least_one, check_page, say
 from fairlag.errors import InputError, UnreadableError
 from fairlag.lab.folder import DATABASE, is_locked
 from fairlag.lab.run import Run, run_folders
-from fairlag.lab.workshop import cores
+from fairlag.lab.staff import cores
 from fairlag.report.audits import Throttled, throttled
 from fairlag.report.page.build import runs_page, waiting_page
 from fairlag.report.page.shell import html

@@ -11,7 +11,7 @@ import typer
 
 from fairlag.cli.progress import watching
 from fairlag.cli.results import conclude
-from fairlag.cli.terminal import Aggregations, Source, Strategies, Track, Workers, at_least_one, say
+from fairlag.cli.terminal import Address, Aggregations, Executor, Source, Strategies, Track, Workers, at_least_one, say
 from fairlag.errors import InputError, Interrupted
 from fairlag.lab.experiment import Experiment, load
 from fairlag.lab.override import changed
@@ -34,6 +34,8 @@ def run(
     ] = None,
     aggregations: Aggregations = None,
     workers: Workers = None,
+    executor: Executor = None,
+    address: Address = None,
     track: Track = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where to keep the runs; default: runs/ and the file's name.")
@@ -46,19 +48,22 @@ def run(
         experiment = _tracked(_begun_at(experiment, seed, aggregations), track)
     folder = Path("runs") / slug(experiment.name, "experiment") if out is None else out
     first = experiment.seed
-    _make(Plan(experiment, tuple(range(first, first + seeds)), folder), workers, new=True)
+    plan = Plan(experiment, tuple(range(first, first + seeds)), folder)
+    _make(plan, workers, executor, address, new=True)
 
 
 def resume(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run, or the folder of runs that was begun.")],
     workers: Workers = None,
+    executor: Executor = None,
+    address: Address = None,
     track: Track = None,
 ) -> None:
     """Go on where runs were interrupted; they end with the same bytes as if nothing had happened."""
     with redirect_stdout(sys.stderr):
         plan = Plan.open(folder)
         plan = replace(plan, experiment=_tracked(plan.experiment, track))
-    _make(plan, workers, new=False)
+    _make(plan, workers, executor, address, new=False)
 
 
 def _begun_at(experiment: Experiment, seed: int | None, aggregations: int | None) -> Experiment:
@@ -76,13 +81,13 @@ def _tracked(experiment: Experiment, names: list[str] | None) -> Experiment:
     return experiment.checked(track=names) if names else experiment
 
 
-def _make(plan: Plan, workers: int | None, *, new: bool) -> None:
+def _make(plan: Plan, workers: int | None, executor: str | None, address: str | None, *, new: bool) -> None:
     if workers is not None:
         at_least_one("--workers", workers)
     with _interrupts_explained(plan):
         # What a user's rule prints must not get between the lines of the result.
         with redirect_stdout(sys.stderr), watching(plan) as watch:
-            runs = execute(plan, new=new, workers=workers, watch=watch)
+            runs = execute(plan, new=new, workers=workers, executor=executor, address=address, watch=watch)
         if not watch.heard:
             say(f"Every run in {plan.folder} is finished: nothing is left to do\n")
         conclude(runs, plan.folder, trained=plan.experiment.data is not None)

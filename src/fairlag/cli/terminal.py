@@ -25,7 +25,20 @@ Strategies = Annotated[
 ]
 Aggregations = Annotated[int | None, typer.Option(metavar="N", help="Instead of what the file says.")]
 Workers = Annotated[
-    int | None, typer.Option(metavar="N", help="Processes; default: one per core, or one for small models.")
+    int | None,
+    typer.Option(metavar="N", help="Processes or actors; default: one per core or CPU, or one for small models."),
+]
+Executor = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Who computes: serial, processes, or ray (needs fairlag's extra `ray`); default: serial for one worker, "
+        "else processes. The results are the same.",
+    ),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT|auto", help="An existing Ray cluster; default: one of its own on this machine."),
 ]
 Track = Annotated[
     list[str] | None,

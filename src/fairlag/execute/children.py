@@ -6,8 +6,9 @@ import pickle
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from fairlag.errors import InputError
 
@@ -56,14 +57,16 @@ def large_pages() -> Iterator[None]:
         del os.environ[_TUNABLES]
 
 
-def check_that_it_travels(thing: object) -> None:
+def check_that_it_travels(
+    thing: object, dumps: Callable[[Any], bytes] = pickle.dumps, instead: str = "workers=1"
+) -> None:
     """Refuses what cannot be sent to another process, before one is started."""
     try:
-        pickle.dumps(thing)
+        dumps(thing)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise InputError(
             f"the experiment cannot be sent to other processes ({error}): "
-            "take workers=1, or name your function as 'module:function'"
+            f"take {instead}, or name your function as 'module:function'"
         ) from None
 
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from fairlag.errors import Interrupted
 from fairlag.lab.events import Kept, Progress, Tell, nobody
 from fairlag.lab.experiment import Experiment, Use
+from fairlag.lab.staff import Evaluating
 from fairlag.lab.store import Score, Store
-from fairlag.lab.workshop import Evaluating, Scoring, Setting, Workshop
+from fairlag.lab.workshop import Scoring, Setting, Workshop
 from fairlag.runtime.virtual import Simulation
 from fairlag.server import Server
 from fairlag.state import Savable, State, pack, take, unpack

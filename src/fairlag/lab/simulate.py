@@ -16,19 +16,29 @@ from fairlag.lab.folder import is_run
 from fairlag.lab.plan import Plan, Planned
 from fairlag.lab.records import begun, check_same, name_of, opened, over, told, versions
 from fairlag.lab.run import Run
+from fairlag.lab.staff import Staff
 from fairlag.lab.track.listen import Trackers
 from fairlag.lab.workshop import Workshop
 
 Watch = Callable[[Planned, Event], None]
 
 
-def execute(plan: Plan, *, new: bool = False, workers: int | None = None, watch: Watch | None = None) -> list[Run]:
+def execute(
+    plan: Plan,
+    *,
+    new: bool = False,
+    workers: int | None = None,
+    executor: str | None = None,
+    address: str | None = None,
+    watch: Watch | None = None,
+) -> list[Run]:
     """Makes every run of a plan that is not finished, from its last checkpoint where it has one.
 
     A new plan is saved once its data and model were had, so that a mistake in them leaves nothing behind. A run of
     several that fails does not keep the others from being made: what failed, and why, is said at the end. Trackers are
     told of finished runs, too: the process may have been killed right before it told them of the end.
     """
+    staff = Staff(executor, workers, address, plan.folder)
     if new:
         plan.check_new()
     for planned in plan:
@@ -46,7 +56,9 @@ def execute(plan: Plan, *, new: bool = False, workers: int | None = None, watch:
         trackers(over(meta))
     left = sorted((each for each in plan if _status(each) != "finished"), key=lambda each: _status(each) == "failed")
     if left:
-        with closing(Workshop(plan.experiment, workers=workers)) as workshop:
+        if plan.experiment.data is not None:
+            staff.check()
+        with closing(Workshop(plan.experiment, staff)) as workshop:
             if new:
                 workshop.setting(left[0].seed)
                 plan.save()
@@ -63,6 +75,8 @@ def simulate(
     out: str | Path | None = None,
     resume: bool = False,
     workers: int | None = None,
+    executor: str | None = None,
+    address: str | None = None,
     track: str | Sequence[str] | None = None,
     watch: Tell | None = None,
 ) -> Run:
@@ -70,8 +84,9 @@ def simulate(
 
     `experiment` is one, its tables, a file or a preset; `strategy` a label or `use` of it, a name of the zoo, a
     weighting of (buffer, view), or a Strategy, and may be left out where the experiment has only one. Without `out`
-    the run is kept in a temporary folder, as long as the returned Run lives. `track` names trackers instead of those of
-    the experiment, and `watch` hears every event of `fairlag.lab.events`.
+    the run is kept in a temporary folder, as long as the returned Run lives. `executor` is serial, processes or ray, at
+    the `address` of a Ray cluster if there is one; which, and how many workers, never changes a result. `track` names
+    trackers instead of those of the experiment, and `watch` hears every event of `fairlag.lab.events`.
     """
     chosen = single(experiment, strategy, seed=seed, track=track)
     temporary = None
@@ -85,7 +100,7 @@ def simulate(
     plan = Plan(chosen, (chosen.seed,), Path(out), single=True)
     new = not (resume and is_run(plan.folder))
     seen = None if watch is None else lambda _, event: watch(event)
-    run = execute(plan, new=new, workers=workers, watch=seen)[0]
+    run = execute(plan, new=new, workers=workers, executor=executor, address=address, watch=seen)[0]
     run.kept = temporary
     return run
 

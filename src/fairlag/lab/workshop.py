@@ -1,9 +1,8 @@
 """What all runs of an experiment share: the data, the model, and the executor that computes tasks and evaluations."""
 
-import os
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,42 +12,16 @@ from fairlag.data.shares import Holding, Shares
 from fairlag.data.split import split, stratified
 from fairlag.data.stream import Stream, in_order_of_arrival, parse
 from fairlag.errors import InputError
-from fairlag.execute import Executor
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.learning import share_out
-from fairlag.rules.local import Local
+from fairlag.lab.staff import Learning, Staff
 from fairlag.strategy import Strategy
 from fairlag.types import Integers
 from fairlag.vector import EMPTY, Layout, Vector
 
 if TYPE_CHECKING:
     from fairlag.data.dataset import Dataset
-    from fairlag.learn.learner import Blueprint, Placement, Score
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-class Evaluating(Protocol):
-    """Whoever evaluates versions."""
-
-    def evaluate(self, version: int, parameters: Vector, due: float, stop: int) -> None:
-        """A version is to be evaluated on the first test examples up to `stop`."""
-
-    def evaluated(self, patience: float = 0.0) -> "list[tuple[int, Score]]":
-        """The evaluations done since the last call, in the order asked for; waits so many seconds for news."""
-
-    def close(self) -> None:
-        """Ends whatever computes."""
-
-
-class Learning(Evaluating, Executor, Protocol):
-    """An executor that trains and evaluates."""
-
-    def begin(self, seed: int, placement: "Placement", local: Local) -> None:
-        """A new run, of that seed, whose strategy asks for that."""
+    from fairlag.learn.learner import Blueprint, Placement
 
 
 class Scoring(NamedTuple):
@@ -77,14 +50,11 @@ class Setting:
 class Workshop:
     """The place where the runs of an experiment are made, one after the other."""
 
-    def __init__(self, experiment: Experiment, *, workers: int | None = None) -> None:
-        """Nothing is loaded or built before it is asked for.
-
-        Without a number of workers there is one for each core; but where tasks are trained together, only one.
-        """
+    def __init__(self, experiment: Experiment, staff: Staff = Staff()) -> None:  # noqa: B008 (frozen)
+        """Nothing is loaded or built before it is asked for."""
         self.experiment = experiment
-        self._workers = workers
-        self._executors: dict[int, Learning] = {}
+        self._staff = staff
+        self._executors: dict[str, Learning] = {}
         self._settings: dict[int, Setting] = {}
 
     @cached_property
@@ -158,26 +128,18 @@ class Workshop:
         """Who computes a run of this strategy in this setting; None where there is nothing to train."""
         if setting.placement is None:
             return None
-        workers = self._workers or (1 if self.blueprint.is_batched(strategy.local) else cores())
-        if workers not in self._executors:
-            self._executors[workers] = self._engage(setting.placement, workers)
-        executor = self._executors[workers]
+        name = self._staff.chosen(batched=self.blueprint.is_batched(strategy.local))
+        if name not in self._executors:
+            vectors = max(self.experiment.strategy(use).local.vectors for use in self.experiment.strategies)
+            self._executors[name] = self._staff.engaged(name, self.blueprint, self.data, setting.placement, vectors)
+        executor = self._executors[name]
         executor.begin(setting.seed, setting.placement, strategy.local)
         return executor
 
     def close(self) -> None:
-        """Ends the worker processes, if there are any."""
+        """Ends the workers, if there are any."""
         while self._executors:
             self._executors.popitem()[1].close()
-
-    def _engage(self, placement: "Placement", workers: int) -> Learning:
-        from fairlag.execute.processes import Processes
-        from fairlag.execute.serial import Serial
-
-        if workers == 1:
-            return Serial(self.blueprint, self.data, placement)
-        vectors = max(self.experiment.strategy(use).local.vectors for use in self.experiment.strategies)
-        return Processes(self.blueprint, self.data, placement, workers=workers, vectors=vectors)
 
     @property
     def _own_steps(self) -> Integers:

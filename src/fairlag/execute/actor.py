@@ -1,0 +1,58 @@
+"""The other side of the Ray executor: an actor that is given the data once, and computes one job after the other."""
+
+import os
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fairlag.execute.worker import Beginning
+from fairlag.learn.blas import ONE_THREAD
+from fairlag.learn.learner import Blueprint, Learner, Order, Placement, Score, keep_memory, reason
+from fairlag.types import Integers, Report
+from fairlag.vector import Vector
+
+Trained = tuple[Vector, Vector, Report]
+"""An update, what its client is to remember, and what is said of it."""
+
+
+class Actor:
+    """Computes as a worker process does: with one thread, and the same bytes."""
+
+    def __init__(self, blueprint: Blueprint, inputs: NDArray[Any], labels: Integers, place: str) -> None:
+        """The data are in the memory that all actors of a node share; the place is the folder to work in."""
+        with suppress(OSError):  # on another machine there may be no such folder
+            os.chdir(place)
+        torch.set_num_threads(1)
+        keep_memory()
+        ONE_THREAD.__enter__()
+        self._given = blueprint, inputs, labels
+
+    def begin(self, beginning: Beginning, placement: Placement) -> tuple[str, str | None]:
+        """From now on everything is for that run; answers which node this is, and why the model cannot be built."""
+        import ray
+
+        node = ray.get_runtime_context().get_node_id()
+        try:
+            self._learner = Learner(*self._given, placement, *beginning)
+        except Exception as error:
+            return node, reason(error)
+        return node, None
+
+    def train(self, order: Order, parameters: Vector, memory: Vector) -> Trained | str:
+        """The update of a task, or what went wrong."""
+        delta, remembered = np.empty_like(parameters), memory.copy()  # what Ray hands over cannot be written
+        try:
+            report = self._learner.train(order, parameters, delta, remembered)
+        except Exception as error:
+            return reason(error)
+        return delta, remembered, report
+
+    def evaluate(self, parameters: Vector, start: int, stop: int) -> Score | str:
+        """The sums over some test examples, or what went wrong."""
+        try:
+            return self._learner.evaluate(parameters, start, stop)
+        except Exception as error:
+            return reason(error)

@@ -1,0 +1,211 @@
+"""The Ray cluster that actors live on: one of our own, on this machine alone, or one that was there before us."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from importlib import import_module
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+from fairlag.errors import InputError, WorkerError
+from fairlag.execute import children
+
+FOLDER = ".ray"
+"""Inside the folder of the runs: where Ray keeps its sockets and logs while it runs."""
+
+_SHORT = 43
+"""How many bytes a path may have to which Ray adds up to 64 for its sockets: a socket's may have 107."""
+_REFUSED = 5.0
+"""How many seconds a port may take to answer at all."""
+_SILENT = 30.0
+"""How many seconds a cluster may take to let us in; Ray itself would wait for minutes."""
+_GONE = 5.0
+"""How many seconds Ray's processes may take to leave their folder alone."""
+
+_QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+"""No usage statistics; and Ray leaves the choice of devices alone, instead of warning that one day it will."""
+_LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""Where that is off, as it is by default on the systems of its name, all of Ray's processes stay on loopback."""
+_JOINING: dict[str, Any] = {"log_to_driver": False, "logging_level": "critical"}
+
+_PROBE = """
+import sys, ray
+try:
+    ray.init(address=sys.argv[1], log_to_driver=False, logging_level="critical")
+except Exception as error:
+    sys.exit(print(" ".join(str(error).split())) or 1)
+ray.shutdown()
+"""
+
+
+def library() -> Any:
+    """Ray, which is imported only where it is used."""
+    try:
+        with _environment(_QUIET):
+            return import_module("ray")
+    except ImportError as error:
+        raise InputError(f"the executor ray needs Ray ({error}): pip install 'fairlag[ray]'") from None
+
+
+def check(address: str | None) -> None:
+    """Refuses, within a bounded time, to compute where there is no Ray, or at an address where no cluster answers."""
+    ray = library()
+    if address is None or ray.is_initialized():
+        return
+    _knock(address)
+    # By a process of its own: where nobody answers, Ray waits for minutes and then ends the process that asked.
+    command = [sys.executable, "-c", _PROBE, address]
+    try:
+        asked = subprocess.run(
+            command, env={**os.environ, **_QUIET}, timeout=_SILENT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+    except subprocess.TimeoutExpired:
+        raise _nobody(address, f"no answer within {_SILENT:g} seconds") from None
+    if asked.returncode:
+        raise _nobody(address, asked.stdout.decode(errors="replace").strip() or f"exit code {asked.returncode}")
+
+
+def _knock(address: str) -> None:
+    if address == "auto":
+        return
+    host, _, port = address.rpartition(":")
+    if not host or "/" in host or not (port.isascii() and port.isdecimal()) or not 0 < int(port) < 65536:
+        raise InputError(f"the address of a Ray cluster is HOST:PORT or auto, not {address!r}")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_REFUSED).close()
+    except OSError as error:
+        raise _nobody(address, str(error)) from None
+
+
+def _nobody(address: str, why: str) -> InputError:
+    return InputError(f"no Ray cluster answers at the address {address!r} ({why}): `ray start --head` begins one")
+
+
+class Cluster:
+    """What actors are made on; whoever closes it leaves a cluster that is not ours as it was."""
+
+    def __init__(self, address: str | None, cpus: int, folder: Path) -> None:
+        """The cluster at the address; where there is none, a new one with so many CPUs, whose files are in the folder.
+
+        A process can be in one cluster only: if it is in one already, that is it.
+        """
+        self.ray = library()
+        self._left = ExitStack()
+        if self.ray.is_initialized():
+            if address is not None:
+                raise InputError(f"this process is in a Ray cluster already: leave out the address {address!r}")
+            return
+        self._left.enter_context(_sigterm_restored())
+        try:
+            if address is None:
+                self._begin(cpus, folder)
+            else:
+                _knock(address)
+                self._join(address=address)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def cpus(self) -> int:
+        """How many CPUs there are in it."""
+        return int(self.ray.cluster_resources().get("CPU", 0))
+
+    def close(self) -> None:
+        """Leaves the cluster, and ends it if it is ours."""
+        self._left.close()
+
+    def _begin(self, cpus: int, folder: Path) -> None:
+        place = self._left.enter_context(_temporary(folder / FOLDER))
+        with _on_loopback():
+            try:
+                self._join(address="local", num_cpus=cpus, include_dashboard=False, _temp_dir=place)
+            except (OSError, RuntimeError, ValueError, AssertionError) as error:
+                raise WorkerError(f"Ray does not start here: {' '.join(str(error).split())}") from error
+
+    def _join(self, **how: Any) -> None:
+        self._left.callback(self.ray.shutdown)
+        with _environment(_QUIET), children.interrupts_held_back(), warnings.catch_warnings():
+            # Ray opens /dev/null for each process that it starts, and leaves closing it to the garbage collector.
+            warnings.filterwarnings("ignore", "unclosed file .*/dev/null", ResourceWarning)
+            self.ray.init(**how, **_JOINING)
+
+
+@contextmanager
+def _environment(settings: dict[str, str]) -> Iterator[None]:
+    """Meanwhile these variables are set, unless the user has; afterwards, those that Ray has set are gone, too."""
+    before = dict(os.environ)
+    os.environ.update({name: value for name, value in settings.items() if name not in before})
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+
+
+@contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Ray refuses to be given a loopback address, but takes it by itself where it believes to be alone.
+
+    Its processes believe what the variable says when they begin; this one has already read it.
+    """
+    constants: Any = import_module("ray._private.ray_constants")
+    before = getattr(constants, "ENABLE_RAY_CLUSTER", None)
+    constants.ENABLE_RAY_CLUSTER = False
+    try:
+        with _environment({_LOOPBACK: "0"}):
+            yield
+    finally:
+        constants.ENABLE_RAY_CLUSTER = before
+
+
+@contextmanager
+def _sigterm_restored() -> Iterator[None]:
+    """Ray puts its own handler in place of whatever was there."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if before is not None:  # one that was not set by Python cannot be set again
+            signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _temporary(folder: Path) -> Iterator[str]:
+    """A folder that is ours alone, and gone afterwards; the path to it is short enough for Ray's sockets.
+
+    Where the path of the folder is not, as under many a home, one in the folder for temporary files leads there.
+    Ray opens what it makes to everyone, so it is given a folder inside ours.
+    """
+    folder = folder.absolute()
+    shutil.rmtree(folder, ignore_errors=True)  # left by a run that was killed
+    folder.mkdir(mode=0o700, parents=True)
+    place, link = folder / "t", None
+    try:
+        if len(os.fsencode(place)) > _SHORT:
+            link = Path(tempfile.mkdtemp(prefix="fl-", dir="/tmp" if os.path.isdir("/tmp") else None))
+            place.mkdir()
+            (link / "t").symlink_to(place)
+            place = link / "t"
+        yield str(place)
+    finally:
+        if link is not None:
+            shutil.rmtree(link, ignore_errors=True)
+        until = monotonic() + _GONE
+        while folder.exists() and monotonic() < until:
+            with suppress(OSError):  # somebody still writes a last line
+                shutil.rmtree(folder)
+                break
+            sleep(0.05)

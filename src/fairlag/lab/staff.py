@@ -1,0 +1,104 @@
+"""Who computes the runs of an experiment: which executor, with how many workers, and where."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from fairlag.errors import InputError, closest
+from fairlag.execute import Executor
+from fairlag.rules.local import Local
+from fairlag.vector import Vector
+
+if TYPE_CHECKING:
+    from fairlag.data.dataset import Dataset
+    from fairlag.learn.learner import Blueprint, Placement, Score
+
+EXECUTORS = ("serial", "processes", "ray")
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Evaluating(Protocol):
+    """Whoever evaluates versions."""
+
+    def evaluate(self, version: int, parameters: Vector, due: float, stop: int) -> None:
+        """A version is to be evaluated on the first test examples up to `stop`."""
+
+    def evaluated(self, patience: float = 0.0) -> "list[tuple[int, Score]]":
+        """The evaluations done since the last call, in the order asked for; waits so many seconds for news."""
+
+    def close(self) -> None:
+        """Ends whatever computes."""
+
+
+class Learning(Evaluating, Executor, Protocol):
+    """An executor that trains and evaluates."""
+
+    def begin(self, seed: int, placement: "Placement", local: Local) -> None:
+        """A new run, of that seed, whose strategy asks for that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Staff:
+    """What a user says about who computes; where they say nothing, it is chosen by the model and the machine.
+
+    >>> Staff("serial", workers=4)
+    Traceback (most recent call last):
+    ...
+    fairlag.errors.InputError: workers is 4, but the serial executor is one: take processes or ray
+    >>> Staff("processes", address="10.0.0.1:6379")
+    Traceback (most recent call last):
+    ...
+    fairlag.errors.InputError: the address '10.0.0.1:6379' is that of a Ray cluster: it needs the executor ray
+    """
+
+    executor: str | None = None
+    workers: int | None = None
+    address: str | None = None
+    folder: Path = Path()
+    """Where temporary files may be kept."""
+
+    def __post_init__(self) -> None:
+        if self.executor not in (None, *EXECUTORS):
+            meant = closest(str(self.executor), EXECUTORS)
+            hint = f"did you mean {meant!r}?" if meant else f"known are: {', '.join(EXECUTORS)}"
+            raise InputError(f"unknown executor {self.executor!r}: {hint}")
+        if self.executor == "serial" and self.workers not in (None, 1):
+            raise InputError(f"workers is {self.workers}, but the serial executor is one: take processes or ray")
+        if self.address is not None and self.executor != "ray":
+            raise InputError(f"the address {self.address!r} is that of a Ray cluster: it needs the executor ray")
+
+    def check(self) -> None:
+        """Refuses, before anything is written, what cannot be had on this machine or at that address."""
+        if self.executor == "ray":
+            from fairlag.execute import cluster
+
+            cluster.check(self.address)
+
+    def chosen(self, *, batched: bool) -> str:
+        """The executor, where tasks are trained together or are not: then, handing them over takes longer than they."""
+        if self.executor is not None:
+            return self.executor
+        workers = self.workers or (1 if batched else cores())
+        return "serial" if workers == 1 else "processes"
+
+    def engaged(
+        self, executor: str, blueprint: "Blueprint", data: "Dataset", placement: "Placement", vectors: int
+    ) -> Learning:
+        """The executor of that name, for clients who remember up to so many vectors."""
+        if executor == "serial":
+            from fairlag.execute.serial import Serial
+
+            return Serial(blueprint, data, placement)
+        if executor == "processes":
+            from fairlag.execute.processes import Processes
+
+            return Processes(blueprint, data, placement, workers=self.workers or cores(), vectors=vectors)
+        from fairlag.execute.ray import Actors
+
+        where = {"workers": self.workers, "cores": cores(), "address": self.address}
+        return Actors(blueprint, data, placement, folder=self.folder, **where)
