@@ -2,9 +2,10 @@
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -44,15 +45,17 @@ def task(number: int, client: int) -> Dispatch:
     return Dispatch(number, client, 0, number // CLIENTS, 0.0, pace=1.0 + 0.1 * client)
 
 
-def rounds(executor: Learning, *numbers: int, kill: bool = False, discard: tuple[int, ...] = ()) -> list[bytes]:
+def rounds(
+    executor: Learning, *numbers: int, kill: Callable[[], object] | None = None, discard: tuple[int, ...] = ()
+) -> list[bytes]:
     """Every client gets a task in each of these rounds, and all are read, the last submitted first."""
     found = []
     for number in numbers:
         tasks = [task(number * CLIENTS + client, client) for client in range(CLIENTS)]
         for each in tasks:
             executor.submit(each, START, due=float(-each.task))
-        if kill and isinstance(executor, Processes):
-            os.kill(executor._workers[0].process.pid or 0, signal.SIGKILL)
+        if kill is not None:
+            kill()
         for each in reversed(tasks):
             if each.task in discard:
                 executor.discard(each.task)
@@ -98,8 +101,9 @@ def test_workers_remember_the_same_bytes(serial: Serial, pools: Pools, workers: 
     for executor in (serial, pool):
         executor.begin(4, PLACES, ASO)
         found = rounds(executor, 0, 1)
-        before = [worker.process.pid for worker in pool._workers]
-        found += rounds(executor, 2, kill=kill)
+        before = [worker.process.pid or 0 for worker in pool._workers]
+        deadly = partial(os.kill, before[0], signal.SIGKILL) if kill and executor is pool else None
+        found += rounds(executor, 2, kill=deadly)
         found += rounds(executor, 3)
         results.append((found, saved(executor)))
     assert results[0] == results[1]

@@ -8,11 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -110,8 +111,10 @@ def is_alive(pid: int) -> bool:
 # Whole runs
 
 
-def life(executor: Learning, strategy: Strategy, seed: int, kill: tuple[int, ...] = ()) -> dict[str, Any]:
-    """A run in virtual time, with the digest of its bytes; at these versions a worker is killed."""
+def life(
+    executor: Learning, strategy: Strategy, seed: int, at: Mapping[int, Callable[[], object]] = MappingProxyType({})
+) -> dict[str, Any]:
+    """A run in virtual time, with the digest of its bytes; at these versions that happens."""
     executor.begin(seed, PLACES, strategy.local)
     rows: list[object] = []
     scores: list[tuple[int, list[list[float]]]] = []
@@ -121,8 +124,8 @@ def life(executor: Learning, strategy: Strategy, seed: int, kill: tuple[int, ...
         rows.append(str(row))
         if isinstance(row, Aggregation):
             digest.update(server.versions.newest.tobytes())
-            if row.version in kill and isinstance(executor, Processes):
-                os.kill(pids(executor)[0], signal.SIGKILL)
+            if row.version in at:
+                at[row.version]()
             if row.version % 2 == 0:
                 executor.evaluate(row.version, server.versions.newest, row.time, 36)
             scores.extend((number, plain(score)) for number, score in executor.evaluated())
@@ -161,10 +164,9 @@ def test_another_seed_is_another_run(serial: Serial, pair: Processes) -> None:
 
 
 def test_a_run_in_which_a_worker_is_killed_ends_with_the_same_bytes(serial: Serial, pair: Processes) -> None:
-    before = pids(pair)
-    assert life(pair, fedbuff(buffer=3, concurrency=5), 5, kill=(3,)) == life(
-        serial, fedbuff(buffer=3, concurrency=5), 5
-    )
+    before, strategy = pids(pair), fedbuff(buffer=3, concurrency=5)
+    killed = life(pair, strategy, 5, {3: lambda: os.kill(pids(pair)[0], signal.SIGKILL)})
+    assert killed == life(serial, strategy, 5)
     assert pids(pair)[0] != before[0]
     assert pids(pair)[1] == before[1]
     assert not is_alive(before[0])
@@ -288,7 +290,7 @@ def test_many_random_orders_of_everything_with_deaths(serial: Serial, pools: Poo
     everything(serial, pools[1 + seed % 3], seed, deaths={seed - 90} if seed % 3 else set())
 
 
-def everything(serial: Serial, pool: Processes, seed: int, deaths: set[int]) -> None:
+def everything(serial: Serial, pool: Any, seed: int, deaths: set[int], pids: Callable[[Any], list[int]] = pids) -> None:
     """Random actions, in both executors; at these of them a worker is killed."""
     chance = random.Random(seed)
     pool.begin(seed, PLACES)

@@ -44,7 +44,7 @@ def watch(planned, event):
         print("on", flush=True)
 if __name__ == "__main__":
     conduct.CHECKPOINT, conduct._COSTLY = 0.02, 0
-    execute(Plan.open(Path(sys.argv[1])), workers=int(sys.argv[2]), watch=watch)
+    execute(Plan.open(Path(sys.argv[1])), workers=int(sys.argv[2]), executor=sys.argv[3], watch=watch)
 """
 
 
@@ -86,11 +86,18 @@ def planned(folder: Path, use: Mapping[str, Any], aggregations: int) -> Plan:
     return plan
 
 
-def begun(folder: Path, workers: int) -> subprocess.Popen[str]:
-    """A process of its own that goes on with the plan of a folder."""
+def begun(folder: Path, workers: int, executor: str | None = None) -> subprocess.Popen[str]:
+    """A process of its own, and the first of a group, that goes on with the plan of a folder."""
     script = folder.parent / "program.py"
     script.write_text(PROGRAM)
-    return subprocess.Popen([sys.executable, script, folder, str(workers)], stdout=subprocess.PIPE, text=True)
+    words = [
+        sys.executable,
+        str(script),
+        str(folder),
+        str(workers),
+        executor or ("serial" if workers == 1 else "processes"),
+    ]
+    return subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True)
 
 
 def under_way(process: subprocess.Popen[str]) -> None:

@@ -25,6 +25,7 @@ from fairlag.lab.experiment import parse
 from fairlag.lab.plan import Plan, Planned, key_of
 from fairlag.lab.run import Run
 from fairlag.lab.simulate import execute
+from fairlag.lab.staff import Staff
 from fairlag.lab.store import Store
 from fairlag.lab.workshop import Workshop
 from fairlag.rules.apply import Apply
@@ -282,8 +283,8 @@ def test_without_a_stream_the_placement_is_what_the_partition_says() -> None:
 def test_small_models_are_computed_here_unless_told_otherwise(
     tables: dict[str, Any], workers: int | None, expected: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlag.lab.workshop.cores", lambda: 2)
+    monkeypatch.setattr("fairlag.lab.staff.cores", lambda: 2)
     experiment = parse(learning(**tables))
-    with closing(Workshop(experiment, workers=workers)) as workshop:
+    with closing(Workshop(experiment, Staff(workers=workers))) as workshop:
         executor = workshop.executor(workshop.setting(0), experiment.strategy(experiment.strategies[0]))
         assert type(executor) is expected

@@ -133,11 +133,22 @@ class Cluster:
                 raise WorkerError(f"Ray does not start here: {' '.join(str(error).split())}") from error
 
     def _join(self, **how: Any) -> None:
-        self._left.callback(self.ray.shutdown)
-        with _environment(_QUIET), children.interrupts_held_back(), warnings.catch_warnings():
-            # Ray opens /dev/null for each process that it starts, and leaves closing it to the garbage collector.
-            warnings.filterwarnings("ignore", "unclosed file .*/dev/null", ResourceWarning)
+        self._left.callback(self._leave)
+        with _environment(_QUIET), children.interrupts_held_back(), _untidiness():
             self.ray.init(**how, **_JOINING)
+
+    def _leave(self) -> None:
+        with _untidiness():
+            self.ray.shutdown()
+
+
+@contextmanager
+def _untidiness() -> Iterator[None]:
+    """Ray leaves it to the garbage collector to close what it opened for its processes, and to bury them."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "unclosed file .*/dev/null", ResourceWarning)
+        warnings.filterwarnings("ignore", "subprocess .* is still running", ResourceWarning)
+        yield
 
 
 @contextmanager

@@ -100,5 +100,12 @@ class Staff:
             return Processes(blueprint, data, placement, workers=self.workers or cores(), vectors=vectors)
         from fairlag.execute.ray import Actors
 
-        where = {"workers": self.workers, "cores": cores(), "address": self.address}
-        return Actors(blueprint, data, placement, folder=self.folder, **where)
+        return Actors(
+            blueprint,
+            data,
+            placement,
+            folder=self.folder,
+            workers=self.workers,
+            cores=cores(),
+            address=self.address,
+        )
