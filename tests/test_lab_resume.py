@@ -90,13 +90,8 @@ def begun(folder: Path, workers: int, executor: str | None = None) -> subprocess
     """A process of its own, and the first of a group, that goes on with the plan of a folder."""
     script = folder.parent / "program.py"
     script.write_text(PROGRAM)
-    words = [
-        sys.executable,
-        str(script),
-        str(folder),
-        str(workers),
-        executor or ("serial" if workers == 1 else "processes"),
-    ]
+    executor = executor or ("serial" if workers == 1 else "processes")
+    words = [sys.executable, str(script), str(folder), str(workers), executor]
     return subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True)
 
 
