@@ -197,7 +197,7 @@ LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}
 def test_nothing_is_left_running_and_the_run_goes_on(tmp_path: Path, how: signal.Signals) -> None:
     """A terminal sends Ctrl-C to the whole group of processes."""
     use = {"use": "fedbuff", "buffer": 3, "concurrency": 5}
-    whole, stopped = planned(tmp_path / "whole", use, 300), planned(tmp_path / "stopped", use, 300)
+    whole, stopped = planned(tmp_path / "whole", use, 60), planned(tmp_path / "stopped", use, 60)
     process = begun(stopped.folder, 2, "ray")
     members = [process.pid]
     try:

@@ -1,5 +1,6 @@
 """The Ray cluster that actors live on: one of our own, on this machine alone, or one that was there before us."""
 
+import gc
 import os
 import shutil
 import signal
@@ -33,8 +34,9 @@ _GONE = 5.0
 
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 """No usage statistics; and Ray leaves the choice of devices alone, instead of warning that one day it will."""
-_LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""Where that is off, as it is by default on the systems of its name, all of Ray's processes stay on loopback."""
+_ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_gcs_rpc_server_reconnect_timeout_s": "10"}
+"""Of our own cluster's processes: they stay on loopback, as by default on those systems; and where this process is
+killed, none of them waits longer for a head that will never come back."""
 _JOINING: dict[str, Any] = {"log_to_driver": False, "logging_level": "critical"}
 
 _PROBE = """
@@ -149,6 +151,7 @@ def _untidiness() -> Iterator[None]:
         warnings.filterwarnings("ignore", "unclosed file .*/dev/null", ResourceWarning)
         warnings.filterwarnings("ignore", "subprocess .* is still running", ResourceWarning)
         yield
+        gc.collect()  # now, while nobody minds
 
 
 @contextmanager
@@ -173,7 +176,7 @@ def _on_loopback() -> Iterator[None]:
     before = getattr(constants, "ENABLE_RAY_CLUSTER", None)
     constants.ENABLE_RAY_CLUSTER = False
     try:
-        with _environment({_LOOPBACK: "0"}):
+        with _environment(_ALONE):
             yield
     finally:
         constants.ENABLE_RAY_CLUSTER = before
