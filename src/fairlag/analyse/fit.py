@@ -70,11 +70,14 @@ def fit_fleet(runs: Runs, how: str = BEST, *, split: bool = True) -> FleetFit:
     durations where none fits well; or always "empirical"; or one family by its name. With `split`, a group whose
     clients clearly differ becomes several.
 
+    >>> from tempfile import TemporaryDirectory
     >>> from fairlag import simulate
     >>> clients = [{"group": "all", "count": 9, "delay": "uniform(1, 2)"}]
     >>> strategies = [{"use": "fedbuff", "buffer": 3, "concurrency": 5}]
-    >>> run = simulate({"name": "nine", "aggregations": 100, "clients": clients, "strategies": strategies})
-    >>> fit_fleet(run).experiment.clients[0].delay
+    >>> tables = {"name": "nine", "aggregations": 100, "clients": clients, "strategies": strategies}
+    >>> with TemporaryDirectory() as folder:
+    ...     found = fit_fleet(simulate(tables, out=Path(folder, "run")))
+    >>> found.experiment.clients[0].delay
     'uniform(1.0001, 2.0032)'
     """
     check_way(how)
