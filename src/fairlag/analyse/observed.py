@@ -18,6 +18,8 @@ SELECT client, ordinal, dispatched, ended, steps,
 FROM tasks ORDER BY client, dispatched, task
 """
 _CAME, _LOST, _CANCELLED = range(3)
+_TOGETHER = 50_000
+"""So many rows are in memory as Python's numbers, which take several times the room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,9 @@ def _members(run: Run) -> list[str]:
 def _rows(run: Run) -> tuple[Floats, float]:
     """A row a task, and when the run ended."""
     with reading(run.folder) as database:
-        rows = np.array(database.execute(_TASKS).fetchall(), np.float64).reshape(-1, 6)
+        found = database.execute(_TASKS)
+        parts = [np.array(some, np.float64) for some in iter(lambda: found.fetchmany(_TOGETHER), [])]
+    rows = np.concatenate([np.empty((0, 6)), *parts])
     return rows, max(run.virtual_time, float(rows[:, 3].max(initial=0.0)))
 
 
