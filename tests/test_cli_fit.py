@@ -106,5 +106,8 @@ def test_modules_of_the_user_are_found_beside_their_own_experiment(call: Call, r
         '[[strategies]]\nuse = "equal_rules:equal"\nbuffer = 2\n'
     )
     assert call("run", "mine/own.toml", "--out", "own").code == 0
+    done = call("fit-fleet", "own")
+    assert done.code == 2 and not Path("fleet.toml").exists()
+    assert done.err.startswith("fairlag: 'equal_rules:equal' is found only beside the run's own experiment: write to '")
     assert call("fit-fleet", "own", "--out", "mine/fleet.toml").code == 0
     assert load("mine/fleet.toml").strategies[0].use == "equal_rules:equal"

@@ -14,7 +14,7 @@ from fairlag.analyse.durations import BEST, WAYS, check_way
 from fairlag.cli.results import planned_runs
 from fairlag.cli.terminal import Json, check_file, say, show
 from fairlag.errors import InputError
-from fairlag.lab.experiment import parse
+from fairlag.lab.experiment import Experiment, parse
 from fairlag.report.fitted import fit_table
 from fairlag.report.save import save
 
@@ -38,16 +38,26 @@ def fit_fleet(
     with redirect_stdout(sys.stderr):
         found = fit.fit_fleet(planned_runs(folders), how, split=split)
         text = found.text
-        try:
-            parse(tomllib.loads(text), file.parent)
-        except InputError as error:
-            home = found.experiment.folder
-            raise InputError(
-                f"{error}; written beside the run's own experiment it would be found: --out {home}/…"
-            ) from None
+        _check_modules(found.experiment, file)
+        parse(tomllib.loads(text), file.parent)  # what it names must be found from there
     save(file, text)
     if as_json:
         print(json.dumps({"file": str(file), **found.as_json()}, indent=2))
         return
     show(fit_table(found))
     say(f"The fleet is in {file}: `fairlag audit {file}` shows who would be listened to")
+
+
+def _check_modules(experiment: Experiment, file: Path) -> None:
+    """Refuses a file that would not find a module of the user's: this process has it loaded and would not notice."""
+    home = experiment.folder
+    if home is None or home.resolve() == file.parent.resolve():
+        return
+    tables = (*experiment.strategies, *(each for each in (experiment.data, experiment.model) if each is not None))
+    for use in (str(table.use) for table in tables):
+        name, colon, _ = use.partition(":")
+        module = home.joinpath(*name.split("."))
+        if colon and (module.is_dir() or module.with_suffix(".py").is_file()):
+            raise InputError(
+                f"{use!r} is found only beside the run's own experiment: write to {str(home / file.name)!r}"
+            )
