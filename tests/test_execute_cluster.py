@@ -19,11 +19,11 @@ from fairlag.execute import ray as executor
 from fairlag.execute.ray import Actors
 from fairlag.execute.serial import Serial
 from fairlag.lab.run import Run
-from fairlag.lab.simulate import execute
+from fairlag.lab.simulate import execute, simulate
 from fairlag.zoo import fedbuff
 from tests.command import Call
 from tests.learning import data
-from tests.test_execute_processes import PLACES, PLAN, is_alive, life
+from tests.test_execute_processes import PLACES, PLAN, TABLES, is_alive, life
 from tests.test_execute_ray import pids, settle, wait_until
 from tests.test_lab_resume import begun, contents, planned, under_way
 
@@ -75,6 +75,23 @@ def test_an_actor_and_a_node_that_die_in_the_middle(tmp_path: Path) -> None:
             last = pids(pool)
         assert not pool._ray.is_initialized()
         wait_until(lambda: not any(map(is_alive, last)))
+        assert all(node.any_processes_alive() for node in made.list_all_nodes()), "left as it was"
+
+
+@pytest.mark.slow
+def test_an_experiment_on_a_cluster_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with nodes(tmp_path, 1) as made:
+        monkeypatch.setenv("RAY_ADDRESS", made.address)
+        before = signal.getsignal(signal.SIGTERM)
+        one, two = (
+            simulate(TABLES, strategy="fedbuff", seed=5, out=tmp_path / name, executor=name, address=address)
+            for name, address in (("serial", None), ("ray", "auto"))
+        )
+        assert {name: array.tobytes() for name, array in one.tensors().items()} == {
+            name: array.tobytes() for name, array in two.tensors().items()
+        }
+        assert signal.getsignal(signal.SIGTERM) is before
+        assert not (tmp_path / "ray" / ".ray").exists()
         assert all(node.any_processes_alive() for node in made.list_all_nodes()), "left as it was"
 
 

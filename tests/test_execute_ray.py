@@ -2,9 +2,11 @@
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -253,6 +255,33 @@ def test_a_model_that_an_actor_cannot_build(make: Make) -> None:
     pool.submit(task(0), first(unscaled(sometimes)), 0.0)
     with pytest.raises(InputError, match=r"^a worker cannot build the model: .*ValueError: not here"):
         pool.result(task(0))
+
+
+MODEL = """
+from tests.learning import dropping
+def model(shape, classes):
+    return dropping(shape, classes)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("there", [True, False], ids=["found", "not found"])
+def test_a_function_of_a_module_that_python_finds_only_here(
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    (tmp_path / "own_model.py").write_text(MODEL)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "own_model", raising=False)
+    own = import_module("own_model")
+    if not there:
+        (tmp_path / "own_model.py").unlink()
+    pool = make(blueprint(own.model))
+    pool.submit(task(0), first(blueprint(own.model)), 0.0)
+    if there:
+        assert pool.result(task(0)).report.examples == 7
+    else:
+        with pytest.raises(WorkerError, match=r"^a Ray actor cannot be made: .*No module named 'own_model'"):
+            pool.result(task(0))
 
 
 @pytest.mark.slow

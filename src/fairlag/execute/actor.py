@@ -1,6 +1,8 @@
 """The other side of the Ray executor: an actor that is given the data once, and computes one job after the other."""
 
 import os
+import pickle
+import sys
 from contextlib import suppress
 from typing import Any
 
@@ -21,14 +23,21 @@ Trained = tuple[Vector, Vector, Report]
 class Actor:
     """Computes as a worker process does: with one thread, and the same bytes."""
 
-    def __init__(self, blueprint: Blueprint, inputs: NDArray[Any], labels: Integers, place: str) -> None:
-        """The data are in the memory that all actors of a node share; the place is the folder to work in."""
+    def __init__(
+        self, blueprint: bytes, inputs: NDArray[Any], labels: Integers, *, place: str, path: list[str]
+    ) -> None:
+        """The data are in the memory that all actors of a node share; the place is the folder to work in.
+
+        The blueprint comes pickled: a user's own functions in it are found only once Python looks for modules where the
+        main process does.
+        """
         with suppress(OSError):  # on another machine there may be no such folder
             os.chdir(place)
+        sys.path += [each for each in path if each not in sys.path]
         torch.set_num_threads(1)
         keep_memory()
         ONE_THREAD.__enter__()
-        self._given = blueprint, inputs, labels
+        self._given: tuple[Blueprint, NDArray[Any], Integers] = pickle.loads(blueprint), inputs, labels
 
     def begin(self, beginning: Beginning, placement: Placement) -> tuple[str, str | None]:
         """From now on everything is for that run; answers which node this is, and why the model cannot be built."""

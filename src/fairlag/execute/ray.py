@@ -1,6 +1,7 @@
 """The executor of Ray actors, on this machine or on a cluster: what will be read first is computed first."""
 
 import os
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,7 +78,7 @@ class Actors(Pool[_Worker]):
             self._travels(blueprint)
             self._made = self._ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(Actor)
             stored = (self._ray.put(data.inputs), self._ray.put(data.labels))
-            self._given: tuple[Any, ...] = (blueprint, *stored, os.getcwd())
+            self._given: tuple[Any, ...] = (self._ray.cloudpickle.dumps(blueprint), *stored)
             self._placement = self._ray.put(placement)
             self._seen = monotonic()
             count = workers or max(1, min(self._cluster.cpus, _MOST))
@@ -185,12 +186,14 @@ class Actors(Pool[_Worker]):
     # The actors themselves
 
     def _hire(self) -> _Worker:
-        actor = self._made.remote(*self._given)
+        actor = self._made.remote(*self._given, place=os.getcwd(), path=sys.path)
         return _Worker(actor, actor.begin.remote(self._beginning, self._placement))
 
     def _replace(self, worker: _Worker, error: Exception) -> None:
         """An actor has died: others do what it was at, unless its job has ended others, too."""
         how = " ".join(str(error).strip().splitlines()[-1].split())[:200]
+        if getattr(error, "actor_init_failed", False):
+            raise WorkerError(f"a Ray actor cannot be made: {how}")
         if self._is_alone(worker, error):
             self._blame(worker, "a Ray actor", how)
         else:
