@@ -142,9 +142,9 @@ class Actors(Pool[_Worker]):
         awaited = {worker.awaited: worker for worker in self._workers if worker.awaited is not None}
         if awaited:
             answers = list(awaited)
-            ready, _ = self._ray.wait(answers, timeout=_LOOK if patience is None else patience)
-            if ready:
-                ready, _ = self._ray.wait(answers, num_returns=len(answers), timeout=0)
+            if patience != 0:
+                self._ray.wait(answers, timeout=_LOOK if patience is None else patience)
+            ready, _ = self._ray.wait(answers, num_returns=len(answers), timeout=0)
             for answer in ready:
                 self._hear(awaited[answer], answer)
         self._check_that_somebody_works()
