@@ -78,6 +78,17 @@ def test_an_actor_and_a_node_that_die_in_the_middle(tmp_path: Path) -> None:
         assert all(node.any_processes_alive() for node in made.list_all_nodes()), "left as it was"
 
 
+KILLED = """
+import sys, time
+from pathlib import Path
+from tests.test_execute_cluster import PLACES, PLAN, Actors, data, pids, settle
+pool = Actors(PLAN, data(), PLACES, folder=Path(), address=sys.argv[1])
+settle(pool)
+print(*pids(pool), flush=True)
+time.sleep(600)
+"""
+
+
 @pytest.mark.slow
 def test_an_experiment_on_a_cluster_that_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with nodes(tmp_path, 1) as made:
@@ -92,6 +103,13 @@ def test_an_experiment_on_a_cluster_that_is_there(tmp_path: Path, monkeypatch: p
         }
         assert signal.getsignal(signal.SIGTERM) is before
         assert not (tmp_path / "ray" / ".ray").exists()
+        killed = [sys.executable, "-c", KILLED, made.address]
+        with subprocess.Popen(killed, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            (actor,) = map(int, process.stdout.readline().split())
+            assert is_alive(actor)
+            process.kill()
+        wait_until(lambda: not is_alive(actor))
         assert all(node.any_processes_alive() for node in made.list_all_nodes()), "left as it was"
 
 
