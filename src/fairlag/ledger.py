@@ -207,8 +207,9 @@ class Ledger:
         """An update of a task that is not running any more goes into the buffer."""
         client, time, examples = task[1], self.time, report[0]
         self.contributed[client] = task[2]
-        self.examples += examples - self._examples[client]
-        self._examples[client] = examples
+        if examples != self._examples[client]:
+            self.examples += examples - self._examples[client]
+            self._examples[client] = examples
         self._loss[client] = report[3]
         self._arrival[client] = time
         self.buffer.append(task)
@@ -222,7 +223,7 @@ class Ledger:
         arrivals, self._arrivals = self._arrivals, []
         version, received, window = self.version, self.received, self.recent.shape[1]
         updates, staleness, mean = self._updates, self._staleness, self._mean
-        position, busy = self._position, self._busy
+        position, busy, profiles = self._position, self._busy, self.profiles
         lateness = []
         for (_, client, trained, _, dispatched, _, _), arrival in zip(tasks, arrivals, strict=True):
             late = version - trained
@@ -235,11 +236,11 @@ class Ledger:
             total = staleness[client] + late
             staleness[client] = total
             mean[client] = total / (count + 1)
-            if self.profiles:
+            if profiles:
                 self.rate -= 1 / self.usual(client) if count else 0
             busy[client] += arrival - dispatched
             updates[client] = count + 1
-            if self.profiles:
+            if profiles:
                 self.rate += 1 / self.usual(client)
                 if self.task[client] in self.running:  # it has gone on meanwhile
                     self._profile(client, self.task[client])

@@ -106,6 +106,7 @@ class Server:
         self.last_loss = ""
         self.refusals: Counter[str] = Counter()
         self._ended: Counter[Outcome] = Counter()
+        """How many tasks ended in each way, apart from those that were aggregated, which the ledger counts."""
         self._selector = strategy.select.start(self.view, seeds.key(seed, "select"))
         self._ledger.round = self._selector
         self._usual = strategy.local.steps is None and strategy.local.pace is None and not strategy.select.lag
@@ -116,6 +117,7 @@ class Server:
             "merger": self._merger,
             "selector": self._selector,
         }
+        self._store = self._merger.store if self._merger.stores else None
         self._trigger = strategy.trigger
         self._admit = strategy.admit
         self._record = record
@@ -137,7 +139,7 @@ class Server:
         ledger = self._ledger
         return {
             "dispatched": self._next_task,
-            **{outcome.value: self._ended[outcome] for outcome in Outcome},
+            **{outcome.value: self._count(outcome) for outcome in Outcome},
             "running": len(ledger.running),
             "buffered": len(ledger.buffer),
         }
@@ -182,7 +184,7 @@ class Server:
             **{name: getattr(self, name) for name in _PLAIN},
             "refusals": list(self.refusals),
             "refused": list(self.refusals.values()),
-            "ended": [self._ended[outcome] for outcome in Outcome],
+            "ended": [self._count(outcome) for outcome in Outcome],
         }
 
     def restore(self, state: State) -> None:
@@ -205,7 +207,6 @@ class Server:
             ended = type(number) is int and 0 <= number < self._next_task
             self.refusals["replay of a task that has ended" if ended else "unknown task"] += 1
             return []
-        client = task[1]
         reason = None if update is self._blank else well_formed(update, self._size)
         if reason is None and self._admit is not None:
             try:
@@ -213,13 +214,14 @@ class Server:
             except Exception as error:
                 raise failure("admission rule", self._admit, error) from error
         if reason is None:
-            if self._merger.stores:
-                self._merger.store(update.delta)
+            if self._store is not None:
+                self._store(update.delta)
             ledger.admit(task, update.report)
         else:
             self.refusals[reason] += 1
             self._end(task, Outcome.REFUSED, reason)
-        self._free(client, reason is None)
+        client = task[1]
+        self._selector.free(client, ledger.contributed[client] == ledger.version, reason is None)
         return self._advance()
 
     def _joined(self, event: Joined) -> list[Command]:
@@ -340,7 +342,6 @@ class Server:
         ledger.credit(buffer.clients, weights)
         self.versions.release([task[2] for task in tasks])
         ledger.renew()
-        self._ended[Outcome.AGGREGATED] += len(tasks)
         self.partial += partial
         if self._record is not None:
             self._record(Aggregation(ledger.version, ledger.time, tasks, arrivals, buffer.staleness, weights, partial))
@@ -357,10 +358,10 @@ class Server:
             self._free(task.client)
             commands.append(Cancel(number))
 
-    def _free(self, client: int, pending: bool = False) -> None:
-        """The client is there and idle; `pending`: its update has just come into the buffer."""
+    def _free(self, client: int) -> None:
+        """The client is there and idle, and has not just sent an update."""
         ledger = self._ledger
-        self._selector.free(client, ledger.contributed[client] == ledger.version, pending)
+        self._selector.free(client, ledger.contributed[client] == ledger.version, False)
 
     def _end(self, task: Dispatch, outcome: Outcome, reason: str) -> None:
         """A task ends without being aggregated."""
@@ -370,6 +371,9 @@ class Server:
             self.last_loss = reason
         if self._record is not None:
             self._record(Ended(task, self._ledger.time, outcome, reason))
+
+    def _count(self, outcome: Outcome) -> int:
+        return self._ledger.received if outcome is Outcome.AGGREGATED else self._ended[outcome]
 
     def _stop(self, reason: str) -> Stop:
         self.stopped = Stop(reason)

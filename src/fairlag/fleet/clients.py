@@ -15,11 +15,13 @@ from fairlag.fleet.delay import Delay
 from fairlag.text import check_mean
 from fairlag.types import Floats, Integers
 
-_SINGLE = 8
+_EARLY = 8
+_BLOCK = 1024
 _AHEAD = 256
 _ROOM = 1 << 22
-"""The first durations of a client are drawn one by one, since many a client of a large fleet is asked for no more; the
-others so many at a time, or fewer where those of the whole fleet would not fit into this room."""
+"""The first durations of a client are drawn together with those of its neighbours, as many a client of a large fleet is
+asked for no more; the others so many at a time, or one by one where those of the whole fleet would not fit into this
+room."""
 
 _MOST_STEPS = 1_000_000_000
 
@@ -119,11 +121,15 @@ class Fleet:
         """Per client: the stream of which each of its durations takes the number of its ordinal."""
         self._stream = self.streams.data
         self._group = self.group_of.data
-        room = _ROOM // self.clients
-        self._ahead = min(_AHEAD, room)
         # How many steps a task will have is not known ahead.
-        self._single = _SINGLE if room >= 2 * _SINGLE and not self.per_step else inf
-        self._first: Integers = np.full(self.clients if isfinite(self._single) else 0, -1)
+        room = 0 if self.per_step else _ROOM // self.clients
+        self._early = min(_EARLY, room)
+        self._blocks = -(-self.clients // _BLOCK)
+        self._begun = bytearray(self._early * self._blocks)
+        self._first_tasks: Floats = np.empty(self._early * self.clients)
+        self._first_task_of = self._first_tasks.data
+        self._ahead = min(_AHEAD, room) if room >= 2 * _EARLY else 0
+        self._first: Integers = np.full(self.clients if self._ahead else 0, -1)
         self._drawn: Floats = np.empty(len(self._first) * self._ahead)
         self._first_of, self._drawn_at = self._first.data, self._drawn.data
 
@@ -157,9 +163,13 @@ class Fleet:
 
     def duration(self, client: int, ordinal: int, steps: int = 0) -> float:
         """How long the client's task of that ordinal and of so many steps (0: its own) takes, transfers included."""
-        if ordinal < self._single:
-            return self._duration(client, ordinal, steps)
+        if ordinal < self._early:
+            if not self._begun[ordinal * self._blocks + client // _BLOCK]:
+                self._draw_block(client // _BLOCK, ordinal)
+            return self._first_task_of[ordinal * self.clients + client]
         ahead = self._ahead
+        if not ahead:
+            return self._duration(client, ordinal, steps)
         first = ordinal - ordinal % ahead
         if self._first_of[client] != first:
             self._draw_ahead(client, first)
@@ -174,8 +184,8 @@ class Fleet:
                 drawn = seeds.uniforms_at(self.streams[clients[mine], None], ordinals[mine])
                 long = group.delay.quantile(drawn.ravel()).reshape(drawn.shape)
                 work[mine] = long * own if group.per == "step" else long
-        whole: Floats = (work + self.transfers[clients, None]) * self.factors[clients, None]
-        return whole
+        whole: Floats = work + self.transfers[clients, None]
+        return whole * self.factors[clients, None] if self._factor else whole
 
     def _duration(self, client: int, ordinal: int, steps: int) -> float:
         group = self._group[client]
@@ -184,6 +194,13 @@ class Fleet:
         if self.per_step and self.groups[group].per == "step":
             work *= steps or self._own_steps[group]
         return (work + self._transfer_of[client]) * self._factor.get(client, 1.0)
+
+    def _draw_block(self, block: int, ordinal: int) -> None:
+        clients = np.arange(block * _BLOCK, min((block + 1) * _BLOCK, self.clients))
+        first = ordinal * self.clients
+        drawn = self.durations(clients, np.full((len(clients), 1), ordinal))
+        self._first_tasks[first + clients[0] : first + clients[-1] + 1] = drawn[:, 0]
+        self._begun[ordinal * self._blocks + block] = True
 
     def _draw_ahead(self, client: int, first: int) -> None:
         group = self._group[client]

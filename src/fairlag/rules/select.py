@@ -241,6 +241,8 @@ class _Everyone(_Continuous):
         super().__init__(fresh, self._ready.append, merged=merged)
 
     def pick(self) -> Sequence[int]:
+        if not self._ready:
+            return ()
         ready = self._ready[:]
         self._ready.clear()
         return ready
@@ -268,7 +270,7 @@ class _Places(_Continuous):
 
     def pick(self) -> Sequence[int]:
         open_places = min(self._places - self._view.running, len(self._pool))
-        return [self._pool.draw() for _ in range(open_places)]
+        return [self._pool.draw() for _ in range(open_places)] if open_places > 0 else ()
 
     def state(self) -> State:
         return {**super().state(), "pool": self._pool.state()}

@@ -1,6 +1,5 @@
 """What every runtime on one machine needs: the heap of what is due, and when to give up; presence.py is beside it."""
 
-from enum import IntEnum
 from heapq import heappush
 from itertools import count
 from math import inf
@@ -13,8 +12,8 @@ from fairlag.server import Server
 from fairlag.state import State, rows, table, take
 
 
-class Due(IntEnum):
-    """What an entry is, in the order in which entries of the same time are taken.
+class Due:
+    """What an entry is, in the order in which entries of the same time are taken; plain numbers, as they are compared.
 
     An update that arrives at the very moment when its client leaves, or when a deadline passes, still counts.
     """
@@ -49,10 +48,10 @@ class Agenda:
         self.heap: list[tuple[float, int, int, Any]] = []
         self.sequence = count()
 
-    def add(self, time: float, due: Due, whom: object) -> None:
+    def add(self, time: float, due: int, whom: object) -> None:
         """Puts an entry in its place; what never comes is left out."""
         if time < inf:
-            heappush(self.heap, (time, due.value, next(self.sequence), whom))
+            heappush(self.heap, (time, due, next(self.sequence), whom))
 
     def state(self) -> State:
         """The entries in the order of the heap, and the next number of the sequence."""
