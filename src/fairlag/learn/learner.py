@@ -224,12 +224,12 @@ class Learner:
 
 def task_key(seed: int, client: int, ordinal: int) -> int:
     """The address of all randomness of a client's task of that ordinal."""
-    return seeds.subkey(_client_key(seed, client), ordinal)
+    return seeds.subkey(seeds.subkey(_tasks_key(seed), client), ordinal)
 
 
-@lru_cache(1 << 16)
-def _client_key(seed: int, client: int) -> int:
-    return seeds.subkey(seeds.key(seed, "task"), client)
+@lru_cache
+def _tasks_key(seed: int) -> int:
+    return seeds.key(seed, "task")
 
 
 def keep_memory() -> None:
