@@ -18,6 +18,7 @@ from tests.helpers import DELAYS
 
 FAST = Group("fast", 3, parse("uniform(1, 2)"))
 SLOW = Group("slow", 2, parse("lognormal(10, 0.5)"), vanish=0.5, away=parse("exponential(3)"))
+MANY = Group("many", 900_000, parse("1"))
 NIGHT = Group("night", 2, parse("gamma(2, 50)"), availability.parse("alternating(exponential(60), exponential(30))"))
 
 
@@ -53,10 +54,12 @@ def test_durations_do_not_depend_on_the_order_of_asking() -> None:
 
 
 def test_a_large_fleet_draws_the_same_durations() -> None:
-    small, large = Fleet([FAST], seed=0), Fleet([Group("fast", 70_000, FAST.delay)], seed=0)
-    assert [small.duration(2, ordinal) for ordinal in range(70)] == [
-        large.duration(2, ordinal) for ordinal in range(70)
-    ]
+    groups = [Group("some", 5000, SLOW.delay), Group("fast", 70_000, FAST.delay)]
+    small, large, larger = Fleet(groups[:1], seed=0), Fleet(groups, seed=0), Fleet([*groups, MANY], seed=0)
+    for client in (2, 1023, 1024, 4999):  # those at the edges of a block, and of a group
+        drawn = [small.duration(client, ordinal) for ordinal in range(70)]
+        assert drawn == [large.duration(client, ordinal) for ordinal in range(70)]
+        assert drawn == [larger.duration(client, ordinal) for ordinal in range(70)]
 
 
 @pytest.mark.parametrize(

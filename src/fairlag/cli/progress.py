@@ -77,6 +77,8 @@ class Row:
     def sentence(self) -> str:
         """How far it is, in words."""
         words = f"{self.label}, seed {self.seed}: {self.versions} aggregations, time {self.now.time:,.0f}"
+        if self.speed:
+            words += f", {self.speed:,.0f} updates/s"
         if not self.now.accuracy:
             return words
         groups = [f"{name} {_percent(value)} %" for name, value in self.now.accuracy.items() if name]
