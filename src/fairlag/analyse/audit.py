@@ -186,9 +186,23 @@ def _incentive_part(experiment: Experiment, observations: list[Observation], bud
     Zero, that is none at all, where a client would send less than a handful of updates: that would show nothing.
     """
     updates = float(np.mean([observation.updates.sum() for observation in observations]))
-    trials = len(experiment.clients) * len(FACTORS) * max(len(observations), REPLICATIONS)
-    part = min(1.0, budget / trials / updates)
+    part = min(1.0, _updates_each(experiment, len(observations), budget) / updates)
     return part if part * updates >= _HANDFUL * experiment.population else 0.0
+
+
+def _updates_each(experiment: Experiment, seeds: int, budget: int) -> float:
+    """How many updates each of the incentive trials of a strategy may have."""
+    return budget / (len(experiment.clients) * len(FACTORS) * max(seeds, REPLICATIONS))
+
+
+def is_tried(experiment: Experiment, *, seeds: int = 1, incentive_updates: int = INCENTIVE_UPDATES) -> bool:
+    """May an audit find out what throttling gains? Not where the budget has less than a handful of updates a client.
+
+    >>> from fairlag.lab.experiment import load
+    >>> is_tried(load("demo")), is_tried(load("million"))
+    (True, False)
+    """
+    return _updates_each(experiment, seeds, incentive_updates) >= _HANDFUL * experiment.population
 
 
 def _throttling(experiment: Experiment, number: int, replications: int, part: float) -> list[Trial]:
