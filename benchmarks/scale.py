@@ -3,7 +3,7 @@
 A row is the preset with so many clients, its groups and data in proportion: FedStaleWeight, FairShare or FedBuff train
 a logistic model on synthetic data, 1,000 clients at a time, with heavy-tailed delays and daily hours, all of it on:
 store, evaluation, checkpoints. What an update costs is the processor time from the first 2,000 updates to the last,
-evaluations, comings and goings included, checkpoints not: they are told apart, as a run makes the next only after 50
+evaluations, comings and goings included, checkpoints not: they are told apart, as a run makes the next only after 100
 times what the last one took. To begin is all before: imports, data, who holds what, everybody's first hours. Every size
 and strategy runs in a process of its own, so that its peak memory is its own; the least of several rounds counts.
 

@@ -8,7 +8,12 @@ does all that the server does, and weighs. An event is one arrival in all of the
 and compiling) is left out. Every size runs in a process of its own, so that the peak memory is its own (of
 FedStaleWeight by the server, which goes first); timings are the best of several, in turns.
 
-    python benchmarks/timeline.py [--sizes 15 1000 …] [--events 200000] [--repeat 3]
+`--store` is another table: all of `fairlag run` for an experiment without data, which trains nothing, its store on,
+beside the bare loop with shared draws. There an event is one call of `Server.handle`: nobody comes, goes or fails, so
+that is one for each update that arrives. Counted are events from the first look at the run until its directory is
+complete, by processor time and by the clock, each row the best of its rounds.
+
+    python benchmarks/timeline.py [--sizes 15 1000 …] [--events 200000] [--repeat 3] [--store]
 """
 
 import argparse
@@ -25,6 +30,9 @@ from functools import wraps
 from fairlag.buffer import Buffer
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
+from fairlag.lab.events import Event, Progress
+from fairlag.lab.experiment import parse as parse_experiment
+from fairlag.lab.simulate import simulate
 from fairlag.runtime import virtual
 from fairlag.runtime.compiled.plan import Plan, plan
 from fairlag.runtime.compiled.timeline import Timeline
@@ -115,6 +123,59 @@ def compiled(strategy: Strategy, clients: int, events: int) -> float:
     return (time.perf_counter() - begin) / ((timeline.version - first) * known.buffer)
 
 
+def stored(name: str, clients: int, events: int) -> tuple[float, float]:
+    """Events a second of a whole run that trains nothing, store on: by processor time, and by the clock."""
+    slow = clients // 3
+    experiment = parse_experiment(
+        {
+            "name": "queue",
+            "aggregations": events // 5,
+            "clients": [
+                {"group": "slow", "count": slow, "delay": "uniform(8, 12)"},
+                {"group": "fast", "count": clients - slow, "delay": "uniform(1, 2)"},
+            ],
+            "strategies": [{"use": name, "buffer": 5}],
+        }
+    )
+    marks: list[tuple[float, float, int]] = []
+
+    def watch(event: Event) -> None:
+        if isinstance(event, Progress):
+            marks.append((time.process_time(), time.perf_counter(), event.updates))
+
+    simulate(experiment, watch=watch)
+    (busy, clock, before), (busy_end, clock_end, after) = marks[0], marks[-1]
+    return (after - before) / (busy_end - busy), (after - before) / (clock_end - clock)
+
+
+def bare_both(clients: int, events: int) -> tuple[float, float]:
+    """Events a second of the bare loop with shared draws, by processor time and by the clock."""
+    begin = time.process_time()
+    clock = 1 / bare_shared(clients, events)
+    return events / (time.process_time() - begin), clock
+
+
+def store_table(clients: int, events: int, repeat: int) -> None:
+    """Whole runs that train nothing, beside the bare loop, in turns."""
+    best: dict[str, tuple[float, float]] = {}
+    for _ in range(repeat):
+        found = {"bare shared": bare_both(clients, events)}
+        found |= {name: stored(name, clients, events) for name in ("buffered_fedavg", "fedstaleweight", "fairshare")}
+        for name, (busy, clock) in found.items():
+            before = best.get(name, (0.0, 0.0))
+            best[name] = max(before[0], busy), max(before[1], clock)
+    print(
+        f"{clients} clients, {events:,} events a run, store on; events per second, best of {repeat}, and part of bare"
+    )
+    print(f"{'':16} {'by processor time':>26} {'by the clock':>26}")
+    for name, speeds in best.items():
+        cells = [
+            f"{speed:>14,.0f} {_part(bare / speed):>11}"
+            for speed, bare in zip(speeds, best["bare shared"], strict=True)
+        ]
+        print(f"{name:16} {' '.join(cells)}", flush=True)
+
+
 def measure(clients: int, events: int, repeat: int) -> str:
     """One size, in this process; the result as JSON."""
     best: dict[str, float] = {}
@@ -134,7 +195,11 @@ def main() -> None:
     options.add_argument("--sizes", type=int, nargs="+", default=[15, 1_000, 100_000, 1_000_000])
     options.add_argument("--events", type=int, default=200_000)
     options.add_argument("--repeat", type=int, default=3)
+    options.add_argument("--store", action="store_true", help="whole runs of the paper's 15 clients, store on")
     chosen = options.parse_args()
+    if chosen.store:
+        store_table(15, chosen.events, chosen.repeat)
+        return
     print(f"events per second, best of {chosen.repeat}, {chosen.events:,} events each;")
     print("in brackets: as a part of the bare loop with shared draws, and with draws of each client's own")
     print(

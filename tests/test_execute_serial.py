@@ -7,7 +7,7 @@ import pytest
 
 from fairlag.errors import InputError, ProtocolError
 from fairlag.execute.serial import Serial
-from fairlag.learn.learner import Learner, Order, task_key, total
+from fairlag.learn.learner import Learner, task_key, total
 from fairlag.learn.local import Recipe
 from fairlag.types import Dispatch, Update
 from fairlag.vector import Vector
@@ -113,9 +113,9 @@ def test_small_models_are_trained_together_and_every_task_is_what_it_would_be_al
 def test_no_more_small_models_are_trained_ahead_than_will_soon_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     plan, sizes, train_all = blueprint("logistic"), list[int](), Learner.train_all
 
-    def noted(by: Learner, orders: list[Order], starts: list[Vector]) -> list[Update]:
-        sizes.append(len(orders))
-        return train_all(by, orders, starts)
+    def noted(by: Learner, tasks: list[Dispatch], starts: list[Vector]) -> list[Update]:
+        sizes.append(len(tasks))
+        return train_all(by, tasks, starts)
 
     monkeypatch.setattr(Learner, "train_all", noted)
     executor = Serial(plan, data(), PLACEMENT)

@@ -25,8 +25,9 @@ from fairlag.learn.local import Recipe, schedule
 from fairlag.learn.models import build
 from fairlag.learn.small import orders
 from fairlag.learn.stack import LARGEST, recognised
+from fairlag.rules.admit import well_formed
 from fairlag.rules.local import Feedback, Local
-from fairlag.types import Report, Update
+from fairlag.types import Dispatch, Report, Update, Vouched
 from fairlag.vector import Vector, published
 from tests.learning import PLACEMENT, blueprint, data, drawn, first, learner, small_cnn, trained_plainly
 
@@ -113,7 +114,7 @@ def test_a_direction_is_left_to_pytorch() -> None:
     plan = blueprint("mlp")
     assert plan.is_batched(Local(prox=0.5, losses=True)) and not plan.is_batched(Local(direction=Feedback(0.5)))
     with pytest.raises(ProtocolError, match="only models of linear layers"):
-        learner(blueprint(small_cnn)).train_all([], [])
+        learner(blueprint(small_cnn)).train_all([given_out(0)], [first(blueprint(small_cnn))])
 
 
 # Together as alone
@@ -123,7 +124,7 @@ HOLDINGS = [40, 3, 17, 16, 1, 0, 33]
 
 
 @st.composite
-def lots(draw: st.DrawFn) -> tuple[Learner, list[Order], list[Vector]]:
+def lots(draw: st.DrawFn) -> tuple[Learner, list[Dispatch], list[Vector]]:
     """A model, a recipe, and tasks of clients with many and few examples, from several versions."""
     hidden = draw(st.sampled_from([None, 1, 6, 33]))
     features = draw(st.sampled_from([1, 5, 64]))
@@ -146,15 +147,21 @@ def lots(draw: st.DrawFn) -> tuple[Learner, list[Order], list[Vector]]:
     by = Learner(plan, inputs, np.arange(150) % CLASSES, placement, 0, local)
     versions = [first(plan, seed) for seed in range(3)]
     asked = st.builds(
-        Order,
-        st.integers(0, 2**64 - 1),
+        Dispatch,
+        st.just(0),
         st.integers(0, len(HOLDINGS) - 1),
         st.integers(0, 2),
+        st.integers(0, 2**40),
+        st.just(0.0),
         steps=st.sampled_from([0, 0, 0, 1, 4]),
         pace=st.sampled_from([1.0, 1.0, 2.5]),
     )
     tasks = draw(st.lists(asked, min_size=1, max_size=12))
     return by, tasks, [versions[task.version] for task in tasks]
+
+
+def given_out(client: int, ordinal: int = 0, version: int = 0) -> Dispatch:
+    return Dispatch(0, client, version, ordinal, 0.0)
 
 
 def same(one: Update, other: Update) -> bool:
@@ -164,19 +171,21 @@ def same(one: Update, other: Update) -> bool:
 @settings(max_examples=60, deadline=None)
 @given(lots(), st.randoms(use_true_random=False))
 def test_a_task_is_trained_to_the_bit_as_it_would_be_alone(
-    lot: tuple[Learner, list[Order], list[Vector]], random: Any
+    lot: tuple[Learner, list[Dispatch], list[Vector]], random: Any
 ) -> None:
     by, tasks, starts = lot
     together = by.train_all(tasks, starts)
     places = random.sample(range(len(tasks)), random.randint(1, len(tasks)))
     some = by.train_all([tasks[place] for place in places], [starts[place] for place in places])
     assert all(same(together[place], update) for place, update in zip(places, some, strict=True))
-    for order, start, update in zip(tasks, starts, together, strict=True):
+    for task, start, update in zip(tasks, starts, together, strict=True):
         out = np.empty_like(start)
-        report = by.train(order, start, out)
+        report = by.train(Order.of(task, 0), start, out)
         assert same(update, Update(out, report))
         assert not update.delta.flags.writeable
-        if HOLDINGS[order.client] == 0:
+        # Only of what is well formed nobody need ask whether it is.
+        assert (type(update) is Vouched) == (well_formed(Update(*update), len(start)) is None)
+        if HOLDINGS[task.client] == 0:
             assert report == Report(0, 0, 0.0, 0.0) and not out.any()
         else:
             assert np.abs(out).max() > 0
@@ -186,17 +195,18 @@ def test_a_large_lot_is_trained_in_parts() -> None:
     """Models that share a start, models that do not, and more of them than are trained at once."""
     plan = Blueprint("mlp", {"hidden": 300}, Recipe(steps=2, batch=4), (1, 8, 8), 5, 1.0, 0.0)
     by, versions = learner(plan), [first(plan, seed) for seed in range(2)]
-    tasks = [Order(number, number % 3, number % 2) for number in range(30)]
-    starts = [versions[order.version] for order in tasks]
-    for order, start, update in zip(tasks, starts, by.train_all(tasks, starts), strict=True):
-        (alone,) = by.train_all([order], [start.copy()])
+    tasks = [given_out(number % 3, number, number % 2) for number in range(30)]
+    starts = [versions[task.version] for task in tasks]
+    for task, start, update in zip(tasks, starts, by.train_all(tasks, starts), strict=True):
+        (alone,) = by.train_all([task], [start.copy()])
         assert same(alone, update)
 
 
 def test_what_diverges_warns_nobody() -> None:
     plan = blueprint("mlp", Recipe(steps=30, batch=8, lr=schedule(1e30)))
-    (found,) = learner(plan).train_all([Order(1, 1, 0)], [first(plan)])
+    (found,) = learner(plan).train_all([given_out(1)], [first(plan)])
     assert not np.isfinite(found.delta).all()
+    assert type(found) is Update  # so the server looks, and refuses it
 
 
 # As PyTorch
@@ -209,8 +219,9 @@ def test_tasks_are_those_of_pytorch_to_one_in_a_hundred_thousand(model: str, opt
     for steps in (1, 2, 9):
         plan = blueprint(model, Recipe(steps=steps, batch=10, lr=schedule(0.1), **options))  # type: ignore[arg-type]
         start, by = first(plan), learner(plan)
-        tasks = [Order(key * 7919, key % 3, 0) for key in range(6)]
-        for order, found in zip(tasks, by.train_all(tasks, [start] * 6), strict=True):
+        tasks = [given_out(number % 3, number) for number in range(6)]
+        for task, found in zip(tasks, by.train_all(tasks, [start] * 6), strict=True):
+            order = Order.of(task, 0)
             expected = trained_plainly(plan, drawn(order.key, order.client, plan), 0.1, order.key) - start
             assert np.abs(found.delta - expected).max() < 1e-5 * np.abs(expected).max()
 
@@ -232,7 +243,7 @@ def test_an_evaluation_is_that_of_pytorch(model: str) -> None:
 def test_every_example_and_every_pair_is_drawn_equally_often() -> None:
     """Of 12 examples, 4 a batch: with 3,000 tasks each stands at each place about 250 times, σ = 15."""
     places, pairs = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
-    keys = [seeds.subkey(1, number) for number in range(3000)]
+    keys = seeds.subkeys(1, 3000)
     for row in next(orders(keys, [12] * len(keys), 4, 1)).tolist():
         assert len(set(row)) == 4
         places.update(enumerate(row))
@@ -253,7 +264,7 @@ def digest() -> str:
     placement = Placement(np.arange(300), np.array([0, 150, 300]), np.arange(250), np.zeros(2, np.int64))
     by = Learner(plan, inputs, labels, placement)
     start = published(random.standard_normal(79510) / 28)
-    updates = by.train_all([Order(1, 0, 0), Order(2, 1, 0)], [start] * 2)
+    updates = by.train_all([given_out(0), given_out(1)], [start] * 2)
     parts = [update.delta for update in updates] + [by.evaluate(start, 0, 250).loss]
     return sha256(b"".join(part.tobytes() for part in parts)).hexdigest()
 

@@ -40,9 +40,8 @@ class Merger:
         self.stores = self._size > 0 or self._shows_updates
         """Are updates looked at? Those of a model without parameters are only counted."""
 
-    def store(self, delta: Vector) -> None:
-        """Copies an update into the next free row: from here on nobody else can change it."""
-        place = self._view.buffered
+    def store(self, delta: Vector, place: int) -> None:
+        """Copies an update into the row of that number: from here on nobody else can change it."""
         if place >= len(self._rows):
             self._make_room(place + 1)
         self._rows[place] = delta
@@ -97,15 +96,19 @@ class Merger:
             with blaming("edit", strategy.edit):
                 updates = strategy.edit(updates, buffer, self._view)
             _check_shape("edit", strategy.edit, updates, (len(buffer), self._size))
-        with blaming("reduction", strategy.reduce):
+        try:
             step = self._reduced(weights, updates, buffer)
+        except Exception as error:
+            raise failure("reduction", strategy.reduce, error) from error
         _check_shape("reduce", strategy.reduce, step, parameters.shape)
         with np.errstate(over="ignore", invalid="ignore"):
             # A step may be a view of the buffer's rows, which the next updates overwrite; a rule may keep it.
             given_away = step.flags.owndata and step.flags.writeable
             step = np.array(step, np.float32, copy=None if given_away else True)
-            with blaming("server rule", strategy.apply):
+            try:
                 step, self._state = strategy.apply.update(step, self._state, parameters)
+            except Exception as error:
+                raise failure("server rule", strategy.apply, error) from error
             _check_shape("apply", strategy.apply, step, parameters.shape)
             parameters = np.asarray(parameters + step, np.float32)
         if not finite(parameters):

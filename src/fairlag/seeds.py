@@ -6,13 +6,15 @@ other client's draws.
 """
 
 from hashlib import blake2b
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 _MASK = 0xFFFF_FFFF_FFFF_FFFF
 GOLDEN = 0x9E37_79B9_7F4A_7C15
+_GOLDEN = np.uint64(GOLDEN)
+_SHIFTS = np.array([30, 27, 31], np.uint64)
+_FACTORS = np.array([0xBF58_476D_1CE4_E5B9, 0x94D0_49BB_1331_11EB], np.uint64)
 
 
 def key(*address: int | str) -> int:
@@ -32,7 +34,7 @@ def subkey(parent: int, index: int) -> int:
     >>> subkey(7, 0) != subkey(7, 1)
     True
     """
-    return int(_mix((parent + index * GOLDEN) & _MASK))
+    return _mix((parent + index * GOLDEN) & _MASK)
 
 
 def subkeys(parent: int | NDArray[np.uint64], count: int, start: int = 0) -> NDArray[np.uint64]:
@@ -43,9 +45,17 @@ def subkeys(parent: int | NDArray[np.uint64], count: int, start: int = 0) -> NDA
     >>> subkeys(np.array([[7], [8]], np.uint64), 1, start=5).tolist() == [[subkey(7, 5)], [subkey(8, 5)]]
     True
     """
-    members = np.arange(start, start + count, dtype=np.uint64) * GOLDEN
-    keys: NDArray[np.uint64] = _mix(np.asarray(parent, np.uint64) + members)
-    return keys
+    members = np.arange(start, start + count, dtype=np.uint64) * _GOLDEN
+    return _mixed(np.asarray(parent, np.uint64) + members)
+
+
+def subkeys_at(parents: NDArray[np.uint64], indices: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """The key of one member below each of these keys, element by element, equal to those of :func:`subkey`.
+
+    >>> subkeys_at(np.array([7, 8], np.uint64), np.array([0, 5])).tolist() == [subkey(7, 0), subkey(8, 5)]
+    True
+    """
+    return _mixed(parents + indices.astype(np.uint64) * _GOLDEN)
 
 
 def uniform(stream: int, ordinal: int) -> float:
@@ -54,7 +64,7 @@ def uniform(stream: int, ordinal: int) -> float:
     >>> 0 < uniform(key(0), 0) < 1
     True
     """
-    word: int = _mix((stream + ordinal * GOLDEN) & _MASK)
+    word = _mix((stream + ordinal * GOLDEN) & _MASK)
     return ((word >> 12) + 0.5) * 2.0**-52
 
 
@@ -64,7 +74,7 @@ def uniforms(stream: int, start: int, count: int) -> NDArray[np.float64]:
     >>> list(uniforms(5, 3, 2)) == [uniform(5, 3), uniform(5, 4)]
     True
     """
-    return _unit(_mix(np.uint64(stream) + np.arange(start, start + count, dtype=np.uint64) * GOLDEN))
+    return _unit(subkeys(stream, count, start))
 
 
 def uniforms_at(streams: NDArray[np.uint64], ordinals: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -73,7 +83,7 @@ def uniforms_at(streams: NDArray[np.uint64], ordinals: NDArray[np.int64]) -> NDA
     >>> list(uniforms_at(np.array([5, 6], np.uint64), np.array([3, 4]))) == [uniform(5, 3), uniform(6, 4)]
     True
     """
-    return _unit(_mix(streams + ordinals.astype(np.uint64) * GOLDEN))
+    return _unit(subkeys_at(streams, ordinals))
 
 
 def first_uniforms(parent: int, count: int) -> NDArray[np.float64]:
@@ -82,15 +92,24 @@ def first_uniforms(parent: int, count: int) -> NDArray[np.float64]:
     >>> list(first_uniforms(5, 2)) == [uniform(subkey(5, 0), 0), uniform(subkey(5, 1), 0)]
     True
     """
-    return _unit(_mix(subkeys(parent, count)))
+    return _unit(_mixed(subkeys(parent, count)))
 
 
 def _unit(words: NDArray[np.uint64]) -> NDArray[np.float64]:
     return ((words >> 12).astype(np.float64) + 0.5) * 2.0**-52
 
 
-def _mix(word: Any) -> Any:
-    """The same arithmetic for an int and for an array of uint64, whose products wrap by themselves."""
+def _mix(word: int) -> int:
     word = (word ^ (word >> 30)) * 0xBF58_476D_1CE4_E5B9 & _MASK
     word = (word ^ (word >> 27)) * 0x94D0_49BB_1331_11EB & _MASK
     return word ^ (word >> 31)
+
+
+def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The same arithmetic for a fresh array, in place: its products wrap by themselves."""
+    words ^= words >> _SHIFTS[0]
+    words *= _FACTORS[0]
+    words ^= words >> _SHIFTS[1]
+    words *= _FACTORS[1]
+    words ^= words >> _SHIFTS[2]
+    return words

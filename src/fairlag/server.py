@@ -28,6 +28,7 @@ from fairlag.types import (
     Outcome,
     Record,
     Stop,
+    Vouched,
     Wake,
     Woke,
 )
@@ -207,7 +208,8 @@ class Server:
             ended = type(number) is int and 0 <= number < self._next_task
             self.refusals["replay of a task that has ended" if ended else "unknown task"] += 1
             return []
-        reason = None if update is self._blank else well_formed(update, self._size)
+        known = update is self._blank or type(update) is Vouched
+        reason = None if known else well_formed(update, self._size)
         if reason is None and self._admit is not None:
             try:
                 reason = self._admit(update, task, self.view)
@@ -215,7 +217,7 @@ class Server:
                 raise failure("admission rule", self._admit, error) from error
         if reason is None:
             if self._store is not None:
-                self._store(update.delta)
+                self._store(update.delta, len(ledger.buffer))
             ledger.admit(task, update.report)
         else:
             self.refusals[reason] += 1

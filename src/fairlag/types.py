@@ -36,6 +36,15 @@ class Update(NamedTuple):
     report: Report = Report()
 
 
+class Vouched(Update):
+    """An update of which its maker, in this process, already knows that it is well formed.
+
+    What comes from outside is never one: whoever takes an update out of a message makes a plain Update of it.
+    """
+
+    __slots__ = ()
+
+
 NOTHING = Update(EMPTY)
 """The update of a task that computes nothing."""
 

@@ -65,8 +65,11 @@ class Serial:
 
     def result(self, task: Dispatch) -> Update:
         """Trains, now, unless the task was trained together with another."""
+        done = self._done.pop(task[0], None)
+        if done is not None:
+            return done
         with self._lock:
-            done = self._done.pop(task[0], None)
+            done = self._done.pop(task[0], None)  # another thread may have trained it meanwhile
             if done is not None:
                 return done
             if task[0] not in self._tasks:
@@ -92,10 +95,10 @@ class Serial:
             found = tasks.pop(heappop(waiting)[1], None)
             if found is not None:
                 some.append(found)
-        orders = [Order.of(each, self._seed) for each, _ in some]
-        updates = self._learner.train_all(orders, [parameters for _, parameters in some])
-        self._done.update((each[0], update) for (each, _), update in zip(some, updates, strict=True))
-        return self._done.pop(task[0])
+        together, starts = zip(*some, strict=True)
+        first, *others = self._learner.train_all(together, starts)
+        self._done.update(zip([each[0] for each in together[1:]], others, strict=True))
+        return first
 
     def discard(self, number: int) -> None:
         """Forgets the task."""

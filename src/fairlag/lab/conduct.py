@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 CHECKPOINT = 5.0
 """How many seconds of work a crash may cost, or a page that follows a run is behind it, where that is cheap."""
-_COSTLY = 50
-"""A checkpoint is made only after so many times the seconds that the last one took."""
+_COSTLY = 100
+"""A checkpoint is made only after so many times the seconds that the last one took: at most 1 % of the time."""
 _LOOK = 0.1
 """About how many seconds pass between two looks at the clock, at Ctrl-C, and at what was evaluated."""
 _MOST = 1000

@@ -19,11 +19,15 @@ from fairlag.errors import ProtocolError
 from fairlag.learn import models
 from fairlag.learn.eager import Eager
 from fairlag.learn.local import Recipe
-from fairlag.learn.small import Job, Small
+from fairlag.learn.small import Lot, Small
 from fairlag.learn.stack import Stack, recognised
+from fairlag.rules.admit import well_formed
 from fairlag.rules.local import Local
-from fairlag.types import Dispatch, Floats, Integers, Report, Update, quick
-from fairlag.vector import Vector
+from fairlag.types import Dispatch, Floats, Integers, Report, Update, Vouched, quick
+from fairlag.vector import EMPTY, Vector
+
+_Asked = tuple[Sequence[int], Sequence[float], Sequence[int], Sequence[float]]
+"""From which versions, when, in how many steps and at which paces tasks are to be trained."""
 
 CHUNK = 250
 """How many examples are evaluated at once: the sums over a chunk do not depend on who computes it."""
@@ -134,8 +138,15 @@ class Learner:
         self._recipe = blueprint.recipe.asked(local)
         self._labels = labels
         self._placement = placement
-        self._bounds, self._own_steps = placement.bounds.data, placement.steps.data
+        self._own_steps = placement.steps.data
         """Single entries are read faster through memoryviews."""
+        self._examples = np.diff(placement.bounds)
+        self._usual_steps = np.where(self._examples > 0, placement.steps, 0)
+        lazy = (self._examples > 0) & (placement.steps == 0)
+        self._usual_steps[lazy] = [self._recipe.batches(count) for count in self._examples[lazy].tolist()]
+        """Per client: how many steps its tasks have if nothing is asked of it, and it always has all its examples."""
+        self._keys = seeds.subkeys(_tasks_key(seed), len(self._examples))
+        """Per client: below which the keys of its tasks are."""
         self._usual_report = lru_cache(1024)(self._report)
         """Where nobody asks for losses, few reports differ."""
         self._streams = seeds.key(seed, "stream")
@@ -154,58 +165,70 @@ class Learner:
         """Is the model one of which many are trained at once?"""
         return self._small is not None
 
-    def train_all(self, orders: Sequence[Order], starts: Sequence[Vector]) -> list[Update]:
+    def train_all(self, tasks: Sequence[Dispatch], starts: Sequence[Vector]) -> list[Update]:
         """The updates of tasks, trained together where that can be; each is what it would be alone, to the bit."""
+        _, clients, versions, ordinals, times, steps, paces = zip(*tasks, strict=True)
+        who, places = np.array((clients, ordinals))
+        keys = seeds.subkeys_at(self._keys.take(who), places)
+        return self._together(keys, who, (versions, times, steps, paces), starts)
+
+    def _together(
+        self, keys: NDArray[np.uint64], who: Integers, asked: _Asked, starts: Sequence[Vector]
+    ) -> list[Update]:
         if self._small is None:
             raise ProtocolError("only models of linear layers are trained together")
-        jobs = self._jobs(orders, starts)
+        versions, times, steps, paces = asked
+        examples = self._examples.take(who).tolist()
+        if self._blueprint.stream is None and not any(steps):
+            made = self._usual_steps.take(who).tolist()
+        else:
+            clients = who.tolist()
+            if self._blueprint.stream is not None:
+                examples = [self._visible(*each) for each in zip(clients, examples, times, strict=True)]
+            made = [self._steps(*each) for each in zip(clients, examples, steps, strict=True)]
+        schedule = self._recipe.lr.at
+        rates = [schedule(version) * pace for version, pace in zip(versions, paces, strict=True)]
+        lot = Lot(keys, self._placement.bounds.take(who), examples, made, rates, starts)
+        deltas, squares, finite = self._small.train(lot)
         report = self._report if self._recipe.losses else self._usual_report
+        kinds = (Update, Vouched if finite else Update)
+        said = zip(examples, made, rates, squares, strict=True)
         return [
-            quick(Update, (delta, report(examples, steps, lr, squares)))
-            for (_, _, examples, steps, lr, _), (delta, squares) in zip(jobs, self._small.train(jobs), strict=True)
+            quick(kinds[sound], (delta, told))
+            for delta, (told, sound) in zip(deltas, [report(*each) for each in said], strict=True)
         ]
-
-    def _jobs(self, orders: Sequence[Order], starts: Sequence[Vector]) -> list[Job]:
-        jobs: list[Job] = []
-        bounds, schedule = self._bounds, self._recipe.lr.at
-        for order, start in zip(orders, starts, strict=True):
-            key, client, version, _, _, pace = order
-            first = bounds[client]
-            examples = bounds[client + 1] - first if self._blueprint.stream is None else len(self._visible(order))
-            jobs.append(
-                quick(Job, (key, first, examples, self._steps(order, examples), schedule(version) * pace, start))
-            )
-        return jobs
 
     def train(self, order: Order, parameters: Vector, out: Vector, memory: Vector | None = None) -> Report:
         """Writes the update of a task into `out`, and what its client is to remember over its memory.
 
         The order's key determines all that is random: the batches, dropout, and what else the model draws from torch.
         """
+        key, client, version, time, steps, pace = order
         if self._small is not None:
-            ((out[:], report),) = self.train_all([order], [parameters])
+            asked = (version,), (time,), (steps,), (pace,)
+            ((out[:], report),) = self._together(np.array([key], np.uint64), np.array([client]), asked, [parameters])
             return report
-        mine = self._visible(order)
-        steps, lr = self._steps(order, len(mine)), self._recipe.lr.at(order.version) * order.pace
-        squares = self._eager.train(order.key, mine, steps, lr, parameters, out, memory)
-        return self._report(len(mine), steps, lr, squares)
+        mine = self._placement.of(client)
+        if self._blueprint.stream is not None:
+            mine = mine[: self._visible(client, len(mine), time)]
+        made, lr = self._steps(client, len(mine), steps), self._recipe.lr.at(version) * pace
+        squares = self._eager.train(key, mine, made, lr, parameters, out, memory)
+        return self._report(len(mine), made, lr, squares)[0]
 
-    def _visible(self, order: Order) -> Integers:
-        """The examples that the client has when the task begins."""
-        mine, stream = self._placement.of(order.client), self._blueprint.stream
-        if stream is None:
-            return mine
-        return mine[: stream.visible(len(mine), order.time, seeds.subkey(self._streams, order.client))]
+    def _visible(self, client: int, examples: int, time: float) -> int:
+        """How many of its examples a client has when the task begins, where they come as a stream."""
+        assert self._blueprint.stream is not None
+        return self._blueprint.stream.visible(examples, time, seeds.subkey(self._streams, client))
 
-    def _steps(self, order: Order, examples: int) -> int:
+    def _steps(self, client: int, examples: int, asked: int) -> int:
         """How many steps a task makes: as many as are asked for, or as its client makes by itself."""
-        if not examples:
-            return 0
-        return order[4] or self._own_steps[order[1]] or self._recipe.batches(examples)
+        return (asked or self._own_steps[client] or self._recipe.batches(examples)) if examples else 0
 
-    def _report(self, examples: int, steps: int, lr: float, squares: Sequence[float]) -> Report:
+    def _report(self, examples: int, steps: int, lr: float, squares: Sequence[float]) -> tuple[Report, bool]:
+        """What a client says of an update, and whether the server would find it well formed."""
         loss = math.sqrt(math.fsum(squares) / len(squares)) if squares else 0.0
-        return Report(examples, steps, self._recipe.effort(steps, lr), loss)
+        report = Report(examples, steps, self._recipe.effort(steps, lr), loss)
+        return report, well_formed(Update(EMPTY, report), 0) is None
 
     def evaluate(self, parameters: Vector, start: int, stop: int) -> Score:
         """The sums over the test examples from start to stop."""

@@ -12,7 +12,7 @@ from fairlag.learn.blas import ONE_THREAD
 from fairlag.learn.local import Recipe
 from fairlag.learn.stack import Stack
 from fairlag.types import Floats, Integers
-from fairlag.vector import Matrix, Vector, published
+from fairlag.vector import Matrix, Vector, finite, published
 
 _TOGETHER = 1 << 18
 """How many parameters are trained together: those of more models would not fit into the cache."""
@@ -25,16 +25,30 @@ _PLACE = np.uint64(0xFFFF_FFFF)
 _RANDOM = ~_PLACE
 
 
-class Job(NamedTuple):
-    """A task as it is trained here: where it starts, which examples it has, and how it steps."""
+class Lot(NamedTuple):
+    """Tasks as they are trained here, an entry each: their randomness, their examples, how they step, their starts."""
 
-    key: int
-    first: int
-    """Where the client's examples begin among the holdings of all."""
-    examples: int
-    steps: int
-    lr: float
-    start: Vector
+    keys: NDArray[np.uint64]
+    firsts: Integers
+    """Where the examples of each client begin among the holdings of all."""
+    examples: Sequence[int]
+    steps: Sequence[int]
+    rates: Sequence[float]
+    starts: Sequence[Vector]
+
+    def some(self, places: Sequence[int]) -> "Lot":
+        """Those at these places, in order."""
+        lists: Any = ([column[place] for place in places] for column in self[2:])
+        return Lot(self.keys[places], self.firsts[places], *lists)
+
+
+class Trained(NamedTuple):
+    """What tasks change, and the squared losses of their examples where the recipe asks for them."""
+
+    deltas: Sequence[Vector]
+    squares: Sequence[Sequence[float]]
+    finite: bool
+    """Are all changes finite?"""
 
 
 class Small:
@@ -57,46 +71,55 @@ class Small:
         self._scaling = None if scaling == (1, 0) else scaling
         if inputs.size <= _KEPT:
             self._inputs, self._scaling = self._scaled(self._inputs), None
-
-    def train(self, jobs: Sequence[Job]) -> list[tuple[Vector, Sequence[float]]]:
-        """What each task changes, and the squared losses of its examples where the recipe asks for them."""
-        done: dict[int, tuple[Vector, Sequence[float]]] = {}
-        most = max(1, _TOGETHER // self._stack.size)
-        with ONE_THREAD, np.errstate(all="ignore"):  # where training diverges, the server says so
-            for places in self._courses(jobs):
-                for begin in range(0, len(places), most):
-                    some = places[begin : begin + most]
-                    deltas, squares = self._descend([jobs[place] for place in some])
-                    deltas.flags.writeable = False
-                    done.update(zip(some, zip(deltas, squares, strict=True), strict=True))
-        return [done.get(place) or self._nothing() for place in range(len(jobs))]
-
-    def _nothing(self) -> tuple[Vector, Sequence[float]]:
+        self._still = published(np.zeros(stack.size, np.float32))
         """What comes of a task without examples."""
-        return published(np.zeros(self._stack.size, np.float32)), ()
 
-    def _courses(self, jobs: Sequence[Job]) -> list[list[int]]:
+    def train(self, lot: Lot) -> Trained:
+        """All tasks of a lot, those that can be as one computation."""
+        with ONE_THREAD, np.errstate(all="ignore"):  # where training diverges, the server says so
+            if self._is_one_course(lot):
+                deltas, squares = self._descend(lot)
+                deltas.flags.writeable = False
+                return Trained(list(deltas), squares, finite(deltas.reshape(-1)))
+            done: list[tuple[Vector, Sequence[float]]] = [(self._still, ())] * len(lot.starts)
+            for places in self._courses(lot):
+                deltas, squares = self._descend(lot.some(places))
+                deltas.flags.writeable = False
+                for place, row in zip(places, zip(deltas, squares, strict=True), strict=True):
+                    done[place] = row
+        rows, losses = zip(*done, strict=True)
+        return Trained(rows, losses, all(map(finite, rows)))
+
+    def _is_one_course(self, lot: Lot) -> bool:
+        """Is it plain that all tasks of the lot are trained as one?"""
+        steps = lot.steps[0]
+        return (
+            0 < steps * self._recipe.batch <= min(lot.examples)
+            and self._stack.size <= min(_COPIED, _TOGETHER // len(lot.starts))
+            and lot.steps.count(steps) == len(lot.steps)
+        )
+
+    def _courses(self, lot: Lot) -> Iterator[Sequence[int]]:
         """Tasks whose batches have the same lengths, one after the other; of larger models, also the same start."""
-        courses: dict[tuple[int, int, int], list[int]] = {}
         batch, apart = self._recipe.batch, self._stack.size > _COPIED
-        for place, (_, _, examples, steps, _, start) in enumerate(jobs):
+        courses: dict[tuple[int, int, int], list[int]] = {}
+        for place, (examples, steps, start) in enumerate(zip(lot.examples, lot.steps, lot.starts, strict=True)):
             if examples and steps:
                 course = steps, examples if steps * batch > examples else 0, id(start) if apart else 0
-                if course in courses:
-                    courses[course].append(place)
-                else:
-                    courses[course] = [place]
-        return list(courses.values())
+                courses.setdefault(course, []).append(place)
+        most = max(1, _TOGETHER // self._stack.size)
+        for places in courses.values():
+            yield from (places[begin : begin + most] for begin in range(0, len(places), most))
 
-    def _descend(self, jobs: Sequence[Job]) -> tuple[Matrix, Sequence[Sequence[float]]]:
+    def _descend(self, lot: Lot) -> tuple[Matrix, Sequence[Sequence[float]]]:
         """Gradient descent: decay, pull, momentum, step; the update is the sum of the steps."""
         losses: list[Matrix] = []
         recipe = self._recipe
-        keys, firsts, examples, steps, rates, starts = zip(*jobs, strict=True)
+        keys, firsts, examples, steps, rates, starts = lot
         same = all(each is starts[0] for each in starts)
-        start = starts[0][None] if same else np.concatenate(starts).reshape(len(jobs), -1)
+        start = starts[0][None] if same else np.concatenate(starts).reshape(len(starts), -1)
         rate = np.array(rates, np.float32)[:, None]
-        first = np.array(firsts)[:, None]
+        first = firsts[:, None]
         delta: Matrix | None = None
         step: Matrix | None = None
         for chosen in orders(keys, examples, recipe.batch, steps[0]):
@@ -116,7 +139,7 @@ class Small:
                 step += recipe.momentum * before
             delta = delta + step
         assert delta is not None  # nobody is without examples here
-        return delta, _squares(losses) if losses else [()] * len(jobs)
+        return delta, _squares(losses) if losses else [()] * len(starts)
 
     def judged(self, parameters: Vector, examples: Integers) -> tuple[Floats, NDArray[Any]]:
         """The loss of each example, and whether the model is right about it."""
@@ -143,14 +166,14 @@ def _squares(losses: list[Matrix]) -> list[list[float]]:
     return squares
 
 
-def orders(keys: Sequence[int], examples: Sequence[int], batch: int, steps: int) -> Iterator[Integers]:
+def orders(keys: NDArray[np.uint64], examples: Sequence[int], batch: int, steps: int) -> Iterator[Integers]:
     """So many batches for each of these tasks, drawn without replacement within each epoch.
 
     A task's examples are in the order of random numbers: the upper halves of the products of its key, which is random,
     and of a factor for each epoch and place. Where a batch is short, or a second epoch begins, all of these tasks have
     the same number of examples.
     """
-    parents = np.array(keys, np.uint64)[:, None]
+    parents = keys[:, None]
     fewest, most = min(examples), max(examples)
     drawn = 0
     while steps:
@@ -159,7 +182,7 @@ def orders(keys: Sequence[int], examples: Sequence[int], batch: int, steps: int)
         words &= _RANDOM
         words |= _arange(most)
         if fewest < most:
-            words[_arange(most) >= np.array(examples, np.uint64)[:, None]] = ~np.uint64(0)
+            np.putmask(words, _arange(most) >= np.array(examples, np.uint64)[:, None], ~np.uint64(0))
         if wanted < most // 8:
             words = np.partition(words, wanted - 1, axis=1)[:, :wanted]
         words.sort(axis=1)
