@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -65,23 +64,25 @@ def test_a_smaller_one_runs_from_end_to_end(call: Call, tmp_path: Path) -> None:
 def test_a_million_clients_fit_into_four_gigabytes_also_through_a_checkpoint(tmp_path: Path) -> None:
     out = tmp_path / "out"
     begin = ["run", "million", "--out", str(out), "--strategy", "FairShare", "--aggregations", "400"]
-    code, peak = _command(*begin, interrupt=out / "fairshare-seed0" / "run.sqlite")
+    code, peak = _command(*begin, interrupt=" of 400 aggregations")
+    folder = out / "fairshare-seed0"
     assert code == 130 and peak < MEGABYTES
-    assert Run(out / "fairshare-seed0").status == "interrupted"
+    assert Run(folder).status == "interrupted" and 100 <= Run(folder).version < 400
+    assert list(folder.glob("checkpoint-*.safetensors"))
     code, peak = _command("resume", str(out))
-    run = Run(out / "fairshare-seed0")
     assert code == 0 and peak < MEGABYTES
-    assert run.version == 400 and len(run.clients) == 1_000_000
+    assert Run(folder).version == 400 and len(Run(folder).clients) == 1_000_000
 
 
-def _command(*words: str, interrupt: Path | None = None) -> tuple[int, float]:
-    """How a process of its own ends, and how many megabytes it took at most; interrupted once that file is there."""
-    process = subprocess.Popen([sys.executable, "-m", "fairlag", *words])
-    while interrupt is not None and not interrupt.exists():
-        time.sleep(0.1)
-    if interrupt is not None:
-        time.sleep(1.0)
-        process.send_signal(signal.SIGINT)
+def _command(*words: str, interrupt: str = "") -> tuple[int, float]:
+    """How a process of its own ends, and how many megabytes it took at most; interrupted once it says that."""
+    process = subprocess.Popen([sys.executable, "-m", "fairlag", *words], stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    with process.stderr as told:
+        for line in told:
+            if interrupt and interrupt in line:
+                process.send_signal(signal.SIGINT)
+                interrupt = ""
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     return process.returncode, usage.ru_maxrss / 1024

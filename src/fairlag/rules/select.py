@@ -269,8 +269,10 @@ class _Places(_Continuous):
         self._pool.discard(client)
 
     def pick(self) -> Sequence[int]:
-        open_places = min(self._places - self._view.running, len(self._pool))
-        return [self._pool.draw() for _ in range(open_places)] if open_places > 0 else ()
+        open_places = self._places - self._view.running
+        if open_places <= 0:
+            return ()
+        return [self._pool.draw() for _ in range(min(open_places, len(self._pool)))]
 
     def state(self) -> State:
         return {**super().state(), "pool": self._pool.state()}

@@ -147,7 +147,7 @@ class Simulation:
                 event = next_event()
                 if event is None:
                     continue
-                stop = obey(handle(event))
+                commands = handle(event)
                 if isinstance(event, Woke):
                     self._uncounted += len(running) > 0
             else:
@@ -155,8 +155,8 @@ class Simulation:
                 task = running.get(number)
                 if task is None:  # it was cancelled
                     continue
-                stop = obey(handle(quick(Arrived, (time, number, result(task)))))
-            if stop is not None:
+                commands = handle(quick(Arrived, (time, number, result(task))))
+            if commands and (stop := obey(commands)) is not None:
                 return stop
         return None
 
