@@ -180,17 +180,22 @@ def test_an_address_at_which_somebody_else_listens(call: Call, tmp_path: Path, m
 def test_the_path_is_short_and_its_files_are_in_the_folder(tmp_path: Path, long: bool) -> None:
     with tempfile.TemporaryDirectory(dir="/tmp") as short:
         folder = tmp_path / ("x" * 80) if long else Path(short)
-        for _ in range(2):
-            with cluster._temporary(folder / ".ray") as place:
-                Path(place).mkdir(exist_ok=True)
-                assert len(place) <= 43
-                Path(place, "log").write_text("there")
-                assert (folder / ".ray" / "t" / "log").read_text() == "there"
-                assert (folder / ".ray").stat().st_mode & 0o777 == 0o700
-            assert list(folder.iterdir()) == []
-            assert not Path(place).exists()
-            (folder / ".ray").mkdir()
-            (folder / ".ray" / "stale").write_text("left by a run that was killed")
+        with cluster._temporary(folder / ".ray") as place:
+            Path(place).mkdir(exist_ok=True)
+            assert len(place) <= 43
+            Path(place, "log").write_text("there")
+            assert (folder / ".ray" / "t" / "log").read_text() == "there"
+            assert (folder / ".ray").stat().st_mode & 0o777 == 0o700
+        assert list(folder.iterdir()) == []
+        assert not Path(place).exists()
+        # Of a run that was killed, the next one removes what is left.
+        killed = cluster._temporary(folder / ".ray")
+        place = killed.__enter__()
+        Path(place).mkdir(exist_ok=True)
+        Path(place, "log").write_text("stale")
+        with cluster._temporary(folder / ".ray"):
+            assert not Path(place, "log").exists()
+            assert Path(place).parent.exists() != long
 
 
 # Processes

@@ -23,6 +23,8 @@ from fairlag.execute import children
 FOLDER = ".ray"
 """Inside the folder of the runs: where Ray keeps its sockets and logs while it runs."""
 
+_WAY = "way"
+"""Inside that folder: a link to the one in /tmp by which Ray finds it."""
 _SHORT = 43
 """How many bytes a path may have to which Ray adds up to 64 for its sockets: a socket's may have 107."""
 _REFUSED = 5.0
@@ -204,22 +206,32 @@ def _temporary(folder: Path) -> Iterator[str]:
     Ray opens what it makes to everyone, so it is given a folder inside ours.
     """
     folder = folder.absolute()
-    shutil.rmtree(folder, ignore_errors=True)  # left by a run that was killed
+    _removed(folder)  # left by a run that was killed
     folder.mkdir(mode=0o700, parents=True)
-    place, link = folder / "t", None
+    place = folder / "t"
     try:
         if len(os.fsencode(place)) > _SHORT:
-            link = Path(tempfile.mkdtemp(prefix="fl-", dir="/tmp" if os.path.isdir("/tmp") else None))
             place.mkdir()
-            (link / "t").symlink_to(place)
-            place = link / "t"
+            short = Path(tempfile.mkdtemp(prefix="fl-", dir="/tmp" if os.path.isdir("/tmp") else None))
+            (folder / _WAY).symlink_to(short)
+            (short / "t").symlink_to(place)
+            place = short / "t"
         yield str(place)
     finally:
-        if link is not None:
-            shutil.rmtree(link, ignore_errors=True)
         until = monotonic() + _GONE
-        while folder.exists() and monotonic() < until:
-            with suppress(OSError):  # somebody still writes a last line
-                shutil.rmtree(folder)
-                break
+        while not _removed(folder) and monotonic() < until:  # somebody still writes a last line
             sleep(0.05)
+
+
+def _removed(folder: Path) -> bool:
+    """Removes Ray's folder and the short way to it, if they are there; was that possible?"""
+    try:
+        short = (folder / _WAY).readlink()
+        if (short / "t").readlink() == folder / "t":
+            (short / "t").unlink()
+            short.rmdir()
+    except OSError:
+        pass
+    with suppress(OSError):
+        shutil.rmtree(folder)
+    return not folder.exists()
