@@ -309,10 +309,10 @@ def test_a_server_goes_on_after_a_crash(bench: Callable[..., Bench]) -> None:
 
 def test_a_run_that_ends_at_a_time_does_so_after_a_crash_too(bench: Callable[..., Bench]) -> None:
     grid = four(seconds=0.01)
-    first = bench(grid, aggregations=None, until_time=0.6, at_least=4)
+    first = bench(grid, aggregations=None, until_time=3.0, at_least=4)
     first.until(lambda: first.server.view.version >= 3)
     state = first.link.state()
     first.link.close()
-    second = bench(grid, aggregations=None, until_time=0.6, at_least=4)
+    second = bench(grid, aggregations=None, until_time=3.0, at_least=4)
     second.link.restore(state)
-    assert second.to_the_end().reason == "time 0.6 was reached"
+    assert second.to_the_end().reason == "time 3.0 was reached"
