@@ -14,16 +14,17 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fairlag.runtime.flower.courier import Courier
+from fairlag.runtime.flower.lobby import ANEW, Lobby
 from fairlag.runtime.flower.nodes import LOG, Lookout, Node
 from fairlag.runtime.flower.options import Options
 from fairlag.runtime.flower.roster import Place, Roster
-from fairlag.runtime.flower.wire import OFFLINE, Wire, failure, introduction
+from fairlag.runtime.flower.saved import completed, saved
+from fairlag.runtime.flower.wire import SILENT, Wire, failure
 from fairlag.server import Server
 from fairlag.state import State, take
-from fairlag.types import Arrived, Cancel, Command, Dispatch, Event, Failed, Joined, Left, Report, Stop, Wake, Woke
+from fairlag.types import Arrived, Command, Dispatch, Event, Failed, Joined, Left, Report, Stop, Wake, Woke
 
-RESTARTED, ANEW, OFF = "the server was restarted", "its node was started anew", "its node went offline"
-SILENT = "the SuperLink did not answer"
+RESTARTED = "the server was restarted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +35,6 @@ class Work:
     """What the client of a task is told, beside the arrays and the version."""
     usual: Callable[[Dispatch], Report]
     """What its client reports, unless it says otherwise; the number of examples it must say."""
-
-
-@dataclass(slots=True)
-class _Guest:
-    """A node that is online, and the place that it has once it said who it is."""
-
-    node: Node
-    place: Place | None = None
 
 
 class Link:
@@ -58,15 +51,25 @@ class Link:
         self._work = work
         self._roster = roster
         self._options = options
-        self._guests: dict[int, _Guest] = {}
+        self._lobby = Lobby(
+            roster,
+            options,
+            ask=lambda number: self._send(number, self._wire.greeting(number)),
+            forget=self._forget,
+            later=lambda seconds, then: self._remind(self.time + seconds, then),
+        )
         self._present: set[int] = set()
         """The clients that the server was told are there."""
         self.examples: dict[int, int] = {}
         """How many training examples clients last said they have."""
         self._begun = False
         self._turn = count()
-        self._timers: list[tuple[float, int, Place | None]] = []
-        """When a place may be given something again, or, without a place, when the server wants to be woken."""
+        self._timers: list[tuple[float, int, Callable[[], Event | None] | None]] = []
+        """When something is to be looked at again, or, with None, when the server wants to be woken."""
+        self._given: dict[int, Dispatch] = {}
+        """Per client: its last task."""
+        self._at_node: dict[int, Dispatch] = {}
+        """Per client: the task that its node has, which the server may have called off meanwhile."""
         self._news: SimpleQueue[Callable[[], Event | None]] = SimpleQueue()
         self._next_ones: deque[Callable[[], Event | None]] = deque()
         """What follows from the last news; an event is made only when the server is ready for it."""
@@ -81,6 +84,8 @@ class Link:
 
     def proceed(self, events: int, patience: float = 0.1) -> Stop | None:
         """At most so many events; returns when none comes for a moment. Says why the run is over if it is."""
+        if self._server.stopped is not None:  # it was saved when all was over but the last evaluation
+            return self._server.stopped
         if self._courier is None:
             self._start()
         for _ in range(events):
@@ -101,16 +106,16 @@ class Link:
     def state(self) -> State:
         """All that is needed to go on after a crash."""
         return {
-            "server": self._server.state(),
+            "server": saved(self._server),
             "roster": self._roster.state(),
             "present": list(self._present),
-            "wakes": [time for time, _, place in self._timers if place is None],
+            "wakes": [time for time, _, then in self._timers if then is None],
         }
 
     def restore(self, state: State) -> None:
         """Goes on where another link was saved: whoever was there is gone, and what they were doing is lost."""
         server = self._server
-        server.restore(take(state, "server", dict))
+        server.restore(completed(take(state, "server", dict)))
         self._roster.restore(take(state, "roster", dict))
         self._before, self._began, self._begun = server.view.time, monotonic(), True
         running = {task.client: task.task for task in server.running.values()}
@@ -134,11 +139,12 @@ class Link:
         )
 
     def _replied(self, name: Hashable, reply: Message | Exception) -> None:
-        """Called in a thread of the courier: a task's name is its number, a greeting's that of the node as a word."""
-        if isinstance(name, int):
+        """Called in a thread of the courier: the name of a task's message is the task, of a greeting the node."""
+        if isinstance(name, Dispatch):
             self._news.put(partial(self._answered, name, reply))
         else:
-            self._news.put(partial(self._introduced, int(str(name)), reply))
+            assert isinstance(name, int)
+            self._news.put(partial(self._introduced, name, reply))
 
     def _next(self, patience: float) -> Event | None:
         """The next event that the server must hear of; None where none comes for a moment."""
@@ -148,8 +154,8 @@ class Link:
             if self._next_ones:
                 event = self._next_ones.popleft()()
             elif self._timers and self._timers[0][0] <= self.time:
-                place = heappop(self._timers)[2]
-                event = Woke(self.time) if place is None else self._seated(place)
+                then = heappop(self._timers)[2]
+                event = Woke(self.time) if then is None else then()
             else:
                 due = self._timers[0][0] - self.time if self._timers else patience
                 try:
@@ -160,32 +166,15 @@ class Link:
         return event
 
     def _seen(self, nodes: dict[int, Node]) -> None:
-        """Which nodes are online."""
-        for number, guest in list(self._guests.items()):
-            now = nodes.get(number)
-            if now != guest.node:
-                del self._guests[number]
-                self._forget(str(number))
-                if guest.place is not None and guest.place.node == number:
-                    self._leave(guest.place, OFF if now is None else ANEW)
-        for number, node in nodes.items():
-            if number not in self._guests:
-                self._guests[number] = _Guest(node)
-                self._send(str(number), self._wire.greeting(number))
+        for place, why in self._lobby.seen(nodes):
+            self._leave(place, why)
 
     def _introduced(self, number: int, reply: Message | Exception) -> None:
-        """A node has said who it is; or cannot, and is known by its number alone."""
-        guest = self._guests.get(number)
-        if guest is None or guest.place is not None:
-            return
-        if isinstance(reply, Exception) or (reply.has_error() and reply.error.code == OFFLINE):
-            del self._guests[number]  # it is asked again when it is seen again
-            return
-        guest.place = place = self._roster.place(number, guest.node.key, introduction(reply))
-        LOG.info("Node %s is client %s, %r", number, place.number, self._roster.group_of[place.number])
-        if place.node is not None:
-            self._leave(place, ANEW)
-        self._next_ones.append(partial(self._sit, place, number))
+        place = self._lobby.introduced(number, reply)
+        if place is not None:
+            if place.node is not None:
+                self._leave(place, ANEW)
+            self._next_ones.append(partial(self._sit, place, number))
 
     def _sit(self, place: Place, number: int) -> Event | None:
         place.node = number
@@ -196,13 +185,14 @@ class Link:
         if place.node is None:
             return None
         if place.away > self.time:
-            self._remind(place.away, place)
+            self._remind(place.away, partial(self._seated, place))
             return None
         places = [place]
         if not self._begun:
             places = [each for each in self._roster.places.values() if each.node is not None]
             self._begun = len(places) >= self._options.at_least
             if not self._begun:
+                LOG.info("Training begins with %s nodes: %s are there", self._options.at_least, len(places))
                 return None
         clients = [client for each in places for client in self._clients(each) if client not in self._present]
         self._present.update(clients)
@@ -213,19 +203,22 @@ class Link:
         self._next_ones.extend(partial(self._left, client, why) for client in self._clients(place))
 
     def _left(self, client: int, why: str) -> Event | None:
+        if (at_node := self._at_node.pop(client, None)) is not None:
+            self._forget(at_node)
         if client not in self._present:
             return None
         self._present.remove(client)
         LOG.info("Client %s is gone: %s", client, why)
-        task = next((each.task for each in self._server.running.values() if each.client == client), None)
-        if task is None:
-            return Left(self.time, client)
-        self._forget(task)
-        return Failed(self.time, task, why, gone=True)
+        task = self._running(client)
+        return Left(self.time, client) if task is None else Failed(self.time, task.task, why, gone=True)
 
-    def _answered(self, number: int, reply: Message | Exception) -> Event | None:
-        task = self._server.running.get(number)
-        if task is None:
+    def _answered(self, task: Dispatch, reply: Message | Exception) -> Event | None:
+        if self._at_node.get(task.client) is not task:  # its node has left
+            return None
+        del self._at_node[task.client]
+        if task.task not in self._server.running:
+            if (after := self._running(task.client)) is not None:
+                self._dispatch(after)
             return None
         if isinstance(reply, Exception):
             return self._failed(task, SILENT)
@@ -237,7 +230,7 @@ class Link:
             return self._failed(task, update, refused=True)
         self._place(task.client).failures = 0
         self.examples[task.client] = update.report.examples
-        return Arrived(self.time, number, update)
+        return Arrived(self.time, task.task, update)
 
     def _failed(self, task: Dispatch, why: str, *, refused: bool = False) -> Event:
         """The task came to nothing: its client is given nothing for a while, each time for twice as long."""
@@ -248,7 +241,7 @@ class Link:
         outcome = "refused" if refused else "lost"
         LOG.info("Task %s is %s, %s: client %s is given nothing for %.0f s", task.task, outcome, why, task.client, wait)
         self._present.discard(task.client)
-        self._remind(place.away, place)
+        self._remind(place.away, partial(self._seated, place))
         return Failed(self.time, task.task, why, gone=True, refused=refused)
 
     # What is done about it
@@ -256,21 +249,28 @@ class Link:
     def _obey(self, commands: list[Command]) -> Stop | None:
         for command in commands:
             if isinstance(command, Dispatch):
+                self._given[command.client] = command
                 self._dispatch(command)
-            elif isinstance(command, Cancel):
-                self._forget(command.task)
             elif isinstance(command, Wake):
                 self._remind(command.time, None)
-            else:
+            elif isinstance(command, Stop):
                 return command
+            # A Cancel cannot be told to a node: it finishes, and is given what comes next only then.
         return None
 
     def _dispatch(self, task: Dispatch) -> None:
         node = self._place(task.client).node
-        if node is None:  # it has just gone: the server hears of that next
+        # A node that has just gone: the server hears of that next. One at work on what was called off: it waits.
+        if node is None or task.client in self._at_node:
             return
+        self._at_node[task.client] = task
         parameters = self._server.versions[task.version]
-        self._send(task.task, self._wire.task(task, parameters, self._work.asked(task), node, self._options.ttl))
+        self._send(task, self._wire.task(task, parameters, self._work.asked(task), node, self._options.ttl))
+
+    def _running(self, client: int) -> Dispatch | None:
+        """The task of a client that the server waits for."""
+        task = self._given.get(client)
+        return task if task is not None and task.task in self._server.running else None
 
     def _send(self, name: Hashable, message: Message) -> None:
         assert self._courier is not None  # nobody is there before it is
@@ -280,8 +280,8 @@ class Link:
         if self._courier is not None:
             self._courier.forget(name)
 
-    def _remind(self, time: float, place: Place | None) -> None:
-        heappush(self._timers, (time, next(self._turn), place))
+    def _remind(self, time: float, then: Callable[[], Event | None] | None) -> None:
+        heappush(self._timers, (time, next(self._turn), then))
 
     def _clients(self, place: Place) -> range:
         """The clients that a node is: as many as it has tasks at once."""

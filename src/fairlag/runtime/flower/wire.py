@@ -18,26 +18,33 @@ ARRAYS, CONFIG, METRICS, EXAMPLES = "arrays", "config", "metrics", "num-examples
 GREETING = f"{MessageType.QUERY}.fairlag"
 """The message that asks a node who it is."""
 
-_KEPT = 4
-"""How many versions are kept as Flower's records: tasks of the same version share one."""
+_KEPT = 2
+"""How many versions are kept as Flower's records, each as big as the model: tasks of the same version share one."""
 
 _HEADER = 512
 """More bytes than numpy writes before the values of an array."""
 
-OFFLINE = 5
-"""Flower's code for a node that cannot be reached."""
+RAISED = 2
+"""Flower's code for an exception in a ClientApp: what one says that does not know a question."""
+
+_GREETING = 600.0
+"""How many seconds a node has to say who it is before it is asked again; it may first have to finish a task."""
 
 _FAILURES = {
     1: "its ClientApp could not be loaded",
-    2: "its ClientApp raised an exception",
+    RAISED: "its ClientApp raised an exception",
     3: "its message expired",
     4: "its reply was lost",
-    OFFLINE: "its node went offline",
+    5: "its node went offline",
     6: "a modifier of its ClientApp refused it",
     7: "its node refused the app",
     8: "its ClientApp crashed",
 }
 """Flower's error codes in words: how often each happened is counted, so no word of a client's own is in them."""
+
+
+SILENT = "the SuperLink did not answer"
+"""Why a task failed where not even an error came."""
 
 
 class Wire:
@@ -66,7 +73,8 @@ class Wire:
 
     def greeting(self, node: int) -> Message:
         """What a node is sent that was never seen before."""
-        return Message(RecordDict({CONFIG: ConfigRecord()}), dst_node_id=node, message_type=GREETING)
+        content = RecordDict({CONFIG: ConfigRecord()})
+        return Message(content, dst_node_id=node, message_type=GREETING, ttl=_GREETING)
 
     def update(self, reply: Message, parameters: Vector, report: Report) -> Update | str:
         """The update in a reply to a task that began with these parameters, or why it is none, in words of ours.
@@ -83,7 +91,8 @@ class Wire:
         if isinstance(told, str):
             return told
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
-            update = Update(after - parameters, told)
+            after -= parameters
+        update = Update(after, told)
         return well_formed(update, self._layout.size) or update
 
     def _record(self, version: int, parameters: Vector) -> ArrayRecord:
