@@ -8,10 +8,12 @@ processes at Ctrl-C. A node is written as its group and the number of its partit
 """
 
 import argparse
+import fcntl
 import ipaddress
 import os
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -29,6 +31,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 import fairlag
+from fairlag.errors import InputError
 from fairlag.lab.workshop import Workshop
 
 HERE = Path(__file__).resolve().parent
@@ -50,15 +53,18 @@ class Federation:
         self.port = port
         self.nodes = dict(enumerate(nodes))
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        workshop = Workshop(fairlag.load(HERE / "digits_fleet" / f"{fleet}.toml"))
+        _check(nodes, workshop, port)
         for place in ("data", "keys", "logs", "flwr"):
             (self.folder / place).mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o700)
+        self._lock = _locked(self.folder)
         if not (self.folder / "ca.pem").exists():
             make_certificates(self.folder)
         for number in self.nodes:
             if not self.key(number).exists():
                 make_key(self.key(number))
-        self._deal(Workshop(fairlag.load(HERE / "digits_fleet" / f"{fleet}.toml")))
+        self._deal(workshop)
         (self.folder / "flwr" / "config.toml").write_text(
             f'[superlink]\ndefault = "fleet"\n\n[superlink.fleet]\naddress = "{LOOPBACK}:{port}"\n'
             f'root-certificates = "{self.folder / "ca.pem"}"\n'
@@ -79,7 +85,8 @@ class Federation:
         """The SuperLink, then every node: registered with its public key, and started."""
         self.start_superlink()
         for number in self.nodes:
-            self.flwr("supernode", "register", f"{self.key(number)}.pub", "fleet")
+            # The SuperLink remembers the keys of the last time.
+            self.flwr("supernode", "register", f"{self.key(number)}.pub", "fleet", tolerated="already in use")
             self.start_node(number)
 
     def start_superlink(self) -> None:
@@ -140,14 +147,16 @@ class Federation:
         """Ends everything, the SuperLink last."""
         for name in sorted(self.processes, key=lambda each: each == "superlink"):
             self.stop(name)
+        os.close(self._lock)
 
-    def flwr(self, *words: str) -> str:
-        """What a command of Flower prints."""
+    def flwr(self, *words: str, tolerated: str | None = None) -> str:
+        """What a command of Flower prints; it must not fail, except in the words that are tolerated."""
         done = subprocess.run(
             ["flwr", *words], env=self.environment, cwd=HERE, capture_output=True, text=True, check=False
         )
-        if done.returncode:
-            raise SystemExit(f"flwr {' '.join(words)} failed: {done.stdout}{done.stderr}")
+        said = done.stdout + done.stderr
+        if done.returncode and (tolerated is None or tolerated not in said):
+            raise SystemExit(f"flwr {' '.join(words)} failed: {said}")
         return done.stdout
 
     def _deal(self, workshop: Workshop) -> None:
@@ -175,6 +184,33 @@ class Federation:
             except (URLError, OSError):
                 time.sleep(0.2)
         raise SystemExit(f"the SuperLink did not start: see {self.folder / 'logs' / 'superlink.log'}")
+
+
+def _check(nodes: tuple[str, ...], workshop: Workshop, port: int) -> None:
+    """Before anything is made: are the nodes some of the fleet, and are their ports free?"""
+    last = workshop.experiment.population - 1
+    for node in nodes:
+        group, _, partition = node.partition(":")
+        if not group or not partition.isdecimal() or int(partition) > last:
+            raise InputError(f"the node is {node!r}, it must be a group and a partition from 0 to {last}, like fast:0")
+    if len(set(nodes)) < len(nodes):
+        raise InputError(f"the nodes are {' '.join(nodes)}, each may be there once")
+    for number in range(port, port + 1 + len(nodes)):
+        try:
+            socket.create_server((LOOPBACK, number)).close()
+        except (OSError, OverflowError) as error:
+            raise InputError(f"port {number} cannot be used, {error}: give another first port with --port") from None
+
+
+def _locked(folder: Path) -> int:
+    """Two federations would share the keys and the state of one SuperLink: the second is turned away."""
+    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise InputError(f"a federation in {str(folder)!r} is running: give another --folder") from None
+    return lock
 
 
 def make_key(file: Path) -> None:
@@ -235,16 +271,23 @@ def main() -> None:
     parser.add_argument("--nodes", nargs="+", default=list(NODES), metavar="GROUP:PARTITION")
     parser.add_argument("--port", type=int, default=9700, help="of the SuperLink; the nodes take the following ones")
     options = parser.parse_args()
-    federation = Federation(options.folder, tuple(options.nodes), options.port)
+    try:
+        federation = Federation(options.folder, tuple(options.nodes), options.port)
+    except (InputError, OSError) as error:
+        parser.error(str(error))
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as at Ctrl-C
     try:
         federation.start()
         home = shlex.quote(str(federation.folder / "flwr"))
         print(f"{len(federation.nodes)} nodes are started. In another terminal, in {HERE}:", flush=True)
-        print(f"  FLWR_HOME={home} flwr run . fleet --stream --run-config 'by-key=true'", flush=True)
+        config = "by-key=true out='runs/digits-real'"
+        print(f'  FLWR_HOME={home} flwr run . fleet --stream --run-config "{config}"', flush=True)
+        print(f"The run will be in {Path('runs/digits-real').resolve()}; Ctrl-C here ends all nodes.", flush=True)
         while True:
             time.sleep(5)
             federation.supervise()
+            if federation.processes["superlink"].poll() is not None:
+                raise SystemExit(f"the SuperLink ended: see {federation.folder / 'logs' / 'superlink.log'}")
     except KeyboardInterrupt:
         pass
     finally:

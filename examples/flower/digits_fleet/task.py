@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import fairlag
+from fairlag.errors import InputError
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.workshop import Workshop
 
@@ -20,7 +21,11 @@ class Net(nn.Sequential):
 
 def fleet(name: object) -> Experiment:
     """The experiment file of that name."""
-    return fairlag.load(Path(__file__).with_name(f"{name}.toml"))
+    here = Path(__file__).parent
+    files = {file.stem: file for file in sorted(here.glob("*.toml"))}
+    if name not in files:
+        raise InputError(f"there is no fleet {name!r} in {here}, known are: {', '.join(files)}")
+    return fairlag.load(files[str(name)])
 
 
 def examples(experiment: Experiment, client: int, file: str = "") -> tuple[torch.Tensor, torch.Tensor]:

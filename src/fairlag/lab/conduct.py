@@ -31,6 +31,8 @@ _COSTLY = 100
 _LOOK = 0.1
 """About how many seconds pass between two looks at the clock, at Ctrl-C, and at what was evaluated."""
 _MOST = 1000
+_WAITING = 2
+"""How many versions of a real run may wait to be evaluated: where that is slow, versions in between have no score."""
 
 
 class _Pending(NamedTuple):
@@ -109,6 +111,8 @@ class Conductor:
         """When the last checkpoint was made, and how many seconds it took."""
         self._kept = 0
         """The version that it has."""
+        self._scored = 0
+        """The last version that was evaluated for the curve, or is being."""
         saved = store.checkpoint()
         if saved is not None:
             self._restore(unpack(*saved))
@@ -161,7 +165,10 @@ class Conductor:
     def _record(self, row: Aggregation | Ended) -> None:
         self._store.record(row)
         if isinstance(row, Aggregation) and row.version % self._every == 0 and self._scoring is not None:
-            self._evaluate(row.version, row.time, self._scoring.sample)
+            # What is simulated waits for its scores; a fleet does not, and each version is as big as the model.
+            if not self._stage.real or len(self._pending) < _WAITING:
+                self._scored = row.version
+                self._evaluate(row.version, row.time, self._scoring.sample)
 
     def _evaluate(self, version: int, time: float, stop: int) -> None:
         parameters = self._server.versions.newest
@@ -172,7 +179,7 @@ class Conductor:
     def _is_scored(self, stop: int) -> bool:
         """Is the newest version being evaluated on so many examples, or was it for the curve?"""
         version = self._server.view.version
-        if self._scoring is not None and stop == self._scoring.sample and version % self._every == 0:
+        if self._scoring is not None and stop == self._scoring.sample and version == self._scored:
             return True
         return any((each.version, each.stop) == (version, stop) for each in self._pending)
 
@@ -194,7 +201,7 @@ class Conductor:
             str(place): {"version": each.version, "time": each.time, "stop": each.stop, "parameters": each.parameters}
             for place, each in enumerate(self._pending)
         }
-        state: State = {"simulation": self._timeline.state(), "pending": pending}
+        state: State = {"simulation": self._timeline.state(), "pending": pending, "scored": self._scored}
         self._kept = self._server.view.version
         self._store.commit(*pack(state), self._kept, refusals=self._server.refusals, clients=self._stage.news())
         self._saved = monotonic()
@@ -204,6 +211,8 @@ class Conductor:
     def _restore(self, state: State) -> None:
         self._timeline.restore(take(state, "simulation", dict))
         self._kept = self._server.view.version
+        before = self._kept - self._kept % self._every  # what was saved by an older fairlag does not say
+        self._scored = take({"scored": before, **state}, "scored", int)
         for each in take(state, "pending", dict).values():
             pending = _Pending(each["version"], each["time"], each["stop"], each["parameters"])
             self._pending.append(pending)

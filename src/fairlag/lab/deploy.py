@@ -69,7 +69,8 @@ def deploy(
     if plan.saved:
         check_same(planned)
         if Run(planned.folder).status == "finished":
-            LOG.info("The run in %s is finished: nothing is left to do", planned.folder)
+            there = planned.folder.absolute()
+            LOG.info("The run in %s is finished: nothing is left to do; another `out` makes a new one", there)
             return Run(planned.folder)
     else:
         plan.check_new()
@@ -156,7 +157,7 @@ def _conduct(workshop: Workshop, planned: Planned, model: _Model, fleet: "_Fleet
         held.enter_context(told(store, planned, teller))
         version = Run(planned.folder).version
         how = f"goes on from version {version}" if version else "begins"
-        LOG.info("%s, %s, in %s", name_of(planned), how, planned.folder)
+        LOG.info("%s, %s, in %s", name_of(planned), how, planned.folder.absolute())
         stage = Stage(model.setting, experiment.population * queued, judge, fleet.begin, real=True, news=fleet.news)
         Conductor(experiment, planned.use, stage, store, teller).to_the_end()
 

@@ -40,6 +40,8 @@ class Options:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise InputError(f"{name} is {value!r}, it must be a whole number of at least 1")
+        if not isinstance(self.by_key, bool):
+            raise InputError(f"by_key is {self.by_key!r}, it must be True or False")
         for name in ("poll", "look", "backoff", "longest_backoff"):
             _check_seconds(name, getattr(self, name))
         if self.ttl is not None:
