@@ -49,8 +49,13 @@ class FakeNode:
     seconds: float = 0.0
     activated: str = "first"
     key: bytes = b""
+    introduces: Answer | None = None
+    """How it answers the question who it is, where it does not simply tell."""
     sent: list[tuple[float, Message]] = field(default_factory=list)
     """When each of its tasks came in."""
+
+    def introduce(self, message: Message) -> Message:
+        return Message(RecordDict({"config": ConfigRecord(self.told)}), reply_to=message)
 
 
 class FakeGrid(Grid):
@@ -97,17 +102,20 @@ class FakeGrid(Grid):
         with self._lock:
             name = f"message {next(self._numbers)}"
             if node is None:
-                reply = failing(message, 5)
+                waits = 0.0, failing(message, 5)
             elif message.metadata.message_type == GREETING:
                 self.greeted.append(number)
-                reply = Message(RecordDict({"config": ConfigRecord(node.told)}), reply_to=message)
+                waits = 0.0, (node.introduces or node.introduce)(message)
             else:
                 node.sent.append((time.monotonic(), message))
-                answer = node.answer(message)
-                self._waiting[name] = number, time.monotonic() + node.seconds, answer
-                return [name]
-            self._waiting[name] = number, 0.0, reply
+                waits = time.monotonic() + node.seconds, node.answer(message)
+            self._waiting[name] = number, *waits
         return [name]
+
+    @property
+    def waiting(self) -> int:
+        """How many messages were sent whose reply nobody took."""
+        return len(self._waiting)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         self._check()

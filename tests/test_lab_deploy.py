@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import Message
+from safetensors import safe_open
 from torch import nn
 
 import fairlag
@@ -184,6 +185,7 @@ def test_local_training_is_told_what_the_strategy_asks_for(tmp_path: Path) -> No
         (FLEET, {"arrays": nn.Linear(1, 1)}, "so `arrays` must not be given"),
         (OWN, {"arrays": {"count": np.array(3)}}, "none of the arrays ['count'] is of float32"),
         (OWN, {"arrays": nn.Linear(1, 1), "poll": -1}, "poll is -1, it must be a positive number of seconds"),
+        (OWN, {"arrays": nn.Linear(1, 1), "by_key": "yes"}, "by_key is 'yes', it must be True or False"),
         (OWN, {"arrays": nn.Linear(1, 1), "queued": 0}, "queued is 0, it must be a whole number of at least 1"),
         (OWN, {"arrays": nn.Linear(1, 1), "strategy": "asofed"}, "asks clients to remember vectors"),
         (OWN, {"arrays": nn.Linear(1, 1), "strategy": "fedstaleweigth"}, "did you mean 'fedstaleweight'?"),
@@ -220,6 +222,42 @@ def test_a_judge_that_raises_fails_the_run_by_name(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="evaluating version 0 failed: ValueError: no test data"):
         deploy(counted(), OWN, out=tmp_path / "run", arrays=nn.Linear(3, 2), evaluate=judge, **QUICK)
     assert Run(tmp_path / "run").status == "failed"
+
+
+def test_evaluations_slower_than_versions_do_not_pile_up(tmp_path: Path) -> None:
+    waiting: list[int] = []
+
+    def judge(arrays: dict[str, Any]) -> tuple[int, int, float]:
+        time.sleep(0.5)
+        return 100, 50, 7.0
+
+    def look(event: Event) -> None:
+        if isinstance(event, Kept):
+            (file,) = (tmp_path / "run").glob("checkpoint-*")
+            with safe_open(file, "np") as tensors:
+                waiting.append(sum("pending" in name for name in list(tensors.keys())))
+
+    told = {**OWN, "evaluate": {"every": 1}}
+    run = deploy(counted(), told, out=tmp_path / "run", arrays=nn.Linear(3, 2), evaluate=judge, watch=look, **QUICK)
+    versions = run.evaluations["version"].to_list()
+    assert versions[0] == 0 and versions[-1] == 30 and len(versions) < 31
+    assert max(waiting) <= 3  # with the last of all; each is a whole model in every checkpoint
+
+
+def test_a_run_whose_last_evaluation_failed_is_finished_by_the_next(tmp_path: Path) -> None:
+    broken = [True]
+
+    def judge(arrays: dict[str, Any]) -> tuple[int, int, float]:
+        if broken[0] and arrays["weight"][0] >= 30:
+            raise OSError("the disk of the test data is gone")
+        return 100, 50, 7.0
+
+    begin: dict[str, Any] = {"arrays": {"weight": np.zeros(2, np.float32)}, "evaluate": judge, **QUICK}
+    with pytest.raises(InputError, match="evaluating version 30 failed"):
+        deploy(counted(), OWN, out=tmp_path / "run", **begin)
+    broken[0] = False
+    run = deploy(counted(), OWN, out=tmp_path / "run", **begin)
+    assert run.status == "finished" and run.evaluations["version"].max() == 30
 
 
 def test_times_are_those_of_the_clock(tmp_path: Path) -> None:

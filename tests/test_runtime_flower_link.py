@@ -8,89 +8,16 @@ import numpy as np
 import pytest
 from flwr.app import Message
 
-from fairlag.runtime.flower.link import Link, Work
-from fairlag.runtime.flower.options import Options
-from fairlag.runtime.flower.roster import Roster
-from fairlag.runtime.flower.wire import Wire
-from fairlag.server import Server
-from fairlag.strategy import Strategy
-from fairlag.types import Aggregation, Ended, Outcome, Report, Stop
-from fairlag.vector import Layout, published
-from fairlag.zoo import buffered_fedavg, fedasync, fedbuff
+from fairlag.types import Aggregation, Outcome
+from fairlag.zoo import fedasync, fedbuff
 from tests.fleet import Answer, FakeGrid, FakeNode, failing, replied, trained
-
-LAYOUT = Layout(("weight",), ((3,),))
-QUICK = {"poll": 0.005, "look": 0.01, "backoff": 0.05, "longest_backoff": 0.4}
-PATIENCE = 20.0
-
-
-class Bench:
-    """A server, a grid and the link between them."""
-
-    def __init__(
-        self,
-        grid: FakeGrid,
-        strategy: Strategy | None = None,
-        aggregations: int | None = 10,
-        until_time: float | None = None,
-        **options: Any,
-    ) -> None:
-        self.rows: list[Aggregation | Ended] = []
-        self.grid = grid
-        self.options = Options(**{**QUICK, **options})
-        self.roster = Roster([("fast", 2), ("slow", 2)], by_key=self.options.by_key)
-        self.server = Server(
-            strategy or buffered_fedavg(buffer=2),
-            clients=4 * self.options.queued,
-            parameters=published(np.zeros(3)),
-            layout=LAYOUT,
-            aggregations=aggregations,
-            until_time=until_time,
-            record=self.rows.append,
-        )
-        work = Work(lambda task: {"lr": 0.1}, lambda task: Report())
-        self.link = Link(self.server, grid, Wire(LAYOUT), work, self.roster, self.options)
-
-    def until(self, done: Callable[[], object]) -> Stop | None:
-        """Goes on until something is so, or the run is over."""
-        end = time.monotonic() + PATIENCE
-        stop = None
-        while not done() and stop is None:
-            assert time.monotonic() < end, f"stalled: {self.server.waits_for}, {self.server.counts}"
-            stop = self.link.proceed(1, patience=0.01)
-        return stop
-
-    def to_the_end(self) -> Stop:
-        stop = self.until(lambda: False)
-        assert stop is not None
-        counts = self.server.counts
-        assert counts["dispatched"] == sum(count for name, count in counts.items() if name != "dispatched")
-        return stop
-
-    def updates(self, client: int) -> int:
-        return int(self.server.view.update_counts[client])
-
-    @property
-    def ended(self) -> list[tuple[int, Outcome, str]]:
-        return [(row.task.client, row.outcome, row.reason) for row in self.rows if isinstance(row, Ended)]
+from tests.fleet_bench import Bench, benches, four
 
 
 @pytest.fixture
 def bench() -> Iterator[Callable[..., Bench]]:
-    made: list[Bench] = []
-
-    def make(grid: FakeGrid, *arguments: Any, **named: Any) -> Bench:
-        made.append(Bench(grid, *arguments, **named))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.grid.stuck.clear()
-        each.link.close()
-
-
-def four(**changes: Any) -> FakeGrid:
-    return FakeGrid({100 + each: FakeNode({"partition-id": each}, **changes) for each in range(4)})
+    with benches() as make:
+        yield make
 
 
 def test_a_fleet_trains_to_the_end(bench: Callable[..., Bench]) -> None:
@@ -227,16 +154,7 @@ def test_who_is_stuck_uploading_holds_up_nobody(bench: Callable[..., Bench]) -> 
 
 
 def test_apps_that_do_not_know_the_question_are_known_by_their_number(bench: Callable[..., Bench]) -> None:
-    class Silent(FakeGrid):
-        def push_messages(self, messages: Any) -> Any:
-            (message,) = messages
-            (name,) = super().push_messages([message])
-            number, due, _ = self._waiting[name]
-            if message.metadata.message_type.startswith("query"):
-                self._waiting[name] = number, due, failing(message, 2)
-            return [name]
-
-    made = bench(Silent({each: FakeNode({}) for each in (5, 6)}), at_least=2)
+    made = bench(FakeGrid({each: FakeNode({}, introduces=failing) for each in (5, 6)}), at_least=2)
     made.to_the_end()
     assert sorted(made.roster.places) == ["node 5", "node 6"]
 

@@ -164,11 +164,13 @@ class Conductor:
 
     def _record(self, row: Aggregation | Ended) -> None:
         self._store.record(row)
-        if isinstance(row, Aggregation) and row.version % self._every == 0 and self._scoring is not None:
-            # What is simulated waits for its scores; a fleet does not, and each version is as big as the model.
-            if not self._stage.real or len(self._pending) < _WAITING:
-                self._scored = row.version
-                self._evaluate(row.version, row.time, self._scoring.sample)
+        # What is simulated waits for its scores; a fleet does not, and each version is as big as the model.
+        hurried = self._stage.real and len(self._pending) >= _WAITING
+        if hurried or not isinstance(row, Aggregation) or row.version % self._every:
+            return
+        if self._scoring is not None:
+            self._scored = row.version
+            self._evaluate(row.version, row.time, self._scoring.sample)
 
     def _evaluate(self, version: int, time: float, stop: int) -> None:
         parameters = self._server.versions.newest
