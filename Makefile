@@ -15,7 +15,7 @@ DEV := $(VENV)/dev.stamp
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow test-all lint format bench examples clean
+.PHONY: help demo test test-slow test-all lint format bench bench-peers examples clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -46,9 +46,14 @@ format: $(DEV) ## Format the code and repair what the linter can repair
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-bench: $(DEV) ## Measure the speed of the timeline and of training, as ratios to bare loops
+bench: $(DEV) ## Measure the speed of the timeline, of training and of large fleets, as ratios in the same run
 	$(BIN)/python benchmarks/timeline.py
+	$(BIN)/python benchmarks/timeline.py --store
 	$(BIN)/python benchmarks/engine.py
+	$(BIN)/python benchmarks/scale.py
+
+bench-peers: $(DEV) ## Measure fairlag beside its peers, each in an environment of its own (gigabytes, half an hour)
+	$(BIN)/python benchmarks/peers/run.py
 
 # The notebook among them is executed by a slow test: that needs Jupyter, which only the developers' environment has.
 examples: $(BASE) ## Run every example script
