@@ -101,6 +101,7 @@ class FakeGrid(Grid):
         node = self.nodes.get(number)
         with self._lock:
             name = f"message {next(self._numbers)}"
+            waits: tuple[float, Message | None]
             if node is None:
                 waits = 0.0, failing(message, 5)
             elif message.metadata.message_type == GREETING:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from fairlag.state import take
 from fairlag.strategy import Strategy
 from fairlag.types import Outcome
 from fairlag.zoo import buffered_fedavg, fedavg, fedfix, safa
@@ -44,7 +45,7 @@ def test_a_node_finishes_what_was_called_off_before_it_is_sent_more(bench: Calla
     made.to_the_end()
     assert sum(outcome is Outcome.CANCELLED for _, outcome, _ in made.ended) >= 50
     assert 2 <= len(slow.sent) <= 2 + made.server.view.time / 0.4
-    versions = [message.content.config_records["config"]["version"] for _, message in slow.sent]
+    versions = [int(message.metadata.group_id) for _, message in slow.sent]
     assert versions == sorted(set(versions)) and versions[-1] > len(versions)  # the newest each time
     assert grid.waiting <= 4  # and what came of it is taken, not left at the SuperLink
 
@@ -86,7 +87,8 @@ def test_versions_that_only_running_tasks_need_are_not_saved(bench: Callable[...
     first.until(lambda: first.server.view.version == 7)
     assert {0, 7} <= set(first.server.versions.kept)
     state = first.link.state()
-    assert list(state["server"]["versions"]["parameters"]) == ["7"]  # type: ignore[index, call-overload]
+    versions = take(take(state, "server", dict), "versions", dict)
+    assert list(take(versions, "parameters", dict)) == ["7"]
     second = bench(grid, buffered_fedavg(buffer=1), aggregations=20, at_least=4)
     second.link.restore(state)
     assert second.server.versions.kept == (7,)
