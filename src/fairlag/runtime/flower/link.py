@@ -192,7 +192,7 @@ class Link:
             places = [each for each in self._roster.places.values() if each.node is not None]
             self._begun = len(places) >= self._options.at_least
             if not self._begun:
-                LOG.info("Training begins with %s nodes: %s are there", self._options.at_least, len(places))
+                LOG.info("Nodes so far: %s of the %s that training begins with", len(places), self._options.at_least)
                 return None
         clients = [client for each in places for client in self._clients(each) if client not in self._present]
         self._present.update(clients)
