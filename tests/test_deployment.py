@@ -5,6 +5,7 @@ import re
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -170,7 +171,14 @@ def test_a_fleet_with_tls_and_keys_survives_a_killed_node_and_a_killed_server(
     assert call("audit", str(tmp_path / "fleet.toml"), "--seeds", "1", "--aggregations", "200").code == 0
 
 
-def test_the_same_app_runs_in_flowers_simulation(tmp_path: Path) -> None:
+@pytest.fixture
+def short() -> Iterator[str]:
+    """A folder with a short name: Ray's sockets must have paths of at most 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="fl-", ignore_cleanup_errors=True) as folder:
+        yield folder
+
+
+def test_the_same_app_runs_in_flowers_simulation(tmp_path: Path, short: str) -> None:
     out, home = tmp_path / "run", tmp_path / "flwr"
     home.mkdir()
     port = free_ports(2)
@@ -178,7 +186,7 @@ def test_the_same_app_runs_in_flowers_simulation(tmp_path: Path) -> None:
         f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "127.0.0.1:{port}"\ninsecure = true\n'
     )
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    environment = {**os.environ, **OFFLINE, "FLWR_HOME": str(home), "PATH": path, "RAY_TMPDIR": str(tmp_path)}
+    environment = {**os.environ, **OFFLINE, "FLWR_HOME": str(home), "PATH": path, "RAY_TMPDIR": short}
     log = tmp_path / "superlink.log"
     command = f"flower-superlink --insecure --simulation --host 127.0.0.1 --port {port}"
     with log.open("wb") as written:
