@@ -203,7 +203,8 @@ def _cells(rounds: dict[str, list[dict[str, float]]], who: str, clock: str) -> s
         statistics.median(one / other for one, other in zip(speeds[who], speeds[loop], strict=True))
         for loop in ("bare", "tasks")
     )
-    return f"{statistics.median(speeds[who]):8.0f} {bare:7.2f} {tasks:8.2f}"
+    speed = statistics.median(speeds[who])
+    return f"{speed:8.{0 if speed >= 100 else 1}f} {bare:7.2f} {tasks:8.2f}"
 
 
 if __name__ == "__main__":
