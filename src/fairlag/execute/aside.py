@@ -3,13 +3,11 @@
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from fairlag.errors import InputError
+from fairlag.learn.learner import Score, reason
 from fairlag.vector import Vector
-
-if TYPE_CHECKING:
-    from fairlag.learn.learner import Score
 
 
 class _Asked(NamedTuple):
@@ -21,7 +19,7 @@ class _Asked(NamedTuple):
 class Aside:
     """Evaluates one version after the other, in the order asked for."""
 
-    def __init__(self, score: "Callable[[Vector, int], Score]") -> None:
+    def __init__(self, score: Callable[[Vector, int], Score]) -> None:
         """`score` is given the parameters, and on how many of the test examples."""
         self._score = score
         self._asked: SimpleQueue[_Asked | None] = SimpleQueue()
@@ -32,7 +30,7 @@ class Aside:
         """A version is to be evaluated on the first test examples up to `stop`."""
         self._asked.put(_Asked(version, parameters, stop))
 
-    def evaluated(self, patience: float = 0.0) -> "list[tuple[int, Score]]":
+    def evaluated(self, patience: float = 0.0) -> list[tuple[int, Score]]:
         """The evaluations done since the last call, in the order asked for; waits so many seconds for the first."""
         scores: list[tuple[int, Score]] = []
         while True:
@@ -41,7 +39,7 @@ class Aside:
             except Empty:
                 return scores
             if isinstance(score, Exception):
-                raise InputError(f"evaluating version {version} failed: {type(score).__name__}: {score}") from score
+                raise InputError(f"evaluating version {version} failed: {reason(score)}") from score
             scores.append((version, score))
             patience = 0.0
 

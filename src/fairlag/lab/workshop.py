@@ -109,14 +109,10 @@ class Workshop:
 
     def held(self, client: int, seed: int | None = None) -> tuple[NDArray[np.float32], Integers]:
         """The training examples of a client as a model takes them, and their labels; by the seed, or the file's."""
-        if not 0 <= client < self.experiment.population:
-            raise InputError(f"there is no client {client}, they are 0 to {self.experiment.population - 1}")
         train, shares = self.shares(self.experiment.seed if seed is None else seed)
-        mine = train[shares.order[shares.bounds[client] : shares.bounds[client + 1]]]
-        data = self.data
-        return data.inputs[mine].astype(np.float32) * np.float32(data.scale) + np.float32(data.offset), data.labels[
-            mine
-        ]
+        mine, data = train[shares.of(client)], self.data
+        inputs = data.inputs[mine].astype(np.float32) * np.float32(data.scale) + np.float32(data.offset)
+        return inputs, data.labels[mine]
 
     def setting(self, seed: int) -> Setting:
         """Who holds what and how the model begins, by the seed."""

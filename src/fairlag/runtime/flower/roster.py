@@ -1,6 +1,6 @@
 """Which nodes are which clients: known again by a stable name however often a node restarts, and how they fare."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,23 +66,26 @@ class Roster:
         partition = told.get(PARTITION)
         if isinstance(partition, int) and 0 <= partition < size and partition not in taken:
             return partition
-        start = 0
-        for name, count in self.groups:
+        for name, numbers in self._expected():
             if told.get(GROUP, name) == name:
-                free = next((number for number in range(start, start + count) if number not in taken), None)
+                free = next((number for number in numbers if number not in taken), None)
                 if free is not None:
                     return free
-            start += count
         return max([size - 1, *taken]) + 1
 
     def _group(self, number: int, told: Mapping[str, Any]) -> str:
-        start = 0
-        for name, count in self.groups:
-            if start <= number < start + count:
+        for name, numbers in self._expected():
+            if number in numbers:
                 return name
-            start += count
         names = [name for name, _ in self.groups]
         return str(told[GROUP]) if told.get(GROUP) in names else names[-1]
+
+    def _expected(self) -> Iterator[tuple[str, range]]:
+        """The numbers of each group's clients, as far as they were expected."""
+        start = 0
+        for name, count in self.groups:
+            yield name, range(start, start + count)
+            start += count
 
     def state(self) -> State:
         """Who has which number; who is there is not part of it."""
