@@ -4,11 +4,12 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from time import monotonic
 from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.patience import wait_until
 
 WIDE, PHONE = (1200, 900), (390, 844)
 
@@ -45,15 +46,13 @@ class Visit:
     asked: list[str] = field(default_factory=list)
     """Everything that it fetched."""
 
-    def until(self, condition: str, seconds: float = 60.0) -> None:
+    def until(self, condition: str) -> None:
         """Waits until a condition holds in the page.
 
         Not by Playwright's own waiting, which evaluates text inside of the page: that is what its policy forbids.
         """
-        last = monotonic() + seconds
-        while not self.page.evaluate(condition):
-            assert monotonic() < last, f"{condition} did not come true within {seconds:g} s"
-            self.page.wait_for_timeout(50)
+        met = lambda: self.page.evaluate(condition)  # noqa: E731
+        wait_until(met, condition, meanwhile=lambda: self.page.wait_for_timeout(50))
 
     def drawn(self) -> None:
         """Waits until everything is drawn."""

@@ -1,6 +1,5 @@
 """A server, a grid in memory and the link between them, for tests of a fleet."""
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,10 +16,10 @@ from fairlag.types import Aggregation, Ended, Outcome, Report, Stop
 from fairlag.vector import Layout, published
 from fairlag.zoo import buffered_fedavg
 from tests.fleet import FakeGrid, FakeNode
+from tests.patience import wait_until
 
 LAYOUT = Layout(("weight",), ((3,),))
 QUICK = {"poll": 0.005, "look": 0.01, "backoff": 0.05, "longest_backoff": 0.4}
-PATIENCE = 20.0
 
 
 class Bench:
@@ -52,11 +51,14 @@ class Bench:
 
     def until(self, done: Callable[[], object]) -> Stop | None:
         """Goes on until something is so, or the run is over."""
-        end = time.monotonic() + PATIENCE
         stop = None
-        while not done() and stop is None:
-            assert time.monotonic() < end, f"stalled: {self.server.waits_for}, {self.server.counts}"
+
+        def proceed() -> None:
+            nonlocal stop
             stop = self.link.proceed(1, patience=0.01)
+
+        state = lambda: f"{self.server.waits_for}, {self.server.counts}"  # noqa: E731
+        wait_until(lambda: done() or stop is not None, "the end", state, proceed)
         return stop
 
     def to_the_end(self) -> Stop:

@@ -12,6 +12,7 @@ import pytest
 import fairlag
 from fairlag.zoo import ALGORITHMS
 from tests.command import Call
+from tests.patience import PATIENCE
 
 ROOT = Path(__file__).parent.parent
 
@@ -155,7 +156,7 @@ def test_an_interrupt_ends_cleanly(times: int) -> None:
         for _ in range(times):
             process.send_signal(signal.SIGINT)
             time.sleep(0.1)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130 or (times == 2 and process.returncode == -signal.SIGINT)
     assert errors.splitlines()[-1] == "fairlag: interrupted, nothing was written"
     assert "Traceback" not in errors

@@ -17,6 +17,7 @@ from fairlag.errors import DivergedError, FairlagError, StalledError, StoreError
 from fairlag.lab.run import runs
 from tests.command import Call
 from tests.data_files import SMALL, empty_machine, put
+from tests.patience import PATIENCE
 
 TINY = ["--set", "model.use=logistic", "--set", "evaluate.every=10", "--workers", "1"]
 SHORT = [*TINY, "--aggregations", "20"]
@@ -256,7 +257,7 @@ def interrupted(process: "subprocess.Popen[str]", times: int = 1) -> str:
     for _ in range(times):
         process.send_signal(signal.SIGINT)
         time.sleep(0.01)
-    out, errors = process.communicate(timeout=120)
+    out, errors = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out) == (130, "")
     assert "Traceback" not in errors
     return errors.splitlines()[-1]

@@ -6,9 +6,8 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,9 @@ from fairlag.lab.simulate import execute, simulate
 from fairlag.zoo import fedbuff
 from tests.command import Call
 from tests.learning import data
+from tests.patience import PATIENCE, wait_until
 from tests.test_execute_processes import PLACES, PLAN, TABLES, is_alive, life
-from tests.test_execute_ray import pids, settle, wait_until
+from tests.test_execute_ray import pids, settle
 from tests.test_lab_resume import begun, contents, planned, under_way
 
 # Several nodes
@@ -38,7 +38,8 @@ def nodes(folder: Path, count: int) -> Iterator[Any]:
 
     how = {"node_ip_address": "127.0.0.1", "include_dashboard": False, "num_cpus": 0}
     with ExitStack() as left:
-        for each in (cluster._on_loopback(), cluster._environment(cluster._QUIET), cluster._untidiness()):
+        settings = {**cluster._QUIET, **cluster._PROMPT}
+        for each in (cluster._on_loopback(), cluster._environment(settings), cluster._untidiness()):
             left.enter_context(each)
         place = left.enter_context(cluster._temporary(folder / "nodes"))
         made: Any = Cluster(initialize_head=True, head_node_args={**how, "temp_dir": place})
@@ -67,7 +68,7 @@ def test_an_actor_and_a_node_that_die_in_the_middle(tmp_path: Path) -> None:
             assert life(pool, strategy, 5, happens) == life(serial, strategy, 5)
             assert not any(map(is_alive, before))
             assert {kind for kind, _, _ in pool._deaths} <= {"a Ray actor", executor._NODE}
-            wait_until(lambda: [node["Alive"] for node in ray.nodes()].count(True) == 2, 90)
+            wait_until(lambda: [node["Alive"] for node in ray.nodes()].count(True) == 2)
             # A node that comes takes the place of the one that went.
             made.add_node(num_cpus=1, node_ip_address="127.0.0.1")
             settle(pool)
@@ -166,9 +167,7 @@ def test_an_address_at_which_somebody_else_listens(call: Call, tmp_path: Path, m
     monkeypatch.setattr(cluster, "_SILENT", 8.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
-        began = time.monotonic()
         done = call("run", "demo", "--executor", "ray", "--address", address, "--out", str(tmp_path / "runs"))
-        assert time.monotonic() - began < 20
     assert done.code == 2
     assert f"no Ray cluster answers at the address '{address}' (no answer within 8 seconds)" in done.err
 
@@ -219,7 +218,12 @@ def family(pid: int) -> list[int]:
 
 def listening(members: list[int]) -> set[str]:
     """The addresses at which these processes listen, as Linux writes them."""
-    sockets = {str(link.readlink()) for pid in members for link in Path(f"/proc/{pid}/fd").iterdir()}
+    sockets = set()
+    for pid in members:
+        with suppress(FileNotFoundError):  # it has ended
+            for link in Path(f"/proc/{pid}/fd").iterdir():
+                with suppress(FileNotFoundError):  # it was closed
+                    sockets.add(str(link.readlink()))
     found = set()
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
@@ -247,8 +251,8 @@ def test_nothing_is_left_running_and_the_run_goes_on(tmp_path: Path, how: signal
         assert listening(members) <= LOOPBACK != set()
         assert (stopped.folder / ".ray").is_dir()
         os.killpg(process.pid, how) if how == signal.SIGINT else process.kill()
-        process.communicate(timeout=60)
-        wait_until(lambda: not any(map(is_alive, members)), 60)
+        process.communicate(timeout=PATIENCE)
+        wait_until(lambda: not any(map(is_alive, members)))
     finally:
         for each in filter(is_alive, members):
             os.kill(each, signal.SIGKILL)

@@ -7,7 +7,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -38,6 +37,7 @@ from fairlag.strategy import Strategy
 from fairlag.types import Aggregation, Dispatch, Ended
 from fairlag.zoo import ALGORITHMS, fedavg, fedbuff, fedstaleweight
 from tests.learning import PLACEMENT, Fragile, Pools, blueprint, data, first, fragile, plain, unscaled
+from tests.patience import wait_until
 
 PLAN = blueprint(recipe=Recipe(steps=2, batch=8, lr=schedule("step(0.1, every=5)"), momentum=0.5))
 FLEET = Fleet([Group("fast", 8, parse("uniform(1, 2)")), Group("slow", 4, parse("uniform(8, 12)"))], seed=0)
@@ -565,7 +565,4 @@ def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
         assert len(workers) == 2
         assert all(map(is_alive, workers))
         parent.kill()
-    until = time.monotonic() + 10
-    while any(map(is_alive, workers)) and time.monotonic() < until:
-        time.sleep(0.02)
-    assert not any(map(is_alive, workers))
+    wait_until(lambda: not any(map(is_alive, workers)))

@@ -3,7 +3,6 @@
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from importlib import import_module
@@ -24,6 +23,7 @@ from fairlag.rules.local import Local
 from fairlag.strategy import Strategy
 from fairlag.zoo import asofed, fedstaleweight
 from tests.learning import PLACEMENT, Fragile, blueprint, data, first, fragile, plain, unscaled
+from tests.patience import wait_until
 from tests.test_execute_memories import ASO, rounds, saved
 from tests.test_execute_memories import PLACES as FEW
 from tests.test_execute_memories import PLAN as REMEMBERING
@@ -74,21 +74,10 @@ def kill(pool: Actors, place: int = 0) -> None:
     os.kill(pids(pool)[place], signal.SIGKILL)
 
 
-def wait_until(met: Callable[[], object], seconds: float = 30.0) -> None:
-    until = time.monotonic() + seconds
-    while not met():
-        assert time.monotonic() < until, "in vain"
-        time.sleep(0.05)
-
-
-def settle(pool: Actors, seconds: float = 60.0) -> None:
+def settle(pool: Actors) -> None:
     """Waits until every actor has started."""
-
-    def ready() -> bool:
-        pool._pump(0.05)
-        return all(worker.ready for worker in pool._workers)
-
-    wait_until(ready, seconds)
+    ready = lambda: all(worker.ready for worker in pool._workers)  # noqa: E731
+    wait_until(ready, "the start of every actor", meanwhile=lambda: pool._pump(0.05))
 
 
 # The same bytes

@@ -26,6 +26,7 @@ from fairlag.lab.folder import is_begun
 from fairlag.lab.plan import Plan
 from fairlag.lab.run import Run
 from fairlag.lab.simulate import execute
+from tests.patience import PATIENCE
 from tests.test_lab_plan import idle
 from tests.test_lab_store import alone
 
@@ -163,7 +164,7 @@ def test_versions_that_wait_to_be_evaluated_survive(tmp_path: Path) -> None:
     process = begun(plan.folder, 2)
     under_way(process)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE)
     execute(plan, workers=1)
     whole = planned(tmp_path / "whole", use, 40)
     execute(whole, workers=1)

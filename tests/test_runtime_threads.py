@@ -202,7 +202,7 @@ def test_cancel_interrupts_sleeping_clients() -> None:
     started = monotonic()
     assert threads.run(server, fleet, speedup=50.0).reason == "10 aggregations were made"
     # Uninterrupted, those that sleep for an hour would hold up the run for 72 s.
-    assert monotonic() - started < 30
+    assert monotonic() - started < 60
     assert server.view.time < AN_HOUR / 2
     assert server.counts == {**server.counts, "cancelled": 20, "aggregated": 40, "dispatched": 60, "running": 0}
 
@@ -220,7 +220,7 @@ def test_the_end_interrupts_sleeping_clients() -> None:
     server = Server(fedstaleweight(), clients=5, until_time=10.0)
     started = monotonic()
     assert threads.run(server, fleet, speedup=100.0).reason == "time 10.0 was reached"
-    assert monotonic() - started < 20
+    assert monotonic() - started < 30
     assert server.counts["running"] == ended(server) == 5
 
 

@@ -23,6 +23,7 @@ from fairlag.report.page.build import waiting_page
 from fairlag.report.watch import Follower
 from tests.browser import chromium, visiting
 from tests.command import Call
+from tests.patience import PATIENCE
 from tests.test_cli_report import SMALL, spoilt
 
 
@@ -42,7 +43,7 @@ def following(folder: Path, *words: str) -> Iterator[str]:
         assert said.startswith(f"Following {folder} at http://127.0.0.1:"), said
         yield said.split()[-1]
         server.send_signal(signal.SIGINT)
-        _, complaints = server.communicate(timeout=20)
+        _, complaints = server.communicate(timeout=PATIENCE)
         assert (server.returncode, complaints) == (0, "")
     finally:
         server.kill()
@@ -63,7 +64,7 @@ def killed(words: list[str]) -> Iterator[None]:
 
 def asked(address: str, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
     where = urlsplit(address)
-    line = http.client.HTTPConnection(where.hostname or "", where.port, timeout=120)
+    line = http.client.HTTPConnection(where.hostname or "", where.port, timeout=PATIENCE)
     try:
         line.request(method, path, headers=headers)
         answer = line.getresponse()
@@ -198,11 +199,11 @@ def test_it_follows_a_run_through_a_crash_and_a_resume(tmp_path: Path) -> None:
     with following(folder) as address, chromium() as browser, visiting(browser, address) as visit:
         assert "there are no runs" in visit.page.inner_text("#lead")
         with killed(run):
-            visit.until(f"{status}.includes('FairShare, seed 0: running') && {reached} > 0", 120)
+            visit.until(f"{status}.includes('FairShare, seed 0: running') && {reached} > 0")
             visit.until("document.querySelectorAll('#chart-accuracy .plot .trace').length > 0")
             seen = visit.page.evaluate(reached)
-            visit.until(f"{reached} > {seen}", 120)
-        visit.until(f"{status}.includes('interrupted at')", 120)
+            visit.until(f"{reached} > {seen}")
+        visit.until(f"{status}.includes('interrupted at')")
         seen = visit.page.evaluate(reached)
         with killed(command("resume", str(folder / "demo"), "--workers", "1")):
-            visit.until(f"{status}.includes('running') && {reached} > {seen}", 120)
+            visit.until(f"{status}.includes('running') && {reached} > {seen}")

@@ -29,14 +29,16 @@ _SHORT = 43
 """How many bytes a path may have to which Ray adds up to 64 for its sockets: a socket's may have 107."""
 _REFUSED = 5.0
 """How many seconds a port may take to answer at all."""
-_SILENT = 30.0
+_SILENT = 60.0
 """How many seconds a cluster may take to let us in; Ray itself would wait for minutes."""
 _GONE = 5.0
 """How many seconds Ray's processes may take to leave their folder alone."""
 
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
 """No usage statistics; and Ray leaves the choice of devices alone, instead of warning that one day it will."""
-_ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_gcs_rpc_server_reconnect_timeout_s": "10"}
+_PROMPT = {"RAY_worker_niceness": "0"}
+"""Ray's workers would yield to every other process of the machine, and hardly start on one that is busy."""
+_ALONE = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_gcs_rpc_server_reconnect_timeout_s": "10", **_PROMPT}
 """Of our own cluster's processes: they stay on loopback, as by default on those systems; and where this process is
 killed, none of them waits longer for a head that will never come back."""
 _JOINING: dict[str, Any] = {"log_to_driver": False, "logging_level": "critical"}
