@@ -108,7 +108,8 @@ def whole(model_name: str, workers: int) -> dict[str, float]:
     computing = _timed(Learner, "train_all" if model_name in SMALL else "train", "evaluate")
 
     def watch(event: Event) -> None:
-        if isinstance(event, Progress) and event.version >= WARM:
+        over = isinstance(event, Progress) and event.version == AGGREGATIONS[model_name]
+        if isinstance(event, Progress) and (over or (event.version >= WARM and not marks)):
             others = 0.0 if workers == 1 else _busy()
             busy = time.process_time() + others
             marks.append((time.perf_counter(), event.updates, computing[0] if workers == 1 else others, busy))

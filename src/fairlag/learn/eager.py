@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from fairlag.learn.flat import Flat
 from fairlag.learn.local import Recipe
+from fairlag.learn.pooling import quicken
 from fairlag.types import Floats, Integers
 from fairlag.vector import Matrix, Vector
 
@@ -21,12 +22,13 @@ class Eager:
         self, model: torch.nn.Module, recipe: Recipe, data: tuple[NDArray[Any], Integers], scaling: tuple[float, float]
     ) -> None:
         """The data are inputs and labels, the scaling is a factor and what is added to the product."""
+        quicken(model)
         self._flat = Flat(model)
         self._recipe = recipe
         self._inputs, self._labels = data
         self._scaling = None if scaling == (1, 0) else scaling
-        self._start = torch.empty_like(self._flat.vector)
         self._velocity = torch.empty_like(self._flat.weights) if recipe.momentum else None
+        self._start = torch.empty_like(self._flat.weights) if recipe.prox else None
         self._drift = torch.empty_like(self._flat.weights) if recipe.prox else None
 
     @property
@@ -50,7 +52,8 @@ class Eager:
         """
         flat, recipe, squares = self._flat, self._recipe, list[float]()
         flat.load(parameters)
-        self._start.copy_(flat.vector)
+        if self._start is not None:
+            self._start.copy_(flat.weights)
         flat.model.train()
         if self._velocity is not None:
             self._velocity.zero_()
@@ -92,9 +95,8 @@ class Eager:
         recipe, weights, gradient = self._recipe, self._flat.weights, self._flat.gradient
         if recipe.weight_decay:
             gradient.add_(weights, alpha=recipe.weight_decay)
-        if self._drift is not None:
-            torch.sub(weights, self._start[: self._flat.trained], out=self._drift)
-            gradient.add_(self._drift, alpha=recipe.prox)
+        if self._start is not None:
+            gradient.add_(torch.sub(weights, self._start, out=self._drift), alpha=recipe.prox)
         if recipe.direction is not None and memory is not None:
             recipe.direction.turn(gradient.numpy(), memory)
         if self._velocity is not None:
