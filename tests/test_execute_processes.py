@@ -4,6 +4,7 @@ import hashlib
 import os
 import pickle
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -553,8 +554,8 @@ if __name__ == "__main__":
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
-def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
-    """One of them computes for ever, the other has nothing to do."""
+def test_interrupts_do_not_reach_workers_which_end_when_their_parent_is_killed(tmp_path: Path) -> None:
+    """One of them computes for ever, the other has nothing to do. A terminal sends Ctrl-C to all processes."""
     (tmp_path / "orphans.py").write_text(ORPHANS)
     command = [sys.executable, str(tmp_path / "orphans.py")]
     found = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -562,7 +563,13 @@ def test_workers_end_when_their_parent_is_killed(tmp_path: Path) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=here) as parent:
         assert parent.stdout is not None
         workers = [int(word) for word in parent.stdout.readline().split()]
-        assert len(workers) == 2
-        assert all(map(is_alive, workers))
-        parent.kill()
+        try:
+            assert len(workers) == 2
+            for worker in workers:
+                (held,) = re.findall(r"SigBlk:\s+(\w+)", Path(f"/proc/{worker}/status").read_text())
+                assert int(held, 16) >> (signal.SIGINT - 1) & 1
+                os.kill(worker, signal.SIGINT)
+            assert all(map(is_alive, workers))
+        finally:
+            parent.kill()
     wait_until(lambda: not any(map(is_alive, workers)))

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from typing import Any
 
 from fairlag.errors import InputError
@@ -24,6 +25,7 @@ def interrupts_held_back() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
+    resource_tracker.ensure_running()  # or the first process that is started would start it, and let Ctrl-C through
     handler = signal.getsignal(signal.SIGINT)
     # A thread of a library may still take the signal, and then Python calls the handler here.
     swapped = callable(handler) and threading.current_thread() is threading.main_thread()
