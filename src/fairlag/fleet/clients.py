@@ -17,11 +17,13 @@ from fairlag.types import Floats, Integers
 
 _EARLY = 8
 _BLOCK = 1024
+_FEW = 64
 _AHEAD = 256
 _ROOM = 1 << 22
 """The first durations of a client are drawn together with those of its neighbours, as many a client of a large fleet is
-asked for no more; the others so many at a time, or one by one where those of the whole fleet would not fit into this
-room."""
+asked for no more, once so few of them were drawn one by one: that takes no longer than drawing them all, which may
+never be needed. The others are drawn so many at a time, or one by one where those of the whole fleet would not fit into
+this room."""
 
 _MOST_STEPS = 1_000_000_000
 
@@ -125,7 +127,8 @@ class Fleet:
         room = 0 if self.per_step else _ROOM // self.clients
         self._early = min(_EARLY, room)
         self._blocks = -(-self.clients // _BLOCK)
-        self._begun = bytearray(self._early * self._blocks)
+        self._asked = bytearray(self._early * self._blocks)
+        """Per ordinal and block of clients: how many durations were drawn one by one, one more where all are drawn."""
         self._first_tasks: Floats = np.empty(self._early * self.clients)
         self._first_task_of = self._first_tasks.data
         self._ahead = min(_AHEAD, room) if room >= 2 * _EARLY else 0
@@ -164,7 +167,12 @@ class Fleet:
     def duration(self, client: int, ordinal: int, steps: int = 0) -> float:
         """How long the client's task of that ordinal and of so many steps (0: its own) takes, transfers included."""
         if ordinal < self._early:
-            if not self._begun[ordinal * self._blocks + client // _BLOCK]:
+            place = ordinal * self._blocks + client // _BLOCK
+            asked = self._asked[place]
+            if asked <= _FEW:
+                self._asked[place] = asked + 1
+                if asked < _FEW:
+                    return self._duration(client, ordinal, steps)
                 self._draw_block(client // _BLOCK, ordinal)
             return self._first_task_of[ordinal * self.clients + client]
         ahead = self._ahead
@@ -200,7 +208,6 @@ class Fleet:
         first = ordinal * self.clients
         drawn = self.durations(clients, np.full((len(clients), 1), ordinal))
         self._first_tasks[first + clients[0] : first + clients[-1] + 1] = drawn[:, 0]
-        self._begun[ordinal * self._blocks + block] = True
 
     def _draw_ahead(self, client: int, first: int) -> None:
         group = self._group[client]

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 
@@ -160,18 +161,23 @@ class _Pool:
         self._stream = stream
         self._drawn = 0
         self._members: list[int] = []
-        self._place: dict[int, int] = {}
+        self._place: list[int] = []
+        """Per client: where it is among the members, −1 where it is not."""
 
     def __len__(self) -> int:
         return len(self._members)
 
     def add(self, client: int) -> None:
-        self._place[client] = len(self._members)
+        place = self._place
+        if client >= len(place):
+            place.extend(repeat(-1, max(client + 1, 2 * len(place)) - len(place)))
+        place[client] = len(self._members)
         self._members.append(client)
 
     def discard(self, client: int) -> None:
-        place = self._place.pop(client, None)
-        if place is not None:
+        place = self._place[client] if client < len(self._place) else -1
+        if place >= 0:
+            self._place[client] = -1
             last = self._members.pop()
             if last != client:
                 self._members[place] = last
@@ -187,8 +193,9 @@ class _Pool:
         return {"members": in_order(self._members), "drawn": self._drawn}
 
     def restore(self, state: State) -> None:
-        self._members = take(state, "members", np.ndarray).tolist()
-        self._place = {client: place for place, client in enumerate(self._members)}
+        self._members, self._place = [], []
+        for client in take(state, "members", np.ndarray).tolist():
+            self.add(client)
         self._drawn = take(state, "drawn", int)
 
 
