@@ -179,18 +179,23 @@ class Ledger:
         self._busy, self._mean = real["busy"], real["mean"]
         self._since, self._arrival, self._loss = real["since"], real["arrival"], real["loss"]
 
-    def join(self, client: int) -> None:
-        """The client is there; one that was never seen gets an empty row."""
-        if client >= self.capacity:
-            self._grow(max(2 * self.capacity, client + 1))
-        self.rows = max(self.rows, client + 1)
-        if self.present[client] < 0:
+    def join(self, client: int) -> bool:
+        """The client is there; one that was never seen gets an empty row. False, and nothing else, if it already was."""
+        if client >= self.rows:
+            self.rows = client + 1
+            if client >= self.capacity:
+                self._grow(max(2 * self.capacity, client + 1))
+        before = self.present[client]
+        if before == 1:
+            return False
+        if before < 0:
             self.clients += 1
             told = self._told
-            self._examples[client] = 1 if told is None or client >= len(told) else int(told[client])
+            self._examples[client] = 1 if told is None or client >= len(told) else told.item(client)
             self.examples += self._examples[client]
         self.there += 1
         self.present[client] = 1
+        return True
 
     def is_present(self, client: int) -> bool:
         """Is the client there now?"""

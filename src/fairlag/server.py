@@ -232,9 +232,8 @@ class Server:
         for client in event.clients:
             if client < 0:
                 raise ProtocolError(f"client {client} joined at time {event.time}, clients are numbered from 0")
-            if ledger.is_present(client):
+            if not ledger.join(client):
                 raise ProtocolError(f"client {client} joined at time {event.time} but is already there")
-            ledger.join(client)
             self._free(client)
         commands: list[Command] = []
         if first:

@@ -21,7 +21,7 @@ class View:
 
     >>> ledger = Ledger(clients=2)
     >>> ledger.join(0), ledger.join(1)
-    (None, None)
+    (True, True)
     >>> view = View(ledger)
     >>> view.n, view.version, view.update_counts.tolist()
     (2, 0, [0, 0])

@@ -1,7 +1,7 @@
 """Who of a fleet is there, for every runtime on one machine: by the schedule, and vanishing; and when all is over."""
 
 from collections.abc import Sequence
-from heapq import heappop
+from heapq import heappop, heappush, heapreplace
 from math import inf
 
 import numpy as np
@@ -12,10 +12,11 @@ from fairlag.fleet.schedule import Schedule
 from fairlag.runtime.agenda import NOBODY, Agenda, Due
 from fairlag.server import Server
 from fairlag.state import State, rows, table, take
-from fairlag.types import Dispatch, Event, Joined, Left, Stop, Woke
+from fairlag.types import Dispatch, Event, Joined, Left, Stop, Woke, quick
 
 NOTHING_MORE = Stop("nothing more can happen: no task is running and no client will come")
 
+_COMING = (Due.RETURN, Due.ON)
 _VANISHING = {"task": int, "client": int, "back": float}
 
 
@@ -39,7 +40,8 @@ class Presence:
         """Enters the first change; returns who is there at time 0."""
         if self._schedule is None:
             return range(self._fleet.clients)
-        self._enter_next(self._schedule)
+        if (first := self._following(self._schedule)) is not None:
+            heappush(self._agenda.heap, first)
         return self.come(0.0)
 
     @property
@@ -49,18 +51,18 @@ class Presence:
 
     def come(self, time: float) -> list[int]:
         """Takes all entries of clients that are due to come at that time; returns those who really do."""
-        heap, comers = self._agenda.heap, []
-        while heap and heap[0][0] == time and heap[0][1] in (Due.RETURN, Due.ON):
-            _, due, _, client = heappop(heap)
-            if due == Due.RETURN:
+        heap, vanished, comers = self._agenda.heap, self._vanished, list[int]()
+        while heap and heap[0][0] == time and heap[0][1] in _COMING:
+            if heap[0][1] == Due.RETURN:
+                client = heappop(heap)[3]
                 self._returning -= 1
-                self._vanished.discard(client)
+                vanished.discard(client)
                 comers += [client] if self._scheduled[client] else []
             else:
                 clients = self._take()
                 for each in clients:
                     self._scheduled[each] = True
-                comers += [each for each in clients if each not in self._vanished]
+                comers += [each for each in clients if each not in vanished] if vanished else clients
         return comers
 
     def plan(self, task: Dispatch, duration: float) -> bool:
@@ -83,16 +85,16 @@ class Presence:
         """Takes the next entry, which is not an arrival, as an event; None where nothing changes by it."""
         heap = self._agenda.heap
         time, due, _, whom = heap[0]
-        if due in (Due.RETURN, Due.ON):
+        if due in _COMING:
             clients = self.come(time)
-            return Joined(time, clients) if clients else None
-        heappop(heap)
-        if due == Due.WAKE:
-            return Woke(time)
+            return quick(Joined, (time, clients)) if clients else None
         if due == Due.OFF:
             (client,) = self._take()
             self._scheduled[client] = False
-            return Left(time, client) if client not in self._vanished else None
+            return quick(Left, (time, client)) if client not in self._vanished else None
+        heappop(heap)
+        if due == Due.WAKE:
+            return Woke(time)
         if whom not in self._vanishing:
             return None
         # It stays noted until the server answers this Left with a Cancel, as it does every loss.
@@ -103,16 +105,24 @@ class Presence:
         return Left(time, client)
 
     def _take(self) -> list[int]:
-        """Whom the entry of the schedule that has just been taken from the agenda concerns; enters the next."""
-        assert self._schedule is not None  # else there would be no such entry
-        who = self._schedule.take()
-        self._enter_next(self._schedule)
+        """Whom the entry of the schedule at the top of the agenda concerns; the next takes its place."""
+        schedule, heap = self._schedule, self._agenda.heap
+        assert schedule is not None  # else there would be no such entry
+        who = schedule.take()
+        following = self._following(schedule)
+        if following is None:
+            heappop(heap)
+        else:
+            heapreplace(heap, following)
         return who
 
-    def _enter_next(self, schedule: Schedule) -> None:
-        if (entry := schedule.next) is not None:
-            time, comes = entry
-            self._agenda.add(time, Due.ON if comes else Due.OFF, NOBODY)
+    def _following(self, schedule: Schedule) -> tuple[float, int, int, int] | None:
+        """The next entry of the schedule, as one of the agenda."""
+        entry = schedule.next
+        if entry is None:
+            return None
+        time, comes = entry
+        return time, Due.ON if comes else Due.OFF, next(self._agenda.sequence), NOBODY
 
     def state(self) -> State:
         """The schedule, and who is there, has vanished or is about to."""
