@@ -17,13 +17,13 @@ from fairlag.types import Floats, Integers
 
 _EARLY = 8
 _BLOCK = 1024
-_FEW = 64
+_FEW = 32
 _AHEAD = 256
 _ROOM = 1 << 22
 """The first durations of a client are drawn together with those of its neighbours, as many a client of a large fleet is
-asked for no more, once so few of them were drawn one by one: that takes no longer than drawing them all, which may
-never be needed. The others are drawn so many at a time, or one by one where those of the whole fleet would not fit into
-this room."""
+asked for no more; but only once so few of them were drawn one by one, which takes less time than to draw all of them,
+and most may never be needed. The others are drawn so many at a time, or one by one where those of the whole fleet would
+not fit into this room."""
 
 _MOST_STEPS = 1_000_000_000
 
