@@ -48,7 +48,7 @@ class Buffer:
         """The sender of each update."""
         if self._clients is None:
             self._clients = np.array([task[1] for task in self.tasks])
-            self._clients.flags.writeable = False
+            self._clients.setflags(write=False)
         return self._clients
 
     @property
@@ -89,5 +89,5 @@ class Buffer:
                 "a rule read buffer.updates but is not declared to: decorate it with @fairlag.rules.reads_updates"
             )
         updates = self._rows[: len(self.tasks)]
-        updates.flags.writeable = False
+        updates.setflags(write=False)
         return updates

@@ -7,36 +7,9 @@ from typing import Protocol, cast
 
 import numpy as np
 
+from fairlag import columns
 from fairlag.state import State, copy_into, rows, table, take
 from fairlag.types import Dispatch, Floats, Integers, Report, quick
-
-_INTEGERS = {
-    "task": -1,  # the last task it was given
-    "present": -1,  # 1 if it is there now, 0 if it was, -1 if it was never seen
-    "dispatched": 0,  # tasks it was ever given
-    "contributed": -1,  # the version that its last admitted update was trained from
-    "examples": 0,  # the training examples that it has as far as is known, 0 if it was never seen
-    "updates": 0,  # its updates that were aggregated
-    "staleness": 0,  # the sum of their staleness
-    "position": 0,  # which of all the updates that the server ever merged its last one was, counted from 1
-}
-_REALS = {
-    "mean": 0.0,  # the mean staleness of its aggregated updates: kept ready, as it is read at every aggregation
-    "weight": 0.0,  # the sum of the weights that its updates got
-    "busy": 0.0,  # total duration of its tasks whose updates were aggregated
-    "since": np.nan,  # when it was first given a task
-    "arrival": np.nan,  # when its last admitted update came in
-    "loss": 0.0,  # what it said of its loss with its last admitted update
-}
-
-_ROW = (
-    *("task", "present", "dispatched", "contributed", "examples", "since", "arrival", "loss"),
-    *("updates", "staleness", "position", "mean", "weight", "busy"),
-)
-_LINE = 8
-"""Where each fact is in the row of a client, and how many of them the processor fetches at once: the row of one of a
-million clients is in no cache. The first so many are needed when it comes, goes, is given a task or sends an update; the
-others when that is merged."""
 
 _BATCH = 256
 
@@ -157,18 +130,15 @@ class Ledger:
         self._slowest: list[tuple[float, int]] = []
         self._told = examples
         self.capacity = 0
-        self._block = _blank(0)
-        self.integers: dict[str, Integers] = {}
-        self.reals: dict[str, Floats] = {}
+        self._block = columns.blank(0)
         self.recent: Integers = np.empty((0, window), np.int64)
         self._grow(max(clients, 1))
 
     def _grow(self, capacity: int) -> None:
-        more, block = capacity - self.capacity, _blank(capacity)
+        more, block = capacity - self.capacity, columns.blank(capacity)
         block[: self.capacity] = self._block
         self._block = block
-        self.integers = {name: block[:, _ROW.index(name)] for name in _INTEGERS}
-        self.reals = {name: block[:, _ROW.index(name)].view(np.float64) for name in _REALS}
+        self.integers, self.reals = columns.integers(block), columns.reals(block)
         self.recent = np.concatenate([self.recent, np.zeros((more, self.recent.shape[1]), np.int64)])
         self.capacity = capacity
         whole = {name: array.data for name, array in self.integers.items()}
@@ -180,7 +150,7 @@ class Ledger:
         self._since, self._arrival, self._loss = real["since"], real["arrival"], real["loss"]
 
     def join(self, client: int) -> bool:
-        """The client is there; one that was never seen gets an empty row. False, and nothing else, if it already was."""
+        """The client is there; one that was never seen gets an empty row. False, and no more, where it already was."""
         if client >= self.rows:
             self.rows = client + 1
             if client >= self.capacity:
@@ -328,9 +298,9 @@ class Ledger:
             setattr(self, name, take(state, name, kind))
         if self.rows > self.capacity:
             self._grow(self.rows)
-        columns = take(state, "columns", dict)
+        saved = take(state, "columns", dict)
         for name, column in (self.integers | self.reals).items():
-            copy_into(column[: self.rows], columns, name)
+            copy_into(column[: self.rows], saved, name)
         copy_into(self.recent[: self.rows], state, "recent")
         self.running.clear()
         self.running.update((task.task, task) for task in _tasks(state, "running"))
@@ -338,20 +308,6 @@ class Ledger:
         self._reports = [quick(Report, row) for row in rows(take(state, "reports", dict), *_REPORT)]
         self._arrivals = take(state, "arrivals", np.ndarray).tolist()
         self._slowest = list(rows(take(state, "slowest", dict), "usual", "task"))
-
-
-def _blank(capacity: int) -> Integers:
-    """Rows of clients that nothing is known of, each beginning where what the processor fetches at once does."""
-    room = np.empty((capacity + 1) * 2 * _LINE, np.int64)
-    first = -room.ctypes.data // room.itemsize % _LINE
-    block = room[first : first + capacity * 2 * _LINE].reshape(capacity, 2 * _LINE)
-    row = np.zeros(2 * _LINE, np.int64)
-    for name, nothing in _INTEGERS.items():
-        row[_ROW.index(name)] = nothing
-    for name, unknown in _REALS.items():
-        row.view(np.float64)[_ROW.index(name)] = unknown
-    block[:] = row
-    return block
 
 
 def _tasks(state: State, name: str) -> Iterator[Dispatch]:

@@ -31,6 +31,7 @@ from fairlag.types import (
     Vouched,
     Wake,
     Woke,
+    quick,
 )
 from fairlag.vector import EMPTY, Layout, Vector
 from fairlag.versions import Versions
@@ -345,7 +346,8 @@ class Server:
         ledger.renew()
         self.partial += partial
         if self._record is not None:
-            self._record(Aggregation(ledger.version, ledger.time, tasks, arrivals, buffer.staleness, weights, partial))
+            row = (ledger.version, ledger.time, tasks, arrivals, buffer.staleness, weights, partial)
+            self._record(quick(Aggregation, row))
         if called_off := self._selector.renew():
             self._dismiss(called_off, commands)
         if ledger.version == self._aggregations:

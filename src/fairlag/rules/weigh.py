@@ -192,9 +192,9 @@ def mean_staleness(*, scale: float = 1.0, window: int | None = None) -> Weigh:
 
     @reads_window(window or 0)
     def weigh(buffer: Buffer, view: View) -> Floats:
-        weights = view.mean_staleness(buffer.clients, window)
-        weights *= scale / view.n
-        weights += 1 / view.n
+        weights, n = view.mean_staleness(buffer.clients, window), view.n
+        weights *= scale / n
+        weights += 1 / n
         return weights
 
     return weigh
