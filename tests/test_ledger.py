@@ -162,6 +162,45 @@ def test_rows_grow_with_the_clients_and_keep_what_they_hold() -> None:
     assert view.update_counts[[0, 1, 999, 1000]].tolist() == [2, 0, 0, 1]
 
 
+TOUCHED = (
+    {"task", "present", "dispatched", "contributed", "examples", "since", "arrival", "loss"},
+    {"updates", "staleness", "position", "mean", "weight", "busy"},
+)
+
+
+@pytest.mark.parametrize("clients", [1, 3, 1000])
+@pytest.mark.parametrize("names", TOUCHED, ids=["coming, dispatched, sent", "merged"])
+def test_what_is_needed_together_comes_with_one_fetch_from_memory(clients: int, names: set[str]) -> None:
+    ledger, _ = new(clients)
+    columns = ledger.integers | ledger.reals
+    assert set(columns) == set.union(*TOUCHED)
+    for client in {0, clients // 2, clients - 1}:
+        first, *others = (columns[name][client:].ctypes.data for name in names)
+        assert {address // 64 for address in others} == {first // 64}, "64 bytes are what a processor fetches"
+        assert len({first, *others}) == len(names)
+
+
+def test_a_saved_ledger_has_whole_columns_of_its_own() -> None:
+    ledger, view = new(3)
+    contribute(ledger, 1, 2)
+    columns = ledger.state()["columns"]
+    assert isinstance(columns, dict) and {name for name in columns} == set.union(*TOUCHED)
+    for name, column in columns.items():
+        assert isinstance(column, np.ndarray) and column.flags.c_contiguous and column.shape == (3,)
+        assert column.dtype == (np.int64 if name in ledger.integers else np.float64)
+        assert not np.shares_memory(column, (ledger.integers | ledger.reals)[name])
+    other = Ledger(clients=1)
+    other.restore(ledger.state())
+    assert View(other).staleness_sums.tolist() == view.staleness_sums.tolist() == [0, 2, 0]
+
+
+def test_who_is_there_does_not_come_again() -> None:
+    ledger, view = new(2)
+    assert not ledger.join(1) and (view.n, view.present) == (2, 2)
+    ledger.leave(1)
+    assert view.present == 1 and ledger.join(1) and (view.n, view.present) == (2, 2)
+
+
 @pytest.mark.parametrize("column", ["update_counts", "staleness_sums", "weight_sums", "examples"])
 def test_a_view_cannot_be_written(column: str) -> None:
     _, view = new(2)

@@ -45,6 +45,28 @@ def test_a_model_that_overflows_when_it_is_rounded_is_named_too() -> None:
         server.handle(Arrived(1.0, 0, Update(vec(3e38, 0))))
 
 
+def test_only_while_a_step_is_applied_numbers_may_overflow_unnoticed() -> None:
+    noticed: list[dict[str, str]] = []
+
+    def weigh(buffer: Buffer, view: View) -> Floats:
+        noticed.append(np.geterr())
+        return np.ones(len(buffer))
+
+    def noting(step: Vector, state: State, parameters: Vector) -> tuple[Vector, State]:
+        noticed.append(np.geterr())
+        return step, state
+
+    strategy = replace(
+        zoo.buffered_fedavg(buffer=1), weigh=weigh, apply=Apply("noting", lambda start, layout: (), noting)
+    )
+    before = np.geterr()
+    server = Server(strategy, clients=1, parameters=vec(0, 0))
+    server.handle(Joined(0.0, [0]))
+    server.handle(Arrived(1.0, 0, Update(vec(1, 2))))
+    assert noticed == [before, before | {"over": "ignore", "invalid": "ignore"}] and np.geterr() == before
+    assert before["over"] == before["invalid"] == "warn"
+
+
 def test_a_step_that_a_rule_may_not_give_away_is_copied() -> None:
     """An array of the rule's own that is read-only, or another's: no server rule can change it."""
     always = published([1, 2])
