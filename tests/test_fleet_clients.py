@@ -65,7 +65,7 @@ def test_a_large_fleet_draws_the_same_durations() -> None:
 def test_durations_drawn_one_by_one_and_together_are_the_same() -> None:
     groups = [Group("lines", 1500, SLOW.delay, upload=parse("lognormal(2, 1)")), Group("fast", 700, FAST.delay)]
     forwards, backwards = (Fleet(groups, seed=0, model_bytes=10**6).throttled(1499, 3.0) for _ in range(2))
-    for ordinal in (0, 3):  # in either order, those that come first are drawn one by one
+    for ordinal in (0, 3):  # of later tasks, those that come first are drawn one by one
         drawn = [forwards.duration(client, ordinal) for client in range(2200)]
         assert drawn == [backwards.duration(client, ordinal) for client in reversed(range(2200))][::-1]
         assert len(set(drawn)) == 2200

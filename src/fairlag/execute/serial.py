@@ -52,15 +52,16 @@ class Serial:
         self._scores: list[tuple[int, Score]] = []
         self._learner = Learner(self._blueprint, self._data.inputs, self._data.labels, placement, seed, local)
         self._memories = Memories(self._learner.remembered)
+        self._batched = self._learner.batched
         self._held.close()
-        if self._learner.batched:
+        if self._batched:
             self._held.enter_context(ONE_THREAD)
 
     def submit(self, task: Dispatch, parameters: Vector, due: float) -> None:
         """Remembers what the task starts from."""
         number = task[0]
         self._tasks[number] = task, parameters
-        if self._learner.batched:
+        if self._batched:
             heappush(self._waiting, (due, number))
 
     def result(self, task: Dispatch) -> Update:
@@ -75,7 +76,7 @@ class Serial:
             if task[0] not in self._tasks:
                 raise not_there(task)
             try:
-                return self._together(task) if self._learner.batched else self._alone(task)
+                return self._together(task) if self._batched else self._alone(task)
             except Exception as error:
                 raise InputError(f"{named(task.task, task.client)} failed: {reason(error)}") from error
 

@@ -17,13 +17,13 @@ from fairlag.types import Floats, Integers
 
 _EARLY = 8
 _BLOCK = 1024
-_FEW = 32
+_FEW = 64
 _AHEAD = 256
 _ROOM = 1 << 22
 """The first durations of a client are drawn together with those of its neighbours, as many a client of a large fleet is
-asked for no more; but only once so few of them were drawn one by one, which takes less time than to draw all of them,
-and most may never be needed. The others are drawn so many at a time, or one by one where those of the whole fleet would
-not fit into this room."""
+asked for no more; after the very first, only once so few of that block were drawn one by one, in less time than drawing
+all of them takes: in a large fleet second tasks are rare for long. The others are drawn so many at a time, or one by
+one where those of the whole fleet would not fit into this room."""
 
 _MOST_STEPS = 1_000_000_000
 
@@ -127,7 +127,7 @@ class Fleet:
         room = 0 if self.per_step else _ROOM // self.clients
         self._early = min(_EARLY, room)
         self._blocks = -(-self.clients // _BLOCK)
-        self._asked = bytearray(self._early * self._blocks)
+        self._asked = bytearray([_FEW] * self._blocks + [0] * (self._early - 1) * self._blocks)
         """Per ordinal and block of clients: how many durations were drawn one by one, one more where all are drawn."""
         self._first_tasks: Floats = np.empty(self._early * self.clients)
         self._first_task_of = self._first_tasks.data
