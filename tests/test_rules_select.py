@@ -7,8 +7,10 @@ import pytest
 
 from fairlag import seeds, zoo
 from fairlag.errors import StrategyError
+from fairlag.ledger import Ledger
 from fairlag.rules import select, trigger, weigh
 from fairlag.strategy import Strategy
+from fairlag.view import View
 from tests.helpers import Scene, handed
 
 
@@ -45,6 +47,21 @@ def test_waiting_clients_are_served_in_the_order_of_their_updates() -> None:
 def test_places_go_to_the_clients_that_the_seed_draws(seed: int) -> None:
     scene = Scene(places(3), 8, seed=seed)
     assert [client for client, _ in handed(scene.first)] == draws(seed, list(range(8)), 3)
+
+
+@pytest.mark.parametrize("members", [[4, 900, 2], [], [7]])
+def test_a_pool_that_was_saved_forgets_whoever_goes(members: list[int]) -> None:
+    """Also whom it never held, as those who wait for a newer version."""
+    view = View(Ledger())
+    one, other = (select.concurrency(3).start(view, 5) for _ in range(2))
+    for client in members:
+        one.free(client, current=False, pending=False)
+    other.restore(one.state())
+    for selector in (one, other):
+        for client in (2, 3, 10_000, 2):
+            selector.gone(client)
+    picked = one.pick()
+    assert other.pick() == picked and set(picked) == set(members) - {2}
 
 
 def test_never_more_run_than_there_are_places() -> None:
