@@ -12,7 +12,8 @@ from fairlag.state import State, copy_into, take
 from fairlag.types import Floats, Integers
 
 _BLOCK = 8192
-"""About how many entries are made at a time."""
+_PART = 32
+"""About how many entries are made at a time: so many, or one for each of so many clients, all of whom are looked at."""
 
 
 class Schedule:
@@ -44,6 +45,7 @@ class Schedule:
         last. The first and the third are infinite where that is never, or an entry already; `_known` and `_since` are
         what its pattern goes on from."""
         self._draw(np.arange(fleet.clients))
+        self._block = max(_BLOCK, fleet.clients // _PART)
         self._width = 1.0
         """How many seconds of entries are made next."""
         self._times: list[float] = []
@@ -84,7 +86,7 @@ class Schedule:
         """These are the next entries; what is after them is still in the arrays."""
         self._times, self._comes, self._who = times, comes, who
         self._place, self._coming = 0, sum(comes)
-        self._later = bool((self._on < inf).any())
+        self._later = bool(self._on.min() < inf)
 
     def _refill(self) -> None:
         """Makes the next entries, of a stretch of time that holds some thousands of them."""
@@ -95,7 +97,7 @@ class Schedule:
         times, comes, came, who = (np.concatenate(each) for each in parts)
         order = np.lexsort((who, came, comes, times))
         self._enter(times[order].tolist(), comes[order].tolist(), who[order].tolist())
-        self._width *= 2.0 if len(order) < _BLOCK / 2 else 0.5 if len(order) > 2 * _BLOCK else 1.0
+        self._width *= 2.0 if len(order) < self._block / 2 else 0.5 if len(order) > 2 * self._block else 1.0
 
     def _until_time(self, end: float) -> Iterator[tuple[Floats, NDArray[np.bool_], Floats, Integers]]:
         """All that happens up to that time: when, whether somebody comes or goes, when it came before that, and who."""
