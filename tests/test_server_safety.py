@@ -46,7 +46,7 @@ def test_a_model_that_overflows_when_it_is_rounded_is_named_too() -> None:
 
 
 def test_only_while_a_step_is_applied_numbers_may_overflow_unnoticed() -> None:
-    noticed: list[dict[str, str]] = []
+    noticed: list[object] = []
 
     def weigh(buffer: Buffer, view: View) -> Floats:
         noticed.append(np.geterr())
