@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from typing import Any
@@ -123,9 +124,15 @@ CLASSES = 4
 HOLDINGS = [40, 3, 17, 16, 1, 0, 33]
 
 
+Lot = tuple[Callable[[bool], Learner], list[Dispatch], list[Vector]]
+
+
 @st.composite
-def lots(draw: st.DrawFn) -> tuple[Learner, list[Dispatch], list[Vector]]:
-    """A model, a recipe, and tasks of clients with many and few examples, from several versions."""
+def lots(draw: st.DrawFn) -> Lot:
+    """A model, a recipe, and tasks of clients with many and few examples, from several versions.
+
+    The learner is made with compiled loops, or without.
+    """
     hidden = draw(st.sampled_from([None, 1, 6, 33]))
     features = draw(st.sampled_from([1, 5, 64]))
     steps = draw(st.one_of(st.none(), st.integers(1, 5)))
@@ -144,7 +151,7 @@ def lots(draw: st.DrawFn) -> tuple[Learner, list[Dispatch], list[Vector]]:
     bounds = np.cumsum([0, *HOLDINGS])
     placement = Placement(random.permutation(150)[: bounds[-1]], bounds, np.arange(9), np.array([0, 2, 0, 0, 0, 0, 3]))
     inputs = random.integers(0, 256, (150, features)).astype(np.uint8)
-    by = Learner(plan, inputs, np.arange(150) % CLASSES, placement, 0, local)
+    labels = np.arange(150) % CLASSES
     versions = [first(plan, seed) for seed in range(3)]
     asked = st.builds(
         Dispatch,
@@ -157,7 +164,11 @@ def lots(draw: st.DrawFn) -> tuple[Learner, list[Dispatch], list[Vector]]:
         pace=st.sampled_from([1.0, 1.0, 2.5]),
     )
     tasks = draw(st.lists(asked, min_size=1, max_size=12))
-    return by, tasks, [versions[task.version] for task in tasks]
+    return (
+        lambda compiled: Learner(replace(plan, compiled=compiled), inputs, labels, placement, 0, local),
+        tasks,
+        [versions[task.version] for task in tasks],
+    )
 
 
 def given_out(client: int, ordinal: int = 0, version: int = 0) -> Dispatch:
@@ -169,11 +180,10 @@ def same(one: Update, other: Update) -> bool:
 
 
 @settings(max_examples=60, deadline=None)
-@given(lots(), st.randoms(use_true_random=False))
-def test_a_task_is_trained_to_the_bit_as_it_would_be_alone(
-    lot: tuple[Learner, list[Dispatch], list[Vector]], random: Any
-) -> None:
-    by, tasks, starts = lot
+@given(lots(), st.booleans(), st.randoms(use_true_random=False))
+def test_a_task_is_trained_to_the_bit_as_it_would_be_alone(lot: Lot, compiled: bool, random: Any) -> None:
+    make, tasks, starts = lot
+    by = make(compiled)
     together = by.train_all(tasks, starts)
     places = random.sample(range(len(tasks)), random.randint(1, len(tasks)))
     some = by.train_all([tasks[place] for place in places], [starts[place] for place in places])
@@ -191,6 +201,16 @@ def test_a_task_is_trained_to_the_bit_as_it_would_be_alone(
             assert np.abs(out).max() > 0
 
 
+@settings(max_examples=100, deadline=None)
+@given(lots())
+def test_compiled_loops_train_as_numpy_does_to_one_in_a_hundred_thousand(lot: Lot) -> None:
+    """Of the largest change: the two add up the same numbers in another order."""
+    make, tasks, starts = lot
+    for one, other in zip(make(True).train_all(tasks, starts), make(False).train_all(tasks, starts), strict=True):
+        assert one.report == other.report and type(one) is type(other)
+        assert np.abs(one.delta - other.delta).max() <= 1e-5 * np.abs(other.delta).max()
+
+
 def test_a_large_lot_is_trained_in_parts() -> None:
     """Models that share a start, models that do not, and more of them than are trained at once."""
     plan = Blueprint("mlp", {"hidden": 300}, Recipe(steps=2, batch=4), (1, 8, 8), 5, 1.0, 0.0)
@@ -202,8 +222,9 @@ def test_a_large_lot_is_trained_in_parts() -> None:
         assert same(alone, update)
 
 
-def test_what_diverges_warns_nobody() -> None:
-    plan = blueprint("mlp", Recipe(steps=30, batch=8, lr=schedule(1e30)))
+@pytest.mark.parametrize("compiled", [False, True])
+def test_what_diverges_warns_nobody(compiled: bool) -> None:
+    plan = replace(blueprint("mlp", Recipe(steps=30, batch=8, lr=schedule(1e30))), compiled=compiled)
     (found,) = learner(plan).train_all([given_out(1)], [first(plan)])
     assert not np.isfinite(found.delta).all()
     assert type(found) is Update  # so the server looks, and refuses it

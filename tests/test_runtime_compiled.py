@@ -11,17 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlag import zoo
+from fairlag import jit, zoo
 from fairlag.buffer import Buffer
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
 from fairlag.rules import admit, select, trigger, weigh
 from fairlag.rules.rule import recipe
 from fairlag.runtime import virtual
-from fairlag.runtime.compiled import jit
 from fairlag.runtime.compiled import timeline as compiled
-from fairlag.runtime.compiled.jit import exact_sums
 from fairlag.runtime.compiled.plan import Plan, plan
+from fairlag.runtime.compiled.sums import exact_sums
 from fairlag.runtime.compiled.timeline import Timeline
 from fairlag.runtime.compiled.weights import Doubt
 from fairlag.server import Server

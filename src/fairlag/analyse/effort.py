@@ -1,14 +1,12 @@
 """How long an audit is: how many seeds it can afford, and whether compiling the loop for it is worth while."""
 
 import itertools
-from math import inf
 
 from fairlag.analyse.incentives import FACTORS, REPLICATIONS
 from fairlag.lab.experiment import Experiment
+from fairlag.lab.worth import expected_updates, updates_per_version
 from fairlag.runtime.compiled import available
 from fairlag.runtime.compiled.plan import Plan, plan
-from fairlag.strategy import Strategy
-from fairlag.types import Floats
 
 FAIRNESS_UPDATES = 400_000
 """How many updates the fairness part simulates at the most by default, unless one seed alone needs more."""
@@ -28,7 +26,7 @@ def enough_seeds(experiment: Experiment) -> int:
     >>> enough_seeds(load("demo")), enough_seeds(load("paper-cifar10"))
     (5, 1)
     """
-    per_version = sum(_per_version(experiment.strategy(use)) for use in experiment.strategies)
+    per_version = sum(updates_per_version(experiment.strategy(use)) for use in experiment.strategies)
     return max(1, min(REPLICATIONS, FAIRNESS_UPDATES // ((experiment.aggregations or 1) * per_version)))
 
 
@@ -42,22 +40,10 @@ class Compiling:
         throttled = len(experiment.clients) * len(FACTORS) * max(seeds, REPLICATIONS)
         updates = 0.0
         for strategy in itertools.compress(strategies, known):
-            once = _updates(experiment, strategy, fleet.mean_durations)
+            once = expected_updates(experiment, strategy, fleet.mean_durations)
             updates += seeds * once + min(incentive_updates, throttled * once)
         use = (updates >= _WORTH if wanted is None else wanted) and available()
         self.strategies = [use and yes for yes in known]
         """For each strategy: does the loop take it?"""
         self.here = updates < _LONG
         """Is it so short that workers would only take longer?"""
-
-
-def _per_version(strategy: Strategy) -> int:
-    return max(strategy.trigger.needs, strategy.select.least)
-
-
-def _updates(experiment: Experiment, strategy: Strategy, durations: Floats) -> float:
-    """About how many updates a run merges."""
-    part = min(strategy.select.places or len(durations), len(durations)) / len(durations)
-    by_time = inf if experiment.until_time is None else experiment.until_time * float((1 / durations).sum()) * part
-    by_count = inf if experiment.aggregations is None else experiment.aggregations * _per_version(strategy)
-    return min(by_time, by_count)

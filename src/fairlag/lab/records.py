@@ -16,6 +16,7 @@ from fairlag.lab.plan import Planned, difference, key_of, settings_of
 from fairlag.lab.run import Run
 from fairlag.lab.store import Store
 from fairlag.lab.workshop import Workshop
+from fairlag.runtime.compiled import available
 
 
 def check_same(planned: Planned) -> None:
@@ -54,7 +55,7 @@ def opened(workshop: Workshop, planned: Planned, meta: Mapping[str, object] | No
             "until_time": experiment.until_time,
             "experiment_sha256": planned.sha256,
             "experiment_key": key_of(experiment),
-            **versions(workshop),
+            **versions(workshop, planned),
             **facts,
             **(meta or {}),
         },
@@ -106,10 +107,15 @@ def name_of(planned: Planned) -> str:
     return f"{planned.use.label}, seed {planned.seed}"
 
 
-def versions(workshop: Workshop) -> dict[str, str]:
-    """Of the libraries that every number goes through."""
-    names = ("numpy", "torch") if workshop.experiment.data is not None else ("numpy",)
-    return {name: metadata.version(name) for name in names}
+def versions(workshop: Workshop, planned: Planned) -> dict[str, str]:
+    """Of the libraries that every number of a run goes through."""
+    experiment = workshop.experiment
+    if experiment.data is None:
+        return {"numpy": metadata.version("numpy")}
+    found = {name: metadata.version(name) for name in ("numpy", "torch")}
+    if workshop.compiles(experiment.strategy(planned.use)):
+        found["numba"] = metadata.version("numba") if available() else "none"
+    return found
 
 
 def _learnt(workshop: Workshop) -> dict[str, object]:

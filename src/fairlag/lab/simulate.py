@@ -159,8 +159,12 @@ def _conduct(workshop: Workshop, planned: Planned, watch: Watch) -> None:
 
 
 def _remark_on_versions(workshop: Workshop, left: list[Planned]) -> None:
-    begun = [Run(planned.folder).meta for planned in left if is_run(planned.folder)]
-    for name, version in versions(workshop).items():
-        if other := next((meta[name] for meta in begun if meta.get(name, version) != version), None):
-            sentence = f"begun with {name} {other}, resumed with {version}: the bytes may differ"
-            print(sentence, file=sys.stderr, flush=True)
+    remarks: dict[tuple[str, str], str] = {}
+    for planned in (each for each in left if is_run(each.folder)):
+        meta = Run(planned.folder).meta
+        for name, version in versions(workshop, planned).items():
+            if (other := meta.get(name, version)) != version:
+                remarks.setdefault((name, version), other)
+    for (name, version), other in remarks.items():
+        sentence = f"begun with {name} {other}, resumed with {version}: the bytes may differ"
+        print(sentence, file=sys.stderr, flush=True)

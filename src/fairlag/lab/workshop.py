@@ -1,6 +1,6 @@
 """What all runs of an experiment share: the data, the model, and the executor that computes tasks and evaluations."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,6 +15,8 @@ from fairlag.errors import InputError
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.learning import share_out
 from fairlag.lab.staff import Learning, Staff
+from fairlag.lab.worth import is_long
+from fairlag.runtime.compiled import available
 from fairlag.strategy import Strategy
 from fairlag.types import Integers
 from fairlag.vector import EMPTY, Layout, Vector
@@ -54,7 +56,7 @@ class Workshop:
         """Nothing is loaded or built before it is asked for."""
         self.experiment = experiment
         self._staff = staff
-        self._executors: dict[str, Learning] = {}
+        self._executors: dict[tuple[str, bool], Learning] = {}
         self._settings: dict[int, Setting] = {}
 
     @cached_property
@@ -125,12 +127,19 @@ class Workshop:
         if setting.placement is None:
             return None
         name = self._staff.chosen(batched=self.blueprint.is_batched(strategy.local))
-        if name not in self._executors:
+        compiled = self.compiles(strategy) and available()
+        if (name, compiled) not in self._executors:
             vectors = max(self.experiment.strategy(use).local.vectors for use in self.experiment.strategies)
-            self._executors[name] = self._staff.engaged(name, self.blueprint, self.data, setting.placement, vectors)
-        executor = self._executors[name]
+            blueprint = replace(self.blueprint, compiled=compiled)
+            engaged = self._staff.engaged(name, blueprint, self.data, setting.placement, vectors)
+            self._executors[name, compiled] = engaged
+        executor = self._executors[name, compiled]
         executor.begin(setting.seed, setting.placement, strategy.local)
         return executor
+
+    def compiles(self, strategy: Strategy) -> bool:
+        """Are tasks of a run of this strategy trained by compiled loops, where they can be?"""
+        return self.blueprint.is_compilable(strategy.local) and is_long(self.experiment, strategy)
 
     def close(self) -> None:
         """Ends the workers, if there are any."""

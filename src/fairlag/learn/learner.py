@@ -19,7 +19,7 @@ from fairlag.errors import ProtocolError
 from fairlag.learn import models
 from fairlag.learn.eager import Eager
 from fairlag.learn.local import Recipe
-from fairlag.learn.small import Lot, Small
+from fairlag.learn.small import Lot, Small, compilable
 from fairlag.learn.stack import Stack, recognised
 from fairlag.rules.admit import well_formed
 from fairlag.rules.local import Local
@@ -49,6 +49,8 @@ class Blueprint:
     offset: float
     stream: Stream | None = None
     folder: Path | None = None
+    compiled: bool = False
+    """Are the smallest models trained by compiled loops? That needs the extra `fast` wherever they are."""
 
     def build(self, seed: int) -> torch.nn.Module:
         """The model with the first weights of that seed."""
@@ -59,6 +61,10 @@ class Blueprint:
     def is_batched(self, local: Local) -> bool:
         """Are tasks trained together, in a run whose strategy asks for that?"""
         return self.stack(self.build(0), local) is not None
+
+    def is_compilable(self, local: Local) -> bool:
+        """Is the model one that compiled loops train faster, in a run whose strategy asks for that?"""
+        return compilable(self.stack(self.build(0), local), local)
 
     def stack(self, model: torch.nn.Module, local: Local) -> Stack | None:
         """What a model is, where its tasks are trained together: by itself and what is asked of it alone."""
@@ -152,7 +158,10 @@ class Learner:
         self._streams = seeds.key(seed, "stream")
         model, data = blueprint.build(seed), (inputs, labels)
         stack, scaling = blueprint.stack(model, local), (blueprint.scale, blueprint.offset)
-        self._small = None if stack is None else Small(stack, self._recipe, data, placement.holdings, scaling)
+        self._small: Small | None = None
+        if stack is not None:
+            fast = blueprint.compiled and compilable(stack, local)
+            self._small = Small(stack, self._recipe, data, placement.holdings, scaling, compiled=fast)
         self._eager = Eager(model, self._recipe, data, scaling)
 
     @property

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +11,12 @@ from fairlag import seeds
 from fairlag.learn.blas import ONE_THREAD
 from fairlag.learn.local import Recipe
 from fairlag.learn.stack import Stack
+from fairlag.rules.local import Local
 from fairlag.types import Floats, Integers
 from fairlag.vector import Matrix, Vector, finite, published
+
+if TYPE_CHECKING:
+    from fairlag.learn.quick import Quick
 
 _TOGETHER = 1 << 18
 """How many parameters are trained together: those of more models would not fit into the cache."""
@@ -20,6 +24,8 @@ _COPIED = 1 << 14
 """Of how many parameters a model may be to be copied for each task; the tasks of larger ones share theirs."""
 _KEPT = 1 << 22
 """Of how many numbers a data set may be to be kept as models see it, 16 MB; larger ones are scaled batch by batch."""
+_COMPILED = 10_000
+"""Of how many parameters a model may be that compiled loops train; with larger ones, linear algebra is as fast."""
 _PLACE = np.uint64(0xFFFF_FFFF)
 """The lower half of a word."""
 _RANDOM = ~_PLACE
@@ -61,8 +67,13 @@ class Small:
         data: tuple[NDArray[Any], Integers],
         holdings: Integers,
         scaling: tuple[float, float],
+        *,
+        compiled: bool = False,
     ) -> None:
-        """The data are inputs and labels, the scaling is a factor and what is added to the product."""
+        """The data are inputs and labels, the scaling is a factor and what is added to the product.
+
+        With `compiled`, which needs the extra `fast`, tasks are trained by compiled loops.
+        """
         inputs, self._labels = data
         self._stack = stack
         self._recipe = recipe
@@ -73,9 +84,17 @@ class Small:
             self._inputs, self._scaling = self._scaled(self._inputs), None
         self._still = published(np.zeros(stack.size, np.float32))
         """What comes of a task without examples."""
+        self.quick: Quick | None = None
+        """Trains by compiled loops, where that is done."""
+        if compiled:
+            from fairlag.learn import quick
+
+            self.quick = quick.Quick(stack, recipe, (self._inputs, self._labels), holdings, self._scaling or (1, 0))
 
     def train(self, lot: Lot) -> Trained:
         """All tasks of a lot, those that can be as one computation."""
+        if self.quick is not None:
+            return self._quickly(self.quick, lot)
         with ONE_THREAD, np.errstate(all="ignore"):  # where training diverges, the server says so
             if self._is_one_course(lot):
                 deltas, squares = self._descend(lot)
@@ -89,6 +108,14 @@ class Small:
                     done[place] = row
         rows, losses = zip(*done, strict=True)
         return Trained(rows, losses, all(map(finite, rows)))
+
+    def _quickly(self, quick: "Quick", lot: Lot) -> Trained:
+        keys, firsts, examples, steps, rates, starts = lot
+        tasks = np.stack([keys.view(np.int64), firsts, examples, steps, range(len(starts))], axis=1)
+        deltas = np.empty((len(starts), self._stack.size), np.float32)
+        sound = quick.train(tasks, np.array(rates, np.float32), np.array(starts), deltas)
+        deltas.flags.writeable = False
+        return Trained(list(deltas), [()] * len(starts), sound)
 
     def _is_one_course(self, lot: Lot) -> bool:
         """Is it plain that all tasks of the lot are trained as one?"""
@@ -159,6 +186,11 @@ class Small:
         scaled *= self._scaling[0]
         scaled += self._scaling[1]
         return scaled
+
+
+def compilable(stack: Stack | None, local: Local) -> bool:
+    """Are tasks that a strategy asks for that of trained faster by compiled loops? Those do not note losses."""
+    return stack is not None and stack.size <= _COMPILED and not local.losses
 
 
 def _squares(losses: list[Matrix]) -> list[list[float]]:

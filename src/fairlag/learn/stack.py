@@ -40,7 +40,7 @@ class Stack:
     """
 
     def __init__(self, layers: tuple[Linear, ...]) -> None:
-        self._layers = layers
+        self.layers = layers
         self.size: int = (layers[-1].biases or layers[-1].where).stop
 
     def step(
@@ -69,7 +69,7 @@ class Stack:
     def _values(self, parameters: Matrix, inputs: NDArray[np.float32]) -> list[NDArray[np.float32]]:
         """What goes into each layer, and what comes out of the last."""
         values = [inputs.transpose(0, 2, 1)]
-        for layer in self._layers:
+        for layer in self.layers:
             if len(values) > 1:
                 np.maximum(values[-1], 0, out=values[-1])
             value = np.matmul(layer.weights(parameters), values[-1])
@@ -80,7 +80,7 @@ class Stack:
 
     def _backwards(self, parameters: Matrix, values: list[NDArray[np.float32]], error: NDArray[np.float32]) -> Matrix:
         gradient = np.empty((len(error), self.size), np.float32)
-        for layer, value in zip(reversed(self._layers), reversed(values), strict=True):
+        for layer, value in zip(reversed(self.layers), reversed(values), strict=True):
             np.matmul(error, value.transpose(0, 2, 1), out=layer.weights(gradient))
             if layer.biases is not None:
                 np.add.reduce(error, axis=2, out=gradient[:, layer.biases])

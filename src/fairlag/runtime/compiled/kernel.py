@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from fairlag.jit import compiled, subkey
 from fairlag.ledger import INSTANT
-from fairlag.runtime.compiled.jit import compiled
 from fairlag.runtime.compiled.layout import (
     ARRIVED,
     BUSY,
@@ -31,7 +31,6 @@ from fairlag.runtime.compiled.layout import (
     WIDTH,
 )
 from fairlag.runtime.compiled.queue import bring, enter, pop
-from fairlag.seeds import GOLDEN
 from fairlag.types import Floats, Integers
 
 OVER, FULL, UNDRAWN, STUCK = range(4)
@@ -42,17 +41,9 @@ _AT_ONCE, _MANY = 16, 1 << 14
 
 
 @compiled
-def _word(stream: np.uint64, ordinal: int) -> np.uint64:
-    word = stream + np.uint64(ordinal) * np.uint64(GOLDEN)
-    word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return word ^ (word >> np.uint64(31))
-
-
-@compiled
 def uniform(stream: int, ordinal: int) -> float:
     """The number that `seeds.uniform` gives, of a stream as a signed number."""
-    return (np.float64(_word(np.uint64(stream), ordinal) >> np.uint64(12)) + 0.5) * 2.0**-52
+    return (np.float64(subkey(np.uint64(stream), ordinal) >> np.uint64(12)) + 0.5) * 2.0**-52
 
 
 @compiled

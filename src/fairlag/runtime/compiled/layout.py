@@ -1,17 +1,15 @@
 """Where the compiled loop keeps what: the records of a run and of a client, and the rows and columns of its arrays."""
 
-from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
 
+from fairlag.jit import digest
+
 BLOCK = 32
 """How many entries of the queue that are due later lie together."""
 
-# To decide whether what it has on disk is still true, numba looks at the file of a function, but not at those of the
-# functions that it calls. It does look at the types of arguments: so what all is made of is the name of a field.
-_FILES = [Path(__file__).with_name(name) for name in ("jit.py", "kernel.py", "layout.py", "queue.py")]
-_SOURCES = blake2b(b"".join(path.read_bytes() for path in _FILES), digest_size=8).hexdigest()
+_SOURCES = digest(*(str(Path(__file__).with_name(name)) for name in ("kernel.py", "layout.py", "queue.py")))
 
 _SETTINGS = ["buffer", "fresh", "places", "rounds", "limit", "aggregations", "profiles", "draws_from"]
 _SIZES = ["bits", "buckets", "heap", "ahead"]

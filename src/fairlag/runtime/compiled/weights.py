@@ -14,7 +14,7 @@ from fairlag.ledger import INSTANT, Ledger
 from fairlag.rules import weigh
 from fairlag.rules.rule import recipe
 from fairlag.runtime.compiled import layout
-from fairlag.runtime.compiled.jit import exact_sums
+from fairlag.runtime.compiled.sums import exact_sums
 from fairlag.types import Floats, Integers
 from fairlag.view import View
 

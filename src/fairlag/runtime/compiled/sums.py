@@ -1,27 +1,9 @@
-"""Compiling by numba, and sums as exact as the standard library's. Who imports this needs the extra `fast`."""
-
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+"""Sums as exact as the standard library's, of many rows at once."""
 
 import numpy as np
-from numba import njit
 
+from fairlag.jit import compiled
 from fairlag.types import Floats
-
-_njit: Any = njit  # the options below are not among those that its annotations know, where it has any
-
-Function = TypeVar("Function", bound=Callable[..., object])
-
-
-def compiled(function: Function) -> Function:
-    """The function, compiled when it is first called; what numba makes of it is kept on disk where that is possible."""
-    # Without counting references, which takes most of the time of functions that hand each other many arrays: so such
-    # a function can make no array, and its caller must hold those it is given.
-    options = {"error_model": "numpy", "_nrt": False}
-    try:
-        return cast(Function, _njit(function, cache=True, **options))
-    except RuntimeError:  # neither the package's folder nor the user's cache can be written
-        return cast(Function, _njit(function, **options))
 
 
 def exact_sums(rows: Floats) -> Floats:

@@ -1,0 +1,44 @@
+"""Compiling by numba, and what compiled functions of several rooms share. Who imports this needs the extra `fast`."""
+
+from collections.abc import Callable
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from numba import njit
+
+from fairlag.seeds import GOLDEN
+
+_njit: Any = njit  # the options below are not among those that its annotations know, where it has any
+
+Function = TypeVar("Function", bound=Callable[..., object])
+
+
+def compiled(function: Function) -> Function:
+    """The function, compiled when it is first called; what numba makes of it is kept on disk where that is possible."""
+    # Without counting references, which takes most of the time of functions that hand each other many arrays: so such
+    # a function can make no array, and its caller must hold those it is given.
+    options = {"error_model": "numpy", "_nrt": False}
+    try:
+        return cast(Function, _njit(function, cache=True, **options))
+    except RuntimeError:  # neither the package's folder nor the user's cache can be written
+        return cast(Function, _njit(function, **options))
+
+
+@compiled
+def subkey(parent: np.uint64, index: int) -> np.uint64:
+    """The key that `seeds.subkey` gives."""
+    word = parent + np.uint64(index) * np.uint64(GOLDEN)
+    word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return word ^ (word >> np.uint64(31))
+
+
+def digest(*files: str) -> str:
+    """What functions in these files, with those of this one, are made of.
+
+    To decide whether what it has on disk is still true, numba looks at the file of a function, but not at those of the
+    functions that it calls. It does look at the types of arguments: so let this be the name of a field of one of them.
+    """
+    return blake2b(b"".join(Path(file).read_bytes() for file in (__file__, *files)), digest_size=8).hexdigest()

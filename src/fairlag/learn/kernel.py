@@ -1,0 +1,262 @@
+"""Local training of small stacks of linear layers, compiled: task by task, in loops that a processor runs in parallel.
+
+What small.py computes with NumPy for many tasks at once is computed here for each alone, to the same batches and, apart
+from rounding, the same updates. Sums are in one fixed order, exponentials are our own: no library rounds otherwise.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairlag.jit import compiled, digest, subkey
+from fairlag.types import Integers
+from fairlag.vector import Matrix, Vector
+
+SETTINGS = np.dtype(
+    [("batch", np.int64), ("stream", np.uint64), (digest(__file__), np.int64)]
+    + [(name, np.float32) for name in ("factor", "offset", "momentum", "weight_decay", "prox")]
+)
+"""How tasks are trained: the size of batches, below which key the order of examples is, how inputs are scaled, …"""
+
+# The columns of `tasks`, one row each: its key, where its client's examples begin, how many there are, how many steps
+# it makes, and which of the starts is its.
+KEY, FIRST, EXAMPLES, STEPS, START = range(5)
+# The columns of `layers`, one row each: the sizes, where its weights and biases (−1: none) are among the parameters,
+# and where in the room its inputs, their transpose, and the errors of its outputs are.
+INPUTS, OUTPUTS, WEIGHTS, BIASES, VALUES, ROWS, ERRORS = range(7)
+# The rows of `paths`: the parameters of the moment, the last step, the gradient.
+NOW, STEP, GRADIENT = range(3)
+
+_PLACE = np.uint64(0xFFFF_FFFF)
+_LOWEST = np.float32(-87.0)
+"""Below, an exponential would be none of float32's normal numbers."""
+_LARGEST = np.finfo(np.float32).max
+
+
+@compiled
+def _order(settings: Any, key: np.uint64, examples: int, epoch: int, wanted: int, words: Any, counts: Integers) -> None:
+    """The first so many places of an epoch, as small.py orders them, into the first row of `words`.
+
+    Random words are sorted nearly in a pass: into as many buckets as there are words.
+    """
+    bits = 1
+    while (1 << bits) < examples:
+        bits += 1
+    shift = np.uint64(64 - bits)
+    for bucket in range(1 << bits):
+        counts[bucket] = 0
+    for place in range(examples):
+        factor = subkey(settings.stream, epoch * examples + place) | np.uint64(1)
+        word = ((key * factor) & ~_PLACE) | np.uint64(place)
+        words[1, place] = word
+        counts[word >> shift] += 1
+    total, last = 0, 0
+    while total < wanted:
+        begin = total
+        total += counts[last]
+        counts[last] = begin
+        last += 1
+    for place in range(examples):
+        word = words[1, place]
+        bucket = word >> shift
+        if bucket < np.uint64(last):
+            words[0, counts[bucket]] = word
+            counts[bucket] += 1
+    for end in range(1, total):
+        word, place = words[0, end], end
+        while place > 0 and words[0, place - 1] > word:
+            words[0, place] = words[0, place - 1]
+            place -= 1
+        words[0, place] = word
+
+
+@compiled
+def _multiply(one: Matrix, other: Matrix, out: Matrix) -> None:
+    """Adds a product of matrices, four rows of the other at a time; along a row of it, sums are side by side."""
+    fours = one.shape[1] - one.shape[1] % 4
+    for row in range(one.shape[0]):
+        for each in range(0, fours, 4):
+            a, b, c, d = one[row, each], one[row, each + 1], one[row, each + 2], one[row, each + 3]
+            for place in range(out.shape[1]):
+                out[row, place] = (
+                    out[row, place]
+                    + a * other[each, place]
+                    + b * other[each + 1, place]
+                    + c * other[each + 2, place]
+                    + d * other[each + 3, place]
+                )
+        for each in range(fours, one.shape[1]):
+            a = one[row, each]
+            for place in range(out.shape[1]):
+                out[row, place] += a * other[each, place]
+
+
+@compiled
+def _exponential(value: np.float32) -> np.float32:
+    """Of what is at most 0, to 1e-7 of it: 2^n · e^r, |r| ≤ ln 2 / 2, by a polynomial (Cephes); of NaN, NaN."""
+    value = _LOWEST if value < _LOWEST else value
+    whole = np.floor(value * np.float32(1.44269504) + np.float32(0.5))
+    rest = value - whole * np.float32(0.693359375) + whole * np.float32(2.12194440e-4)
+    power = np.float32(1.9875691500e-4)
+    power = power * rest + np.float32(1.3981999507e-3)
+    power = power * rest + np.float32(8.3334519073e-3)
+    power = power * rest + np.float32(4.1665795894e-2)
+    power = power * rest + np.float32(1.6666665459e-1)
+    power = power * rest + np.float32(5.0000001201e-1)
+    power = power * rest * rest + rest + np.float32(1)
+    raised: np.float32 = power * np.int32((np.int32(whole) + np.int32(127)) << np.int32(23)).view(np.float32)
+    return raised
+
+
+@compiled
+def _forwards(layers: Integers, parameters: Vector, room: Vector, count: int) -> None:
+    """What goes into each layer, and what comes out of the last, which lies where its errors will."""
+    last = len(layers) - 1
+    for number in range(len(layers)):
+        inputs, outputs, start, biases, values_at, _, errors_at = layers[number]
+        weights = parameters[start : start + outputs * inputs].reshape(outputs, inputs)
+        values = room[values_at : values_at + inputs * count].reshape(inputs, count)
+        start = errors_at if number == last else layers[number + 1, VALUES]
+        out = room[start : start + outputs * count].reshape(outputs, count)
+        for row in range(outputs):
+            out[row] = parameters[biases + row] if biases >= 0 else np.float32(0)
+        _multiply(weights, values, out)
+        if number < last:
+            start = layers[number + 1, ROWS]
+            rows = room[start : start + count * outputs].reshape(count, outputs)
+            for row in range(outputs):
+                for place in range(count):
+                    value = out[row, place]
+                    out[row, place] = rows[place, row] = np.float32(0) if value < 0 else value
+
+
+@compiled
+def _errors(output: Matrix, labels: Integers, rate: np.float32, peaks: Vector, totals: Vector) -> None:
+    """Outputs become the gradients of the mean loss by them, times −rate."""
+    classes, count = output.shape
+    for place in range(count):
+        peaks[place], totals[place] = output[0, place], np.float32(0)
+    for row in range(1, classes):
+        for place in range(count):
+            peaks[place] = output[row, place] if output[row, place] > peaks[place] else peaks[place]
+    for row in range(classes):
+        for place in range(count):
+            output[row, place] = _exponential(output[row, place] - peaks[place])
+            totals[place] += output[row, place]
+    share = -rate / np.float32(count)
+    for place in range(count):
+        totals[place] = share / totals[place]
+    for row in range(classes):
+        for place in range(count):
+            output[row, place] *= totals[place]
+    for place in range(count):
+        output[labels[place], place] -= share
+
+
+@compiled
+def _backwards(layers: Integers, parameters: Vector, room: Vector, count: int, gradient: Vector) -> None:
+    for number in range(len(layers) - 1, -1, -1):
+        inputs, outputs, start, biases, values_at, rows_at, errors_at = layers[number]
+        errors = room[errors_at : errors_at + outputs * count].reshape(outputs, count)
+        rows = room[rows_at : rows_at + count * inputs].reshape(count, inputs)
+        gradient[start : start + outputs * inputs] = np.float32(0)
+        _multiply(errors, rows, gradient[start : start + outputs * inputs].reshape(outputs, inputs))
+        if biases >= 0:
+            for row in range(outputs):
+                gradient[biases + row] = np.float32(0)
+                for place in range(count):
+                    gradient[biases + row] += errors[row, place]
+        if number:
+            weights = parameters[start : start + outputs * inputs].reshape(outputs, inputs)
+            values = room[values_at : values_at + inputs * count].reshape(inputs, count)
+            start = layers[number - 1, ERRORS]
+            below = room[start : start + inputs * count].reshape(inputs, count)
+            below[:] = np.float32(0)
+            _multiply(weights.T, errors, below)
+            for row in range(inputs):
+                for place in range(count):
+                    below[row, place] = below[row, place] if values[row, place] > 0 else np.float32(0)
+
+
+@compiled
+def _gather(settings: Any, layers: Integers, data: NDArray[Any], chosen: Integers, count: int, room: Vector) -> None:
+    features = layers[0, INPUTS]
+    start = layers[0, ROWS]
+    rows = room[start : start + count * features].reshape(count, features)
+    start = layers[0, VALUES]
+    values = room[start : start + features * count].reshape(features, count)
+    for place in range(count):
+        example = chosen[place]
+        for feature in range(features):
+            rows[place, feature] = np.float32(data[example, feature]) * settings.factor + settings.offset
+    for feature in range(features):
+        for place in range(count):
+            values[feature, place] = rows[place, feature]
+
+
+@compiled
+def _step(settings: Any, rate: np.float32, paths: Matrix, delta: Vector, first: bool) -> None:
+    """Decay, pull and momentum make a step of the gradient; the update is the sum of the steps."""
+    now, step, gradient = paths[NOW], paths[STEP], paths[GRADIENT]
+    decay, pull = rate * settings.weight_decay, rate * settings.prox
+    if first:
+        for place in range(len(delta)):
+            step[place] = delta[place] = gradient[place] - decay * now[place]
+    else:
+        for place in range(len(delta)):
+            moved = gradient[place] - decay * now[place] - pull * delta[place] + settings.momentum * step[place]
+            step[place] = moved
+            delta[place] += moved
+
+
+@compiled
+def train(
+    settings: Any,
+    layers: Integers,
+    data: NDArray[Any],
+    labels: Integers,
+    holdings: Integers,
+    tasks: Integers,
+    rates: Vector,
+    starts: Matrix,
+    deltas: Matrix,
+    room: Vector,
+    paths: Matrix,
+    edges: Matrix,
+    chosen: Integers,
+    words: NDArray[np.uint64],
+    counts: Integers,
+) -> bool:
+    """Writes what each task changes; is all of it finite?"""
+    one, wild = settings[0], 0
+    classes, errors_at = layers[-1, OUTPUTS], layers[-1, ERRORS]
+    for number in range(len(rates)):
+        key, delta, start = np.uint64(tasks[number, KEY]), deltas[number], starts[tasks[number, START]]
+        first, examples, steps = tasks[number, FIRST], tasks[number, EXAMPLES], tasks[number, STEPS]
+        if not (examples and steps):
+            for place in range(len(delta)):
+                delta[place] = np.float32(0)
+            continue
+        drawn, epoch = examples, 0
+        for step in range(steps):
+            if drawn == examples:
+                _order(one, key, examples, epoch, min(examples, (steps - step) * one.batch), words, counts)
+                drawn, epoch = 0, epoch + 1
+            count = min(one.batch, examples - drawn)
+            for place in range(count):
+                example = holdings[first + np.int64(words[0, drawn + place] & _PLACE)]
+                chosen[0, place], chosen[1, place] = example, labels[example]
+            drawn += count
+            now = paths[NOW]
+            for place in range(len(delta)):
+                now[place] = start[place] + delta[place] if step else start[place]
+            _gather(one, layers, data, chosen[0], count, room)
+            _forwards(layers, now, room, count)
+            errors = room[errors_at : errors_at + classes * count].reshape(classes, count)
+            _errors(errors, chosen[1], rates[number], edges[0], edges[1])
+            _backwards(layers, now, room, count, paths[GRADIENT])
+            _step(one, rates[number], paths, delta, step == 0)
+        for place in range(len(delta)):
+            wild += not abs(delta[place]) <= _LARGEST
+    return wild == 0

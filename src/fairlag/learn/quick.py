@@ -1,0 +1,60 @@
+"""Small models trained by compiled loops, task by task: the arrays that kernel.py works on. Needs the extra `fast`."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairlag import seeds
+from fairlag.learn import kernel
+from fairlag.learn.local import Recipe
+from fairlag.learn.stack import Stack
+from fairlag.types import Integers
+from fairlag.vector import Matrix
+
+
+class Quick:
+    """Trains tasks of one kind of model; not from several threads at once, as they would write into the same room."""
+
+    def __init__(
+        self,
+        stack: Stack,
+        recipe: Recipe,
+        data: tuple[NDArray[Any], Integers],
+        holdings: Integers,
+        scaling: tuple[float, float],
+    ) -> None:
+        """The inputs are one row an example."""
+        settings = np.zeros(1, kernel.SETTINGS)
+        settings["batch"], settings["stream"] = recipe.batch, seeds.key("batches")
+        settings["factor"], settings["offset"] = scaling
+        for name in ("momentum", "weight_decay", "prox"):
+            settings[name] = getattr(recipe, name)
+        layers, room = _laid_out(stack, recipe.batch)
+        self._known = settings, layers, *data, holdings
+        self._room = (
+            np.empty(room, np.float32),
+            np.empty((3, stack.size), np.float32),
+            np.empty((2, recipe.batch), np.float32),
+            np.empty((2, recipe.batch), np.int64),
+        )
+        self._words, self._counts = np.empty((2, 0), np.uint64), np.empty(0, np.int64)
+
+    def train(self, tasks: Integers, rates: NDArray[np.float32], starts: Matrix, deltas: Matrix) -> bool:
+        """Writes what each task changes, a row each, as the columns of kernel.py say; is all of it finite?"""
+        most = int(tasks[:, kernel.EXAMPLES].max())
+        if most > self._words.shape[1]:
+            self._words, self._counts = np.empty((2, most), np.uint64), np.empty(2 * most, np.int64)
+        return kernel.train(*self._known, tasks, rates, starts, deltas, *self._room, self._words, self._counts)
+
+
+def _laid_out(stack: Stack, batch: int) -> tuple[Integers, int]:
+    """The layers as kernel.py has them, and how much room they need."""
+    rows, room = [], 0
+    for layer in stack.layers:
+        _, outputs, inputs = layer.shape
+        biases = -1 if layer.biases is None else layer.biases.start
+        at = room, room + inputs * batch, room + 2 * inputs * batch
+        rows.append([inputs, outputs, layer.where.start, biases, *at])
+        room += (2 * inputs + outputs) * batch
+    return np.array(rows), room
