@@ -147,6 +147,11 @@ class Server:
         }
 
     @property
+    def record(self) -> Record | None:
+        """Who is told of each version, and of each task that ended without being part of one."""
+        return self._record
+
+    @property
     def awaits(self) -> float:
         """The moment at which the trigger wants to be asked again, −∞ where it has not named one."""
         return self._wake

@@ -57,6 +57,11 @@ class Serial:
         if self._batched:
             self._held.enter_context(ONE_THREAD)
 
+    @property
+    def learner(self) -> Learner:
+        """Who trains, for whoever asks for nothing else meanwhile."""
+        return self._learner
+
     def submit(self, task: Dispatch, parameters: Vector, due: float) -> None:
         """Remembers what the task starts from."""
         number = task[0]

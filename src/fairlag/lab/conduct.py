@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from fairlag.errors import Interrupted
 from fairlag.lab.events import Kept, Progress, Tell, nobody
 from fairlag.lab.experiment import Experiment, Use
-from fairlag.lab.staff import Evaluating
+from fairlag.lab.staff import Evaluating, Learning
 from fairlag.lab.store import Score, Store
 from fairlag.lab.workshop import Scoring, Setting, Workshop
 from fairlag.runtime.virtual import Simulation
@@ -22,7 +22,8 @@ from fairlag.types import Aggregation, Ended, Integers, Stop
 from fairlag.vector import Vector
 
 if TYPE_CHECKING:
-    from fairlag.learn import learner
+    from fairlag.learn.learner import Learner
+    from fairlag.learn.learner import Score as Sums
 
 CHECKPOINT = 5.0
 """How many seconds of work a crash may cost, or a page that follows a run is behind it, where that is cheap."""
@@ -48,7 +49,7 @@ class Timeline(Savable, Protocol):
     """The life of a fleet under a server."""
 
     def proceed(self, events: int) -> Stop | None:
-        """At most so many more events; says why the run is over if it is."""
+        """About so many more events; says why the run is over if it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +77,25 @@ def simulated(workshop: Workshop, use: Use, seed: int) -> Stage:
         setting,
         experiment.population,
         executor,
-        lambda server: Simulation(server, experiment.fleet(seed), executor),
+        lambda server: _timeline(server, experiment, setting, executor),
         examples=setting.visible if setting.placement is not None else None,
     )
+
+
+def _timeline(server: Server, experiment: Experiment, setting: Setting, executor: Learning | None) -> Timeline:
+    """Event by event; or by compiled loops, where tasks are trained in this process by such, and they know the rest."""
+    fleet = experiment.fleet(setting.seed)
+    simulation = Simulation(server, fleet, executor)
+    learner: Learner | None = getattr(executor, "learner", None)
+    if learner is None or learner.quick is None:
+        return simulation
+    from fairlag.runtime.compiled.course import Course, known
+
+    plan = known(server.strategy, fleet)
+    if plan is None:
+        return simulation
+    until = experiment.aggregations, experiment.until_time
+    return Course(plan, simulation, server, fleet, learner, seed=setting.seed, until=until, examples=setting.examples)
 
 
 class Conductor:
@@ -231,7 +248,7 @@ class Conductor:
         self._report()
 
 
-def _scores(sums: "learner.Score", scoring: Scoring, *, whole: bool) -> Iterator[Score]:
+def _scores(sums: "Sums", scoring: Scoring, *, whole: bool) -> Iterator[Score]:
     """Of all examples, of every class, and of the labels that each client group holds."""
     classes = range(len(sums.examples))
     parts = [("all", "", list(classes))]

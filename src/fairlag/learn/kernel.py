@@ -4,6 +4,7 @@ What small.py computes with NumPy for many tasks at once is computed here for ea
 from rounding, the same updates. Sums are in one fixed order, exponentials are our own: no library rounds otherwise.
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,10 @@ NOW, STEP, GRADIENT = range(3)
 _PLACE = np.uint64(0xFFFF_FFFF)
 _LOWEST = np.float32(-87.0)
 """Below, an exponential would be none of float32's normal numbers."""
+_PER_DOUBLING = np.float32(1 / math.log(2))
+_LOG_2 = np.float32(355 / 512)
+_LOG_2_REST = np.float32(math.log(2) - 355 / 512)
+"""ln 2 in two parts: small whole numbers times the first are exact."""
 _LARGEST = np.finfo(np.float32).max
 
 
@@ -94,18 +99,18 @@ def _multiply(one: Matrix, other: Matrix, out: Matrix) -> None:
 
 @compiled
 def _exponential(value: np.float32) -> np.float32:
-    """Of what is at most 0, to 1e-7 of it: 2^n · e^r, |r| ≤ ln 2 / 2, by a polynomial (Cephes); of NaN, NaN."""
+    """Of what is at most 0, to 2e-7 of it: 2^n · e^r with |r| ≤ ln 2 / 2, of which the series is short; of NaN, NaN."""
     value = _LOWEST if value < _LOWEST else value
-    whole = np.floor(value * np.float32(1.44269504) + np.float32(0.5))
-    rest = value - whole * np.float32(0.693359375) + whole * np.float32(2.12194440e-4)
-    power = np.float32(1.9875691500e-4)
-    power = power * rest + np.float32(1.3981999507e-3)
-    power = power * rest + np.float32(8.3334519073e-3)
-    power = power * rest + np.float32(4.1665795894e-2)
-    power = power * rest + np.float32(1.6666665459e-1)
-    power = power * rest + np.float32(5.0000001201e-1)
-    power = power * rest * rest + rest + np.float32(1)
-    raised: np.float32 = power * np.int32((np.int32(whole) + np.int32(127)) << np.int32(23)).view(np.float32)
+    whole = np.floor(value * _PER_DOUBLING + np.float32(0.5))
+    rest = value - whole * _LOG_2 - whole * _LOG_2_REST
+    series = np.float32(1 / 5040)
+    series = series * rest + np.float32(1 / 720)
+    series = series * rest + np.float32(1 / 120)
+    series = series * rest + np.float32(1 / 24)
+    series = series * rest + np.float32(1 / 6)
+    series = series * rest + np.float32(1 / 2)
+    series = series * rest * rest + rest + np.float32(1)
+    raised: np.float32 = series * np.int32((np.int32(whole) + np.int32(127)) << np.int32(23)).view(np.float32)
     return raised
 
 

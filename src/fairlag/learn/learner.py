@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,6 +25,9 @@ from fairlag.rules.admit import well_formed
 from fairlag.rules.local import Local
 from fairlag.types import Dispatch, Floats, Integers, Report, Update, Vouched, quick
 from fairlag.vector import EMPTY, Vector
+
+if TYPE_CHECKING:
+    from fairlag.learn.quick import Quick
 
 _Asked = tuple[Sequence[int], Sequence[float], Sequence[int], Sequence[float]]
 """From which versions, when, in how many steps and at which paces tasks are to be trained."""
@@ -160,8 +163,8 @@ class Learner:
         stack, scaling = blueprint.stack(model, local), (blueprint.scale, blueprint.offset)
         self._small: Small | None = None
         if stack is not None:
-            fast = blueprint.compiled and compilable(stack, local)
-            self._small = Small(stack, self._recipe, data, placement.holdings, scaling, compiled=fast)
+            compiled = int(self._examples.max()) if blueprint.compiled and compilable(stack, local) else 0
+            self._small = Small(stack, self._recipe, data, placement.holdings, scaling, compiled=compiled)
         self._eager = Eager(model, self._recipe, data, scaling)
 
     @property
@@ -206,6 +209,25 @@ class Learner:
             quick(kinds[sound], (delta, told))
             for delta, (told, sound) in zip(deltas, [report(*each) for each in said], strict=True)
         ]
+
+    @property
+    def quick(self) -> "Quick | None":
+        """What trains tasks by compiled loops, where they are trained so and clients always have all their examples."""
+        return self._small.quick if self._small is not None and self._blueprint.stream is None else None
+
+    def prepared(self, who: Integers, ordinals: Integers, versions: Integers) -> tuple[Integers, Vector] | None:
+        """Tasks of which nothing special is asked as compiled loops take them, and their step sizes.
+
+        Each starts from what is in the row of its version. None: the server would not take what is said of one of them.
+        """
+        keys = seeds.subkeys_at(self._keys.take(who), ordinals)
+        examples, made = self._examples.take(who), self._usual_steps.take(who)
+        rates = [self._recipe.lr.at(version) for version in versions.tolist()]
+        said = set(zip(examples.tolist(), made.tolist(), rates, strict=True))
+        if not all(self._usual_report(*each, ())[1] for each in said):
+            return None
+        columns = keys.view(np.int64), self._placement.bounds.take(who), examples, made, versions
+        return np.stack(columns, axis=1), np.array(rates, np.float32)
 
     def train(self, order: Order, parameters: Vector, out: Vector, memory: Vector | None = None) -> Report:
         """Writes the update of a task into `out`, and what its client is to remember over its memory.

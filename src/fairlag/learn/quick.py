@@ -23,8 +23,9 @@ class Quick:
         data: tuple[NDArray[Any], Integers],
         holdings: Integers,
         scaling: tuple[float, float],
+        most: int,
     ) -> None:
-        """The inputs are one row an example."""
+        """The inputs are one row an example; a client has at most so many of them."""
         settings = np.zeros(1, kernel.SETTINGS)
         settings["batch"], settings["stream"] = recipe.batch, seeds.key("batches")
         settings["factor"], settings["offset"] = scaling
@@ -37,15 +38,14 @@ class Quick:
             np.empty((3, stack.size), np.float32),
             np.empty((2, recipe.batch), np.float32),
             np.empty((2, recipe.batch), np.int64),
+            np.empty((2, most), np.uint64),
+            np.empty(2 * most, np.int64),
         )
-        self._words, self._counts = np.empty((2, 0), np.uint64), np.empty(0, np.int64)
 
     def train(self, tasks: Integers, rates: NDArray[np.float32], starts: Matrix, deltas: Matrix) -> bool:
         """Writes what each task changes, a row each, as the columns of kernel.py say; is all of it finite?"""
-        most = int(tasks[:, kernel.EXAMPLES].max())
-        if most > self._words.shape[1]:
-            self._words, self._counts = np.empty((2, most), np.uint64), np.empty(2 * most, np.int64)
-        return kernel.train(*self._known, tasks, rates, starts, deltas, *self._room, self._words, self._counts)
+        arguments: tuple[Any, ...] = (*self._known, tasks, rates, starts, deltas, *self._room)
+        return kernel.train(*arguments)
 
 
 def _laid_out(stack: Stack, batch: int) -> tuple[Integers, int]:

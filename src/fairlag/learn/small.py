@@ -68,11 +68,12 @@ class Small:
         holdings: Integers,
         scaling: tuple[float, float],
         *,
-        compiled: bool = False,
+        compiled: int = 0,
     ) -> None:
         """The data are inputs and labels, the scaling is a factor and what is added to the product.
 
-        With `compiled`, which needs the extra `fast`, tasks are trained by compiled loops.
+        Tasks of up to `compiled` examples can be trained by compiled loops; if that is not 0, all are, which needs the
+        extra `fast`.
         """
         inputs, self._labels = data
         self._stack = stack
@@ -89,7 +90,8 @@ class Small:
         if compiled:
             from fairlag.learn import quick
 
-            self.quick = quick.Quick(stack, recipe, (self._inputs, self._labels), holdings, self._scaling or (1, 0))
+            shown = self._inputs, self._labels
+            self.quick = quick.Quick(stack, recipe, shown, holdings, self._scaling or (1, 0), compiled)
 
     def train(self, lot: Lot) -> Trained:
         """All tasks of a lot, those that can be as one computation."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from fairlag.errors import StrategyError
 from fairlag.rules import check
+from fairlag.rules.rule import noted
 from fairlag.vector import Layout, Vector
 
 State = tuple[Any, ...]
@@ -32,11 +33,11 @@ def scale(lr: float) -> Apply:
     [1.0, 2.0]
     """
     rate = _rate(lr)
-    return Apply(
-        f"scale({lr})",
-        lambda parameters, layout: (),
-        lambda step, state, parameters: (step if rate == 1 else step * rate, state),
-    )
+
+    def update(step: Vector, state: State, parameters: Vector) -> tuple[Vector, State]:
+        return step if rate == 1 else step * rate, state
+
+    return Apply(f"scale({lr})", lambda parameters, layout: (), noted(update, scale, lr=lr))
 
 
 def chain(*rules: Apply) -> Apply:

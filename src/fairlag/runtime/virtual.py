@@ -34,7 +34,7 @@ def run(server: Server, fleet: Fleet, executor: Executor | None = None) -> Stop:
 
 
 @contextmanager
-def _few_collections(*, young_too: bool) -> Iterator[None]:
+def few_collections(*, young_too: bool) -> Iterator[None]:
     """Python walks all live objects every now and then: for a million running tasks that is a third of the time.
 
     They are in no reference cycles. What training leaves in cycles may be large, but is mostly young, and still found;
@@ -98,7 +98,7 @@ class Simulation:
 
     def proceed(self, events: int) -> Stop | None:
         """At most so many more events; says why the run is over if it is."""
-        with _few_collections(young_too=isinstance(self._executor, Nothing)):
+        with few_collections(young_too=isinstance(self._executor, Nothing)):
             if not self._started:
                 self._started = True
                 self._stop = self._obey(self._server.handle(Joined(0.0, self._presence.start())))
@@ -112,7 +112,7 @@ class Simulation:
                     self._passed = self._uncounted = 0
         return self._stop
 
-    @_few_collections(young_too=True)
+    @few_collections(young_too=True)
     def state(self) -> State:
         """All that is needed to go on from here; what the executor had not delivered is computed again."""
         return {
@@ -123,7 +123,7 @@ class Simulation:
             "uncounted": self._uncounted,
         }
 
-    @_few_collections(young_too=True)
+    @few_collections(young_too=True)
     def restore(self, state: State) -> None:
         """Goes on where another simulation, constructed alike, was saved; the executor gets all tasks that run."""
         for name, part in self._parts.items():

@@ -19,11 +19,13 @@ from fairlag.runtime.compiled.layout import (
     IDLE,
     LATE,
     LOW,
+    ORDINAL,
     POSITION,
     RATE,
     SENDER,
     SINCE,
     STALENESS,
+    TASK,
     TIME,
     TIMES,
     UPDATES,
@@ -111,6 +113,7 @@ def _arrive(run: Any, clients: Any, lists: Integers, merged: Integers, moments: 
         client.arrived = run.now
         place = run.merged * run.buffer + run.buffered
         merged[SENDER, place], merged[LATE, place] = number, client.trained
+        merged[TASK, place], merged[ORDINAL, place] = client.task, client.given - 1
         moments[CAME, place], moments[GIVEN_AT, place] = run.now, client.given_at
         run.buffered += 1
     if run.fresh and client.contributed == run.version:
@@ -191,7 +194,8 @@ def _give(
         client.given += 1
         client.trained = run.version
         client.given_at = run.now
-        enter(run, when, key, chains, buckets, run.now + duration, (run.sequence << run.bits) | number)
+        client.task, client.due = run.sequence, run.now + duration
+        enter(run, when, key, chains, buckets, client.due, (run.sequence << run.bits) | number)
         run.sequence += 1
         run.running += 1
         run.begun += 1

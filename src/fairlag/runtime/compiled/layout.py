@@ -23,11 +23,9 @@ RUN = np.dtype(
 )
 """What the loop is to do, and how far it is."""
 
-_HISTORY = ["stream", "given", "trained", "contributed", "updates", "staleness", "position", "law"]
-_DURATIONS = ["given_at", "transfer", "factor", "since", "arrived", "busy"]
-CLIENT = np.dtype(
-    [(name, np.int64) for name in _HISTORY] + [(name, np.float64) for name in _DURATIONS] + [("rest", np.int64, 2)]
-)
+_HISTORY = ["stream", "given", "trained", "contributed", "updates", "staleness", "position", "law", "task"]
+_DURATIONS = ["given_at", "due", "transfer", "factor", "since", "arrived", "busy"]
+CLIENT = np.dtype([(name, np.int64) for name in _HISTORY] + [(name, np.float64) for name in _DURATIONS])
 """What is known of a client: two lines of the processor's cache."""
 
 # The rows of `lists`, in each of which clients stand in order: to be given a task, waiting for a version, idle.
@@ -38,7 +36,7 @@ LOW, WIDTH, TIMES = range(3)
 FOLLOWING, FREE = range(2)
 FIRST, FILLED = range(2)
 # The rows of `merged` and `moments`, one column an update: what came, and the ledger's account after the merge.
-SENDER, LATE, UPDATES, STALENESS, POSITION = range(5)
-GIVEN_AT, CAME, BUSY, SINCE, ARRIVED = range(5)
+SENDER, LATE, UPDATES, STALENESS, POSITION, TASK, ORDINAL, MERGED = range(8)
+GIVEN_AT, CAME, BUSY, SINCE, ARRIVED, MOMENTS = range(6)
 # The columns of `made`, one row a version.
 TIME, RATE = range(2)

@@ -33,7 +33,9 @@ class Merges(NamedTuple):
     first: int
     """The number of the first of these versions."""
     times: Floats
+    tasks: Integers
     clients: Integers
+    ordinals: Integers
     given_at: Floats
     arrivals: Floats
     staleness: Integers
@@ -61,45 +63,53 @@ class Timeline:
         seed: int,
         aggregations: int | None = None,
         until_time: float | None = None,
+        examples: Integers | None = None,
+        page: int | None = None,
     ) -> None:
+        """`examples` is how many each client has, one where that is not said; a page has about so many updates."""
         self._fleet = fleet
         self._aggregations, self._until_time = aggregations, until_time
-        versions = max(1, min(_PAGE // plan.buffer, aggregations or _PAGE))
-        self._scale = Scale(plan.weigh, versions=versions, buffer=plan.buffer, clients=fleet.clients)
+        page = page or _PAGE
+        self.versions_per_page = max(1, min(page // plan.buffer, aggregations or page))
+        examples = np.ones(fleet.clients, np.int64) if examples is None else examples
+        self._scale = Scale(plan.weigh, versions=self.versions_per_page, buffer=plan.buffer, examples=examples)
         laws = [straight(group, int(fleet.steps[fleet.members(each)[0]])) for each, group in enumerate(fleet.groups)]
         self._elsewhere = np.flatnonzero(np.array([law is None for law in laws])[fleet.group_of])
         """The clients whose durations are drawn outside of the loop."""
-        self._run = _run(plan, fleet, seed, aggregations, until_time)
-        self._clients = _clients(fleet, self._elsewhere)
-        self._lists = np.empty((layout.LISTS, fleet.clients), np.int64)
-        self._drawn = _room(self._run, len(self._elsewhere))
+        self.run = _run(plan, fleet, seed, aggregations, until_time)
+        self.clients = _clients(fleet, self._elsewhere)
+        self.lists = np.empty((layout.LISTS, fleet.clients), np.int64)
+        self._drawn = _room(self.run, len(self._elsewhere))
         self._arrays = (
-            self._run,
-            self._clients,
-            self._lists,
+            self.run,
+            self.clients,
+            self.lists,
             np.array([law or (0.0, 0.0, 0.0) for law in laws]),
             self._drawn,
-            *_queue(self._run, fleet),
+            *_queue(self.run, fleet),
             self._scale.merged,
             self._scale.moments,
             self._scale.made,
         )
+        self.over = False
+        """Is nothing left after what was merged last?"""
         self.weights: Floats = np.zeros(fleet.clients)
         """Per client: the sum of the weights that its updates got."""
 
     def __iter__(self) -> Iterator[Merges]:
         """Lives on to the end; raises Doubt where the reference has to be asked."""
-        kernel.begin(self._run, self._clients, self._lists)
+        kernel.begin(self.run, self.clients, self.lists)
         status = kernel.UNDRAWN
         while status != kernel.OVER:
             status = kernel.proceed(*self._arrays)
+            self.over = status == kernel.OVER
             if status == kernel.STUCK:
                 raise Doubt("nobody is running")
             if status == kernel.UNDRAWN:
                 self._draw()
-            elif versions := int(self._run["merged"][0]):
+            elif versions := int(self.run["merged"][0]):
                 yield self._weighed(versions)
-                self._run["merged"] = 0
+                self.run["merged"] = 0
 
     def _weighed(self, versions: int) -> Merges:
         scale = self._scale
@@ -109,7 +119,9 @@ class Timeline:
         return Merges(
             self.version - versions + 1,
             scale.made[:versions, layout.TIME],
+            whole[layout.TASK],
             whole[layout.SENDER],
+            whole[layout.ORDINAL],
             real[layout.GIVEN_AT],
             real[layout.CAME],
             whole[layout.LATE],
@@ -121,7 +133,7 @@ class Timeline:
         drawn = self._drawn
         ahead = drawn.shape[1] - 1
         until = drawn[:, ahead].astype(np.int64)
-        rows = np.flatnonzero(until - self._clients["given"][self._elsewhere] <= ahead // 2)
+        rows = np.flatnonzero(until - self.clients["given"][self._elsewhere] <= ahead // 2)
         ordinals = until[rows, None] + np.arange(ahead // 2)
         durations = self._fleet.durations(self._elsewhere[rows], ordinals)
         if not (durations >= 0).all() or not np.isfinite(durations).all():
@@ -147,27 +159,32 @@ class Timeline:
     @property
     def time(self) -> float:
         """When the last event was."""
-        return float(self._run["now"][0])
+        return float(self.run["now"][0])
 
     @property
     def version(self) -> int:
         """The newest version."""
-        return int(self._run["version"][0])
+        return int(self.run["version"][0])
 
     @property
     def refused(self) -> int:
         """How many updates were too stale."""
-        return int(self._run["refused"][0])
+        return int(self.run["refused"][0])
+
+    @property
+    def complete(self) -> bool:
+        """Were all versions made that were to be?"""
+        return self.version == self._aggregations
 
     @property
     def reason(self) -> str:
         """Why the run ended, in the server's words."""
-        if self.version == self._aggregations:
+        if self.complete:
             return aggregations_made(self.version)
         return time_reached(self._until_time)
 
     def _column(self, name: str) -> Integers:
-        column: Integers = self._clients[name].copy()
+        column: Integers = self.clients[name].copy()
         return column
 
 
@@ -189,7 +206,7 @@ def _clients(fleet: Fleet, elsewhere: Integers) -> Any:
     start = -room.ctypes.data % size
     clients = room[start : start + fleet.clients * size].view(layout.CLIENT)
     clients["stream"] = fleet.streams.view(np.int64)
-    clients["contributed"] = -1
+    clients["contributed"] = clients["task"] = -1
     clients["law"] = fleet.group_of
     clients["law"][elsewhere] = -1 - np.arange(len(elsewhere))
     clients["transfer"], clients["factor"] = fleet.transfers, fleet.factors

@@ -26,13 +26,14 @@ class Doubt(FairlagError):
 class _Buffers(Buffer):
     """Buffers of one size, one below the other: what is an array per buffer is here a matrix."""
 
-    __slots__ = ("_late", "_size")
+    __slots__ = ("_examples", "_late", "_size")
 
-    def __init__(self, rows: Integers, late: Integers) -> None:
+    def __init__(self, rows: Integers, late: Integers, examples: Integers) -> None:
         super().__init__((), [], [])
         self._size = int(rows.shape[1])
         self._clients = rows
         self._late = late
+        self._examples = examples
 
     def __len__(self) -> int:
         return self._size
@@ -43,25 +44,25 @@ class _Buffers(Buffer):
 
     @property
     def examples(self) -> Integers:
-        return np.ones(self._size, np.int64)  # without learning, nobody says otherwise
+        return self._examples
 
 
 class Scale:
     """Weighs whatever is on the pages; the pages are columns of a ledger of its own."""
 
-    def __init__(self, rule: weigh.Weigh, *, versions: int, buffer: int, clients: int) -> None:
-        """Pages for so many versions of so many updates, in a fleet of so many clients."""
+    def __init__(self, rule: weigh.Weigh, *, versions: int, buffer: int, examples: Integers) -> None:
+        """Pages for so many versions of so many updates, in a fleet whose clients have so many examples each."""
         count = versions * buffer
         self._rule = rule
+        self._examples = examples
         self._rows = np.arange(count).reshape(versions, buffer)
-        self.merged: Integers = np.empty((5, count), np.int64)
-        self.moments: Floats = np.empty((5, count))
+        self.merged: Integers = np.empty((layout.MERGED, count), np.int64)
+        self.moments: Floats = np.empty((layout.MOMENTS, count))
         self.made: Floats = np.empty((versions, 2))
         self.pages = self.merged, self.moments
         self._ledger = ledger = Ledger(clients=count)
         self._view = View(ledger)
-        ledger.clients = ledger.examples = clients
-        ledger.integers["examples"][:] = 1
+        ledger.clients, ledger.examples = len(examples), int(examples.sum())
         ledger.integers["updates"], ledger.integers["position"] = (
             self.merged[layout.UPDATES],
             self.merged[layout.POSITION],
@@ -74,7 +75,9 @@ class Scale:
         rows = self._rows[:versions]
         count = rows.size
         self._ledger.reals["mean"][:count] = self.merged[layout.STALENESS, :count] / self.merged[layout.UPDATES, :count]
-        buffers = _Buffers(rows, self.merged[layout.LATE, :count].reshape(rows.shape))
+        examples = self._ledger.integers["examples"][:count]
+        self._examples.take(self.merged[layout.SENDER, :count], out=examples)
+        buffers = _Buffers(rows, self.merged[layout.LATE, :count].reshape(rows.shape), examples.reshape(rows.shape))
         weights = self._whole(self._weigh(self._rule, buffers), buffers)
         if not np.isfinite(weights).all():
             raise Doubt("a weight is not finite")
@@ -85,6 +88,8 @@ class Scale:
         if rule is weigh.by_slowness:
             rates = self.made[: len(buffers.clients), layout.RATE, None]
             return np.maximum(self._view.mean_duration(buffers.clients), INSTANT) * rates
+        if rule is weigh.by_examples:
+            return buffers.examples / exact_sums(buffers.examples.astype(np.float64))[:, None]
         if made is None:
             return rule(buffers, self._view)
         if made.make is weigh.times:

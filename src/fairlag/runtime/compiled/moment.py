@@ -1,0 +1,140 @@
+"""The compiled loop between two versions, as the state that the reference simulation would have at that moment."""
+
+from typing import Any
+
+import numpy as np
+
+from fairlag.ledger import INSTANT
+from fairlag.runtime.agenda import NOBODY, Due
+from fairlag.runtime.compiled.layout import HANDED, IDLE, WAITING
+from fairlag.runtime.compiled.timeline import Timeline
+from fairlag.state import State, table
+from fairlag.types import Dispatch, Integers
+from fairlag.vector import Vector
+
+Running = list[tuple[float, Dispatch]]
+"""The tasks that run and when each ends, in the order in which they were handed out."""
+
+
+def moment(
+    begun: State,
+    timeline: Timeline,
+    running: Running,
+    *,
+    examples: Integers,
+    kept: dict[int, Vector],
+    stop: str | None,
+) -> State:
+    """The state of a simulation that has only begun, with all that has happened since.
+
+    `examples` is how many each client has, `kept` are the parameters of the versions that are held, `stop` says why the
+    run is over, if it is. Nothing may wait in the buffer, and no rule of the server remember anything.
+    """
+    server = _dict(begun["server"])
+    run, until = timeline.run[0], float(timeline.run["until"][0])
+    timed = int(np.isfinite(until))  # then what ends the run was entered first
+    due = [(time, Due.ARRIVAL, task.task + timed, task.task) for time, task in running]
+    entries = sorted(due + [(until, Due.WAKE, 0, NOBODY)] * timed)
+    reached = [int(run["version"]), 0]
+    return {
+        **begun,
+        "server": {
+            **server,
+            "ledger": _ledger(_dict(server["ledger"]), timeline, examples, running),
+            "versions": _versions(running, kept),
+            "selector": _selector(_dict(server["selector"]), timeline),
+            "stopped": stop,
+            "_next_task": int(run["sequence"]),
+            "ended": [int(run["received"]), 0, 0, 0],
+        },
+        "agenda": {
+            "entries": table(entries, time=float, due=int, sequence=int, whom=int),
+            "sequence": int(run["sequence"]) + timed,
+        },
+        "watchdog": {**_dict(begun["watchdog"]), "reached": [*reached], "admitted": [*reached]},
+        "started": True,
+        "stop": stop,
+    }
+
+
+def _dict(state: Any) -> State:
+    assert isinstance(state, dict)
+    return state
+
+
+def running(timeline: Timeline) -> Running:
+    """Who is neither idle nor waits for a version is at work."""
+    run, lists = timeline.run[0], timeline.lists
+    at_rest = np.concatenate(
+        [
+            lists[HANDED, run["begun"] : run["handed"]],
+            lists[WAITING, : run["waiting"]],
+            lists[IDLE, : run["idle"]],
+        ]
+    )
+    at_work = np.ones(lists.shape[1], np.bool_)
+    at_work[at_rest] = False
+    rows = timeline.clients[at_work]
+    columns = rows["task"], np.flatnonzero(at_work), rows["trained"], rows["given"] - 1, rows["given_at"]
+    found = zip(rows["due"].tolist(), *(column.tolist() for column in columns), strict=True)
+    return sorted(((due, Dispatch(*task)) for due, *task in found), key=lambda each: each[1].task)
+
+
+def _ledger(ledger: State, timeline: Timeline, examples: Integers, running: Running) -> State:
+    run, clients = timeline.run[0], timeline.clients
+    updates, heard = clients["updates"], clients["contributed"] >= 0
+    columns: State = {
+        **_dict(ledger["columns"]),
+        "task": clients["task"].copy(),
+        "present": np.ones_like(updates),
+        "dispatched": clients["given"].copy(),
+        "contributed": clients["contributed"].copy(),
+        "examples": examples.copy(),
+        "updates": updates.copy(),
+        "staleness": clients["staleness"].copy(),
+        "position": clients["position"].copy(),
+        "mean": np.divide(clients["staleness"], updates, out=np.zeros(len(updates)), where=updates > 0),
+        "weight": timeline.weights.copy(),
+        "busy": clients["busy"].copy(),
+        "since": np.where(clients["given"] > 0, clients["since"], np.nan),
+        "arrival": np.where(heard, clients["arrived"], np.nan),
+    }
+    slowest = [(-_usual(clients[task.client]), task.task) for _, task in running] if run["profiles"] else []
+    return {
+        **ledger,
+        "time": float(run["now"]),
+        "version": int(run["version"]),
+        "renewed": float(run["now"]),
+        "clients": len(clients),
+        "there": len(clients),
+        "received": int(run["received"]),
+        "examples": int(examples.sum()),
+        "rate": float(run["rate"]),
+        "columns": columns,
+        "running": table([task for _, task in running], **Dispatch.__annotations__),
+        "slowest": table(sorted(slowest), usual=float, task=int),
+    }
+
+
+def _usual(client: Any) -> float:
+    """The mean duration of a client's tasks, as the ledger has it."""
+    updates = int(client["updates"])
+    return max(float(client["busy"]) / updates, INSTANT) if updates else 0.0
+
+
+def _versions(running: Running, kept: dict[int, Vector]) -> State:
+    holders = dict.fromkeys(sorted(kept), 0)
+    for _, task in running:
+        holders[task.version] += 1
+    return {
+        "holders": table(list(holders.items()), version=int, tasks=int),
+        "parameters": {str(version): kept[version] for version in holders},
+    }
+
+
+def _selector(selector: State, timeline: Timeline) -> State:
+    run, lists = timeline.run[0], timeline.lists
+    waiting = {**selector, "waiting": lists[WAITING, : run["waiting"]].copy()}
+    if "pool" not in selector:
+        return {**waiting, "ready": lists[HANDED, run["begun"] : run["handed"]].copy()}
+    return {**waiting, "pool": {"members": lists[IDLE, : run["idle"]].copy(), "drawn": int(run["draws"])}}
