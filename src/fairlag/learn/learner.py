@@ -19,7 +19,7 @@ from fairlag.errors import ProtocolError
 from fairlag.learn import models
 from fairlag.learn.eager import Eager
 from fairlag.learn.local import Recipe
-from fairlag.learn.small import Lot, Small, compilable
+from fairlag.learn.small import Lot, Small, compilable, step_sizes
 from fairlag.learn.stack import Stack, recognised
 from fairlag.rules.admit import well_formed
 from fairlag.rules.local import Local
@@ -227,7 +227,7 @@ class Learner:
         if not all(self._usual_report(*each, ())[1] for each in said):
             return None
         columns = keys.view(np.int64), self._placement.bounds.take(who), examples, made, versions
-        return np.stack(columns, axis=1), np.array(rates, np.float32)
+        return np.stack(columns, axis=1), step_sizes(rates)
 
     def train(self, order: Order, parameters: Vector, out: Vector, memory: Vector | None = None) -> Report:
         """Writes the update of a task into `out`, and what its client is to remember over its memory.

@@ -115,7 +115,7 @@ class Small:
         keys, firsts, examples, steps, rates, starts = lot
         tasks = np.stack([keys.view(np.int64), firsts, examples, steps, range(len(starts))], axis=1)
         deltas = np.empty((len(starts), self._stack.size), np.float32)
-        sound = quick.train(tasks, np.array(rates, np.float32), np.array(starts), deltas)
+        sound = quick.train(tasks, step_sizes(rates), np.array(starts), deltas)
         deltas.flags.writeable = False
         return Trained(list(deltas), [()] * len(starts), sound)
 
@@ -193,6 +193,12 @@ class Small:
 def compilable(stack: Stack | None, local: Local) -> bool:
     """Are tasks that a strategy asks for that of trained faster by compiled loops? Those do not note losses."""
     return stack is not None and stack.size <= _COMPILED and not local.losses
+
+
+def step_sizes(rates: Sequence[float]) -> Vector:
+    """As compiled loops take them; what is too large makes an update that is not finite, and the server says so."""
+    with np.errstate(over="ignore"):
+        return np.array(rates, np.float32)
 
 
 def _squares(losses: list[Matrix]) -> list[list[float]]:

@@ -1,0 +1,382 @@
+"""Runs that learn by compiled loops: every row, score and byte is that of the simulation, event by event."""
+
+import json
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from fairlag import zoo
+from fairlag.errors import DivergedError, Interrupted, StrategyError
+from fairlag.fleet.clients import Fleet, Group
+from fairlag.fleet.delay import parse as delay
+from fairlag.lab import conduct, records, simulate, worth
+from fairlag.lab import workshop as workshops
+from fairlag.lab.events import Event, Progress
+from fairlag.lab.experiment import Experiment, parse
+from fairlag.lab.plan import Plan
+from fairlag.lab.run import Run
+from fairlag.learn.learner import Learner, Placement
+from fairlag.rules import admit, apply, edit, reduce, weigh
+from fairlag.rules.local import Local, log_delay
+from fairlag.runtime.compiled import course
+from fairlag.runtime.compiled.course import Course, known
+from fairlag.runtime.virtual import Simulation
+from fairlag.server import Server
+from fairlag.state import State, pack
+from fairlag.strategy import Strategy
+from fairlag.types import Aggregation, Ended
+from tests.learning import blueprint, data
+from tests.test_lab_resume import begun, contents, under_way
+
+ONE_BY_ONE = zoo.async_fedavg()
+STRATEGIES: dict[str, Strategy] = {
+    "fedstaleweight": zoo.fedstaleweight(buffer=4),
+    "fairshare": zoo.fairshare(buffer=3, lr=0.5),
+    "rate tracking": zoo.rate_tracking(buffer=5, fresh=False),
+    "one by one": ONE_BY_ONE,
+    "by examples": replace(zoo.buffered_fedavg(buffer=4), weigh=weigh.by_examples),
+    "fedbuff": zoo.fedbuff(buffer=3, concurrency=4),
+    "places and fresh": zoo.exponential(buffer=4, concurrency=6),
+    "a pull": replace(zoo.buffered_fedavg(buffer=4), local=Local(prox=0.3)),
+}
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short runs and short pages are enough."""
+    monkeypatch.setattr(worth, "_WORTH", 0)
+    monkeypatch.setattr(course, "_PAGE", 30)
+
+
+def experiment(strategy: Strategy = STRATEGIES["fedstaleweight"], **changes: Any) -> Experiment:
+    tables: dict[str, Any] = {
+        "name": "course",
+        "aggregations": 70,
+        "clients": [
+            {"group": "fast", "count": 6, "delay": "uniform(1, 2)"},
+            {"group": "slow", "count": 3, "delay": "exponential(9)", "steps": 3},
+        ],
+        "strategies": [{"use": strategy}],
+        "data": {"use": "digits", "partition": "dirichlet(0.5)"},
+        "model": {"use": "logistic"},
+        "local": {"lr": 0.05, "momentum": 0.5},
+        "evaluate": {"every": 7, "sample": 100},
+    }
+    return parse({**tables, **changes})
+
+
+def made(folder: Path, given: Experiment, **options: Any) -> Run:
+    return simulate.execute(Plan(given, (given.seed,), folder, single=True), new=True, workers=1, **options)[0]
+
+
+@pytest.fixture
+def event_by_event(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
+    """Makes a run by the simulation, its tasks trained by the same compiled loops."""
+
+    def make(folder: Path, given: Experiment) -> Run:
+        with monkeypatch.context() as patch:
+            patch.setattr(course, "known", lambda strategy, fleet: None)
+            return made(folder, given)
+
+    return make
+
+
+def check_alike(one: Run, other: Run) -> None:
+    assert contents(one.folder) == contents(other.folder)
+    for name in ("counts", "virtual_time", "reason", "status"):
+        assert one.meta[name] == other.meta[name]
+
+
+@pytest.fixture
+def pages(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The versions at which pages that were learnt by compiled loops begin."""
+    begins: list[int] = []
+    tell = Course._tell
+
+    def noted(self: Course, merges: Any, learnt: Any) -> None:
+        begins.append(merges.first)
+        tell(self, merges, learnt)
+
+    monkeypatch.setattr(Course, "_tell", noted)
+    return begins
+
+
+# The same bytes
+
+
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_the_same_rows_scores_and_model(
+    tmp_path: Path, name: str, event_by_event: Callable[..., Run], pages: list[int]
+) -> None:
+    given = experiment(STRATEGIES[name])
+    run = made(tmp_path / "pages", given)
+    assert len(pages) > 2 and run.version == 70
+    check_alike(run, event_by_event(tmp_path / "events", given))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"aggregations": None, "until_time": 30.0},
+        {"aggregations": 1000, "until_time": 30.0},
+        {"aggregations": 20, "until_time": 1000.0},
+        {"model": {"use": "mlp", "hidden": 9}},
+        {"local": {"steps": 4, "batch": 70, "lr": "step(0.1, every=9)", "weight_decay": 0.1}},
+    ],
+    ids=["until a time", "either", "or", "two layers", "several epochs"],
+)
+def test_however_a_run_ends_and_trains(
+    tmp_path: Path, changes: dict[str, Any], event_by_event: Callable[..., Run], pages: list[int]
+) -> None:
+    given = experiment(**changes)
+    run = made(tmp_path / "pages", given)
+    assert pages
+    check_alike(run, event_by_event(tmp_path / "events", given))
+
+
+def test_workers_make_the_same_bytes(tmp_path: Path, pages: list[int]) -> None:
+    given = experiment()
+    (other,) = simulate.execute(Plan(given, (0,), tmp_path / "workers", single=True), new=True, workers=2)
+    assert not pages
+    check_alike(made(tmp_path / "pages", given), other)
+    assert pages
+
+
+# The state of the simulation
+
+
+class Bench:
+    """The runs of an experiment without a store: by the simulation, or from page to page."""
+
+    def __init__(self, given: Experiment) -> None:
+        self.workshop = workshops.Workshop(given)
+        self.setting = self.workshop.setting(0)
+        self.strategy = given.strategy(given.strategies[0])
+        self.executor = self.workshop.executor(self.setting, self.strategy)
+
+    def begin(self, *, compiled: bool) -> tuple[Server, conduct.Timeline, list[Aggregation | Ended]]:
+        given, setting, told = self.workshop.experiment, self.setting, list[Aggregation | Ended]()
+        server = Server(
+            self.strategy,
+            clients=given.population,
+            parameters=setting.parameters,
+            layout=setting.layout,
+            aggregations=given.aggregations,
+            until_time=given.until_time,
+            examples=setting.visible,
+            record=told.append,
+        )
+        timeline = conduct._timeline(server, given, setting, self.executor)
+        assert isinstance(timeline, Course)
+        return server, timeline if compiled else Simulation(server, given.fleet(0), self.executor), told
+
+
+def ended(server: Server, timeline: conduct.Timeline) -> tuple[str, dict[str, int], bytes]:
+    while (stop := timeline.proceed(100)) is None:
+        pass
+    return stop.reason, server.counts, server.versions.newest.tobytes()
+
+
+def plainly(state: State) -> tuple[dict[str, NDArray[Any]], Any]:
+    """What matters of a state: the order of heaps does not, nor what only says when to give up."""
+    arrays, words = pack({name: part for name, part in state.items() if name not in ("watchdog", "passed")})
+    order = np.lexsort((arrays["agenda/entries/sequence"], arrays["agenda/entries/time"]))
+    for name in [name for name in arrays if name.startswith("agenda/entries/")]:
+        arrays[name] = arrays[name][order]
+    return {name: array for name, array in arrays.items() if "/slowest/" not in name}, json.loads(words)
+
+
+@pytest.mark.parametrize("until_time", [None, 500.0])
+@pytest.mark.parametrize("name", STRATEGIES)
+def test_between_pages_the_state_is_that_of_the_simulation(name: str, until_time: float | None) -> None:
+    bench = Bench(experiment(STRATEGIES[name], until_time=until_time))
+    server, pages, _ = bench.begin(compiled=True)
+    other, events, _ = bench.begin(compiled=False)
+    for _ in range(4):
+        pages.proceed(1)
+        while other.view.version < server.view.version:
+            events.proceed(1)
+        (arrays, words), (expected, told) = plainly(pages.state()), plainly(events.state())
+        assert words == told and arrays.keys() == expected.keys()
+        for path, array in expected.items():
+            assert arrays[path].dtype == array.dtype and arrays[path].tobytes() == array.tobytes(), path
+
+
+@pytest.mark.parametrize("name", ["fedstaleweight", "one by one", "fedbuff"])
+def test_whoever_saved_a_run_anybody_goes_on_with_it(name: str) -> None:
+    """After so many events, at the end of pages and in the middle of versions."""
+    bench = Bench(experiment(STRATEGIES[name]))
+    expected = ended(*bench.begin(compiled=False)[:2])
+    for saver, events in [(True, 1), (True, 3), *((False, count) for count in (0, 1, 5, 27, 28, 29, 30, 200))]:
+        _, timeline, _ = bench.begin(compiled=saver)
+        for _ in range(events):
+            timeline.proceed(1)
+        state = timeline.state()
+        for compiled in (True, False):
+            server, other, _ = bench.begin(compiled=compiled)
+            other.restore(state)
+            assert ended(server, other) == expected
+
+
+def test_whoever_goes_on_between_pages_goes_on_by_pages(pages: list[int]) -> None:
+    bench = Bench(experiment())
+    _, timeline, _ = bench.begin(compiled=True)
+    for _ in range(3):
+        timeline.proceed(1)
+    _, other, _ = bench.begin(compiled=True)
+    other.restore(timeline.state())
+    del pages[:]
+    other.proceed(1)
+    assert pages == [3 * 7 + 1]  # a page has 30 // 4 versions
+
+
+# Interrupted, killed, and resumed
+
+
+def test_ctrl_c_and_resume(tmp_path: Path, pages: list[int]) -> None:
+    given = experiment()
+    plan = Plan(given, (0,), tmp_path / "stopped", single=True)
+
+    def interrupt(_: object, event: Event) -> None:
+        if isinstance(event, Progress) and 20 < event.version < 40:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        simulate.execute(plan, new=True, workers=1, watch=interrupt)
+    (run,) = simulate.execute(plan, workers=1)
+    assert sorted(set(pages)) == pages and len(pages) == 10  # nothing is learnt twice
+    check_alike(run, made(tmp_path / "whole", given))
+
+
+def test_without_numba_a_run_goes_on_with_a_remark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = Plan(experiment(), (0,), tmp_path, single=True)
+
+    def interrupt(_: object, event: Event) -> None:
+        if isinstance(event, Progress) and event.version > 20:
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(Interrupted):
+        simulate.execute(plan, new=True, workers=1, watch=interrupt)
+    version = Run(tmp_path).meta["numba"]
+    for module in (workshops, records):
+        monkeypatch.setattr(module, "available", lambda: False)
+    (run,) = simulate.execute(plan, workers=1)
+    assert run.status == "finished" and run.version == 70
+    assert capsys.readouterr().err == f"begun with numba {version}, resumed with none: the bytes may differ\n"
+
+
+@pytest.mark.slow
+def test_a_run_killed_again_and_again_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    given = experiment(aggregations=20_000).checked(strategies=({"use": "fedstaleweight", "buffer": 4},))
+    killed = Plan(given, (0,), tmp_path / "killed")
+    killed.save()
+    chance, kills = random.Random(0), 0
+    while kills < 5:
+        process = begun(killed.folder, 1)
+        under_way(process)
+        time.sleep(chance.uniform(0, 0.4))
+        process.kill()
+        process.communicate()
+        if process.returncode == 0:
+            break
+        kills += 1
+    assert kills >= 3
+    (run,) = simulate.execute(killed, workers=1)
+    check_alike(run, made(tmp_path / "whole", given))
+
+
+# What only the simulation knows
+
+
+@pytest.mark.parametrize("lr", [1e39, "step(0.1, every=8, factor=1e8)"], ids=["at once", "after some pages"])
+def test_training_that_diverges_ends_as_in_the_simulation(
+    tmp_path: Path, lr: Any, event_by_event: Callable[..., Run], pages: list[int]
+) -> None:
+    given = experiment(local={"lr": lr, "steps": 2}, aggregations=400)
+    said = []
+    for name, make in (("pages", made), ("events", event_by_event)):
+        with pytest.raises(DivergedError) as caught:
+            make(tmp_path / name, given)
+        said.append(str(caught.value))
+    assert said[0] == said[1] and bool(pages) == isinstance(lr, str)
+
+
+def test_weights_that_are_refused_are_refused_as_in_the_simulation(
+    tmp_path: Path, event_by_event: Callable[..., Run]
+) -> None:
+    given = experiment(replace(zoo.buffered_fedavg(buffer=4), weigh=weigh.divided(weigh.uniform, 1e-320)))
+    said = []
+    for name, make in (("pages", made), ("events", event_by_event)):
+        with np.errstate(all="ignore"), pytest.raises(StrategyError) as caught:
+            make(tmp_path / name, given)
+        said.append(str(caught.value))
+    assert said[0] == said[1]
+
+
+def test_what_would_be_refused_is_left_to_the_simulation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pages: list[int]
+) -> None:
+    given = experiment()
+    whole = made(tmp_path / "whole", given)
+    prepared = Learner.prepared
+    monkeypatch.setattr(
+        Learner, "prepared", lambda self, *tasks: None if tasks[2].max() > 30 else prepared(self, *tasks)
+    )
+    del pages[:]
+    check_alike(made(tmp_path / "handed over", given), whole)
+    assert max(pages) == 22
+
+
+def test_clients_without_examples_would_be_refused() -> None:
+    places = Placement(np.arange(80), np.array([0, 80, 80]), np.arange(80, 120), np.zeros(2, np.int64))
+    by = Learner(replace(blueprint("logistic"), compiled=True), data().inputs, data().labels, places)
+    nobody = np.zeros(1, np.int64)
+    assert by.prepared(np.array([0]), nobody, nobody) is not None and by.prepared(np.array([1]), nobody, nobody) is None
+
+
+PLAIN = zoo.buffered_fedavg(buffer=3)
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        zoo.fedasync(),
+        zoo.fedavg(cohort=3),
+        zoo.fedfix(),
+        replace(PLAIN, admit=admit.max_staleness(9)),
+        replace(PLAIN, edit=edit.whole_models),
+        replace(PLAIN, reduce=reduce.trimmed_mean(0.1)),
+        replace(PLAIN, apply=apply.momentum(0.5)),
+        replace(PLAIN, apply=apply.chain(apply.scale(0.5), apply.scale(2.0))),
+        replace(PLAIN, local=Local(pace=log_delay)),
+        replace(PLAIN, local=Local(losses=True)),
+    ],
+    ids=str,
+)
+def test_what_they_do_not_know_is_left_to_the_simulation(strategy: Strategy) -> None:
+    assert known(strategy, Fleet([Group("all", 9, delay("uniform(1, 2)"))], seed=0)) is None
+
+
+def test_fleets_too_large_for_a_page_are_left_to_the_simulation() -> None:
+    fleets: Iterator[Fleet] = (Fleet([Group("all", count, delay(1))], seed=0) for count in (2048, 2049))
+    assert [known(PLAIN, fleet) is not None for fleet in fleets] == [True, False]
+
+
+def test_short_runs_and_others_load_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    strategy = STRATEGIES["fedstaleweight"]
+    assert workshops.Workshop(experiment()).compiles(strategy)
+    assert not workshops.Workshop(experiment(model={"use": "mlp", "hidden": 200})).compiles(strategy)
+    assert not workshops.Workshop(experiment()).compiles(replace(strategy, local=Local(losses=True)))
+    monkeypatch.setattr(worth, "_WORTH", 281)
+    assert not workshops.Workshop(experiment()).compiles(strategy)
+    assert workshops.Workshop(experiment(aggregations=71)).compiles(strategy)
