@@ -19,6 +19,7 @@ from torch import nn
 
 from fairlag import seeds
 from fairlag.errors import ProtocolError
+from fairlag.learn import small
 from fairlag.learn.blas import ONE_THREAD, _libraries
 from fairlag.learn.flat import Flat
 from fairlag.learn.learner import Blueprint, Learner, Order, Placement
@@ -209,6 +210,14 @@ def test_compiled_loops_train_as_numpy_does_to_one_in_a_hundred_thousand(lot: Lo
     for one, other in zip(make(True).train_all(tasks, starts), make(False).train_all(tasks, starts), strict=True):
         assert one.report == other.report and type(one) is type(other)
         assert np.abs(one.delta - other.delta).max() <= 1e-5 * np.abs(other.delta).max()
+
+
+@pytest.mark.slow
+def test_compiled_loops_scale_what_is_too_large_to_be_kept_scaled(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = replace(blueprint("mlp"), compiled=True)
+    kept = learner(plan).train_all([given_out(1)], [first(plan)])
+    monkeypatch.setattr(small, "_KEPT", 0)
+    assert same(*learner(plan).train_all([given_out(1)], [first(plan)]), *kept)
 
 
 def test_a_large_lot_is_trained_in_parts() -> None:

@@ -144,7 +144,9 @@ def check(
         for row, time in enumerate(merges.times):
             record = expected[seen]
             assert record.version == seen + 1 and record.time == time and not record.partial
+            assert [task.task for task in record.tasks] == merges.tasks[row].tolist()
             assert [task.client for task in record.tasks] == merges.clients[row].tolist()
+            assert [task.ordinal for task in record.tasks] == merges.ordinals[row].tolist()
             assert [task.time for task in record.tasks] == merges.given_at[row].tolist()
             assert list(record.arrivals) == merges.arrivals[row].tolist()
             assert record.staleness.tolist() == merges.staleness[row].tolist()

@@ -18,6 +18,9 @@ from fairlag.lab.store import Store
 from fairlag.lab.workshop import Workshop
 from fairlag.runtime.compiled import available
 
+LIBRARIES = ("numpy", "torch", "numba")
+"""Those whose versions may be noted of a run."""
+
 
 def check_same(planned: Planned) -> None:
     """Refuses to go on with a run that another experiment began, or that another process is making."""
@@ -55,7 +58,7 @@ def opened(workshop: Workshop, planned: Planned, meta: Mapping[str, object] | No
             "until_time": experiment.until_time,
             "experiment_sha256": planned.sha256,
             "experiment_key": key_of(experiment),
-            **versions(workshop, planned),
+            **_versions(workshop, planned),
             **facts,
             **(meta or {}),
         },
@@ -107,15 +110,17 @@ def name_of(planned: Planned) -> str:
     return f"{planned.use.label}, seed {planned.seed}"
 
 
-def versions(workshop: Workshop, planned: Planned) -> dict[str, str]:
+def version_of(library: str) -> str:
+    """Of one of the libraries that numbers go through; numba, which takes long to load, may be missing."""
+    return "none" if library == "numba" and not available() else metadata.version(library)
+
+
+def _versions(workshop: Workshop, planned: Planned) -> dict[str, str]:
     """Of the libraries that every number of a run goes through."""
-    experiment = workshop.experiment
-    if experiment.data is None:
-        return {"numpy": metadata.version("numpy")}
-    found = {name: metadata.version(name) for name in ("numpy", "torch")}
-    if workshop.compiles(experiment.strategy(planned.use)):
-        found["numba"] = metadata.version("numba") if available() else "none"
-    return found
+    experiment, names = workshop.experiment, ["numpy"]
+    if experiment.data is not None:
+        names += ["torch"] + ["numba"] * workshop.compiles(experiment.strategy(planned.use))
+    return {name: version_of(name) for name in names}
 
 
 def _learnt(workshop: Workshop) -> dict[str, object]:

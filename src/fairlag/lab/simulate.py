@@ -14,7 +14,7 @@ from fairlag.lab.events import Event, Tell
 from fairlag.lab.experiment import Experiment, Use, load, parse
 from fairlag.lab.folder import is_run
 from fairlag.lab.plan import Plan, Planned
-from fairlag.lab.records import begun, check_same, name_of, opened, over, told, versions
+from fairlag.lab.records import LIBRARIES, begun, check_same, name_of, opened, over, told, version_of
 from fairlag.lab.run import Run
 from fairlag.lab.staff import Staff
 from fairlag.lab.track.listen import Trackers
@@ -62,7 +62,7 @@ def execute(
             if new:
                 workshop.setting(left[0].seed)
                 plan.save()
-            _remark_on_versions(workshop, left)
+            _remark_on_versions(left)
             _make(workshop, plan, left, tell)
     return [Run(planned.folder) for planned in plan]
 
@@ -158,13 +158,10 @@ def _conduct(workshop: Workshop, planned: Planned, watch: Watch) -> None:
         Conductor(workshop.experiment, planned.use, stage, store, tell).to_the_end()
 
 
-def _remark_on_versions(workshop: Workshop, left: list[Planned]) -> None:
-    remarks: dict[tuple[str, str], str] = {}
-    for planned in (each for each in left if is_run(each.folder)):
-        meta = Run(planned.folder).meta
-        for name, version in versions(workshop, planned).items():
-            if (other := meta.get(name, version)) != version:
-                remarks.setdefault((name, version), other)
-    for (name, version), other in remarks.items():
-        sentence = f"begun with {name} {other}, resumed with {version}: the bytes may differ"
-        print(sentence, file=sys.stderr, flush=True)
+def _remark_on_versions(left: list[Planned]) -> None:
+    begun = [Run(planned.folder).meta for planned in left if is_run(planned.folder)]
+    for name in LIBRARIES:
+        noted = {meta[name] for meta in begun if name in meta}
+        if others := noted and sorted(noted - {version_of(name)}):
+            sentence = f"begun with {name} {others[0]}, resumed with {version_of(name)}: the bytes may differ"
+            print(sentence, file=sys.stderr, flush=True)

@@ -137,26 +137,26 @@ def _forwards(layers: Integers, parameters: Vector, room: Vector, count: int) ->
 
 
 @compiled
-def _errors(output: Matrix, labels: Integers, rate: np.float32, peaks: Vector, totals: Vector) -> None:
+def _errors(output: Matrix, labels: Integers, chosen: Integers, rate: np.float32, peaks: Vector, sums: Vector) -> None:
     """Outputs become the gradients of the mean loss by them, times −rate."""
     classes, count = output.shape
     for place in range(count):
-        peaks[place], totals[place] = output[0, place], np.float32(0)
+        peaks[place], sums[place] = output[0, place], np.float32(0)
     for row in range(1, classes):
         for place in range(count):
             peaks[place] = output[row, place] if output[row, place] > peaks[place] else peaks[place]
     for row in range(classes):
         for place in range(count):
             output[row, place] = _exponential(output[row, place] - peaks[place])
-            totals[place] += output[row, place]
+            sums[place] += output[row, place]
     share = -rate / np.float32(count)
     for place in range(count):
-        totals[place] = share / totals[place]
+        sums[place] = share / sums[place]
     for row in range(classes):
         for place in range(count):
-            output[row, place] *= totals[place]
+            output[row, place] *= sums[place]
     for place in range(count):
-        output[labels[place], place] -= share
+        output[labels[chosen[place]], place] -= share
 
 
 @compiled
@@ -185,8 +185,9 @@ def _backwards(layers: Integers, parameters: Vector, room: Vector, count: int, g
 
 
 @compiled
-def _gather(settings: Any, layers: Integers, data: NDArray[Any], chosen: Integers, count: int, room: Vector) -> None:
-    features = layers[0, INPUTS]
+def _gather(settings: Any, layers: Integers, data: NDArray[Any], chosen: Integers, room: Vector) -> None:
+    """The inputs of these examples as the model sees them, and their transpose."""
+    count, features = len(chosen), layers[0, INPUTS]
     start = layers[0, ROWS]
     rows = room[start : start + count * features].reshape(count, features)
     start = layers[0, VALUES]
@@ -216,6 +217,33 @@ def _step(settings: Any, rate: np.float32, paths: Matrix, delta: Vector, first: 
 
 
 @compiled
+def _descend(
+    settings: Any,
+    layers: Integers,
+    data: NDArray[Any],
+    labels: Integers,
+    chosen: Integers,
+    rate: np.float32,
+    start: Vector,
+    delta: Vector,
+    first: bool,
+    room: Vector,
+    paths: Matrix,
+    edges: Matrix,
+) -> None:
+    """A step on the chosen examples."""
+    count, now = len(chosen), paths[NOW]
+    for place in range(len(delta)):
+        now[place] = start[place] if first else start[place] + delta[place]
+    _gather(settings, layers, data, chosen, room)
+    _forwards(layers, now, room, count)
+    classes, at = layers[-1, OUTPUTS], layers[-1, ERRORS]
+    _errors(room[at : at + classes * count].reshape(classes, count), labels, chosen, rate, edges[0], edges[1])
+    _backwards(layers, now, room, count, paths[GRADIENT])
+    _step(settings, rate, paths, delta, first)
+
+
+@compiled
 def train(
     settings: Any,
     layers: Integers,
@@ -235,33 +263,23 @@ def train(
 ) -> bool:
     """Writes what each task changes; is all of it finite?"""
     one, wild = settings[0], 0
-    classes, errors_at = layers[-1, OUTPUTS], layers[-1, ERRORS]
     for number in range(len(rates)):
-        key, delta, start = np.uint64(tasks[number, KEY]), deltas[number], starts[tasks[number, START]]
-        first, examples, steps = tasks[number, FIRST], tasks[number, EXAMPLES], tasks[number, STEPS]
-        if not (examples and steps):
-            for place in range(len(delta)):
-                delta[place] = np.float32(0)
-            continue
+        key, first, examples, steps, which = tasks[number]
+        start, delta = starts[which], deltas[number]
         drawn, epoch = examples, 0
         for step in range(steps):
             if drawn == examples:
-                _order(one, key, examples, epoch, min(examples, (steps - step) * one.batch), words, counts)
+                wanted = min(examples, (steps - step) * one.batch)
+                _order(one, np.uint64(key), examples, epoch, wanted, words, counts)
                 drawn, epoch = 0, epoch + 1
             count = min(one.batch, examples - drawn)
             for place in range(count):
-                example = holdings[first + np.int64(words[0, drawn + place] & _PLACE)]
-                chosen[0, place], chosen[1, place] = example, labels[example]
+                chosen[place] = holdings[first + np.int64(words[0, drawn + place] & _PLACE)]
             drawn += count
-            now = paths[NOW]
-            for place in range(len(delta)):
-                now[place] = start[place] + delta[place] if step else start[place]
-            _gather(one, layers, data, chosen[0], count, room)
-            _forwards(layers, now, room, count)
-            errors = room[errors_at : errors_at + classes * count].reshape(classes, count)
-            _errors(errors, chosen[1], rates[number], edges[0], edges[1])
-            _backwards(layers, now, room, count, paths[GRADIENT])
-            _step(one, rates[number], paths, delta, step == 0)
+            some = chosen[:count]
+            _descend(one, layers, data, labels, some, rates[number], start, delta, step == 0, room, paths, edges)
         for place in range(len(delta)):
+            if not steps:
+                delta[place] = np.float32(0)
             wild += not abs(delta[place]) <= _LARGEST
     return wild == 0

@@ -37,7 +37,7 @@ class Quick:
             np.empty(room, np.float32),
             np.empty((3, stack.size), np.float32),
             np.empty((2, recipe.batch), np.float32),
-            np.empty((2, recipe.batch), np.int64),
+            np.empty(recipe.batch, np.int64),
             np.empty((2, most), np.uint64),
             np.empty(2 * most, np.int64),
         )

@@ -15,7 +15,7 @@ from fairlag.server import Server
 from fairlag.state import Savable, State, take
 from fairlag.types import Arrived, Cancel, Command, Dispatch, Joined, Stop, Wake, Woke, quick
 
-_STRETCH = 1000
+STRETCH = 1000
 """How many events pass between two looks at whether anything is still going on."""
 
 
@@ -103,12 +103,12 @@ class Simulation:
                 self._started = True
                 self._stop = self._obey(self._server.handle(Joined(0.0, self._presence.start())))
             while events > 0 and self._stop is None:
-                stretch = min(events, _STRETCH - self._passed)
+                stretch = min(events, STRETCH - self._passed)
                 self._stop = self._pass(stretch)
                 events -= stretch
                 self._passed += stretch
-                if self._passed == _STRETCH and self._stop is None:
-                    self._watchdog.count(_STRETCH - self._uncounted)
+                if self._passed == STRETCH and self._stop is None:
+                    self._watchdog.count(STRETCH - self._uncounted)
                     self._passed = self._uncounted = 0
         return self._stop
 

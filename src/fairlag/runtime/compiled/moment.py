@@ -8,6 +8,7 @@ from fairlag.ledger import INSTANT
 from fairlag.runtime.agenda import NOBODY, Due
 from fairlag.runtime.compiled.layout import HANDED, IDLE, WAITING
 from fairlag.runtime.compiled.timeline import Timeline
+from fairlag.runtime.virtual import STRETCH
 from fairlag.state import State, table
 from fairlag.types import Dispatch, Integers
 from fairlag.vector import Vector
@@ -35,7 +36,8 @@ def moment(
     timed = int(np.isfinite(until))  # then what ends the run was entered first
     due = [(time, Due.ARRIVAL, task.task + timed, task.task) for time, task in running]
     entries = sorted(due + [(until, Due.WAKE, 0, NOBODY)] * timed)
-    reached = [int(run["version"]), 0]
+    passed = int(run["received"]) % STRETCH
+    counted = [*divmod(int(run["received"]) - passed, int(run["buffer"]))]
     return {
         **begun,
         "server": {
@@ -51,7 +53,8 @@ def moment(
             "entries": table(entries, time=float, due=int, sequence=int, whom=int),
             "sequence": int(run["sequence"]) + timed,
         },
-        "watchdog": {**_dict(begun["watchdog"]), "reached": [*reached], "admitted": [*reached]},
+        "watchdog": {**_dict(begun["watchdog"]), "reached": [*counted], "admitted": [*counted]},
+        "passed": passed,
         "started": True,
         "stop": stop,
     }
