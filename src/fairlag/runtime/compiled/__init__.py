@@ -1,6 +1,6 @@
-"""Virtual time at compiled speed, without learning, for strategies whose rules are known; virtual.py is the definition.
+"""Virtual time at compiled speed for strategies whose rules are known, in audits and for small models that learn.
 
-Only jit.py and what is imported with it (kernel.py, weights.py, timeline.py) need numba, the extra `fast`.
+virtual.py is the definition. All but plan.py needs numba, the extra `fast`.
 """
 
 from importlib import import_module
