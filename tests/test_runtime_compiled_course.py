@@ -11,10 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fairlag import zoo
 from fairlag.errors import DivergedError, Interrupted, StrategyError
+from fairlag.execute.serial import Serial
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse as delay
 from fairlag.lab import conduct, records, simulate, worth
@@ -34,8 +37,9 @@ from fairlag.server import Server
 from fairlag.state import State, pack
 from fairlag.strategy import Strategy
 from fairlag.types import Aggregation, Ended
-from tests.learning import blueprint, data
+from tests.learning import blueprint, data, first
 from tests.test_lab_resume import begun, contents, under_way
+from tests.test_runtime_compiled import worlds
 
 ONE_BY_ONE = zoo.async_fedavg()
 STRATEGIES: dict[str, Strategy] = {
@@ -74,18 +78,18 @@ def experiment(strategy: Strategy = STRATEGIES["fedstaleweight"], **changes: Any
     return parse({**tables, **changes})
 
 
-def made(folder: Path, given: Experiment, **options: Any) -> Run:
-    return simulate.execute(Plan(given, (given.seed,), folder, single=True), new=True, workers=1, **options)[0]
+def made(folder: Path, chosen: Experiment, **options: Any) -> Run:
+    return simulate.execute(Plan(chosen, (chosen.seed,), folder, single=True), new=True, workers=1, **options)[0]
 
 
 @pytest.fixture
 def event_by_event(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
     """Makes a run by the simulation, its tasks trained by the same compiled loops."""
 
-    def make(folder: Path, given: Experiment) -> Run:
+    def make(folder: Path, chosen: Experiment) -> Run:
         with monkeypatch.context() as patch:
             patch.setattr(course, "known", lambda strategy, fleet: None)
-            return made(folder, given)
+            return made(folder, chosen)
 
     return make
 
@@ -117,10 +121,10 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_the_same_rows_scores_and_model(
     tmp_path: Path, name: str, event_by_event: Callable[..., Run], pages: list[int]
 ) -> None:
-    given = experiment(STRATEGIES[name])
-    run = made(tmp_path / "pages", given)
+    chosen = experiment(STRATEGIES[name])
+    run = made(tmp_path / "pages", chosen)
     assert len(pages) > 2 and run.version == 70
-    check_alike(run, event_by_event(tmp_path / "events", given))
+    check_alike(run, event_by_event(tmp_path / "events", chosen))
 
 
 @pytest.mark.parametrize(
@@ -137,17 +141,17 @@ def test_the_same_rows_scores_and_model(
 def test_however_a_run_ends_and_trains(
     tmp_path: Path, changes: dict[str, Any], event_by_event: Callable[..., Run], pages: list[int]
 ) -> None:
-    given = experiment(**changes)
-    run = made(tmp_path / "pages", given)
+    chosen = experiment(**changes)
+    run = made(tmp_path / "pages", chosen)
     assert pages
-    check_alike(run, event_by_event(tmp_path / "events", given))
+    check_alike(run, event_by_event(tmp_path / "events", chosen))
 
 
 def test_workers_make_the_same_bytes(tmp_path: Path, pages: list[int]) -> None:
-    given = experiment()
-    (other,) = simulate.execute(Plan(given, (0,), tmp_path / "workers", single=True), new=True, workers=2)
+    chosen = experiment()
+    (other,) = simulate.execute(Plan(chosen, (0,), tmp_path / "workers", single=True), new=True, workers=2)
     assert not pages
-    check_alike(made(tmp_path / "pages", given), other)
+    check_alike(made(tmp_path / "pages", chosen), other)
     assert pages
 
 
@@ -155,29 +159,29 @@ def test_workers_make_the_same_bytes(tmp_path: Path, pages: list[int]) -> None:
 
 
 class Bench:
-    """The runs of an experiment without a store: by the simulation, or from page to page."""
+    """The runs of a strategy without a store: by the simulation, or from page to page."""
 
-    def __init__(self, given: Experiment) -> None:
-        self.workshop = workshops.Workshop(given)
-        self.setting = self.workshop.setting(0)
-        self.strategy = given.strategy(given.strategies[0])
-        self.executor = self.workshop.executor(self.setting, self.strategy)
+    def __init__(self, chosen: Experiment) -> None:
+        workshop = workshops.Workshop(chosen)
+        self.setting = workshop.setting(0)
+        self.experiment, self.strategy = chosen, chosen.strategy(chosen.strategies[0])
+        self.executor = workshop.executor(self.setting, self.strategy)
 
     def begin(self, *, compiled: bool) -> tuple[Server, conduct.Timeline, list[Aggregation | Ended]]:
-        given, setting, told = self.workshop.experiment, self.setting, list[Aggregation | Ended]()
+        chosen, setting, told = self.experiment, self.setting, list[Aggregation | Ended]()
         server = Server(
             self.strategy,
-            clients=given.population,
+            clients=chosen.population,
             parameters=setting.parameters,
             layout=setting.layout,
-            aggregations=given.aggregations,
-            until_time=given.until_time,
+            aggregations=chosen.aggregations,
+            until_time=chosen.until_time,
             examples=setting.visible,
             record=told.append,
         )
-        timeline = conduct._timeline(server, given, setting, self.executor)
+        timeline = conduct._timeline(server, chosen, setting, self.executor)
         assert isinstance(timeline, Course)
-        return server, timeline if compiled else Simulation(server, given.fleet(0), self.executor), told
+        return server, timeline if compiled else Simulation(server, chosen.fleet(0), self.executor), told
 
 
 def ended(server: Server, timeline: conduct.Timeline) -> tuple[str, dict[str, int], bytes]:
@@ -195,6 +199,23 @@ def plainly(state: State) -> tuple[dict[str, NDArray[Any]], Any]:
     return {name: array for name, array in arrays.items() if "/slowest/" not in name}, json.loads(words)
 
 
+def check_states(server: Server, pages: conduct.Timeline, other: Server, events: conduct.Timeline) -> None:
+    """At the end of each page the two say the same of all that has happened, to the bit."""
+    while (stop := pages.proceed(1)) is None:
+        while other.view.version < server.view.version:
+            events.proceed(1)
+        assert not server.strategy.profiles or server.view.slowest == other.view.slowest
+        (arrays, words), (expected, told) = plainly(pages.state()), plainly(events.state())
+        assert words == told and arrays.keys() == expected.keys()
+        for path, array in expected.items():
+            assert arrays[path].dtype == array.dtype and arrays[path].tobytes() == array.tobytes(), path
+    assert ended(server, pages) == ended(other, events) and stop.reason == ended(other, events)[0]
+
+
+def rows(told: list[Aggregation | Ended]) -> list[Any]:
+    return [[each.tolist() if isinstance(each, np.ndarray) else each for each in row] for row in told]
+
+
 @pytest.mark.parametrize("until_time", [None, 500.0])
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_between_pages_the_state_is_that_of_the_simulation(
@@ -203,17 +224,35 @@ def test_between_pages_the_state_is_that_of_the_simulation(
     for module in (virtual, moment):
         monkeypatch.setattr(module, "STRETCH", 50)
     bench = Bench(experiment(STRATEGIES[name], until_time=until_time))
-    server, pages, _ = bench.begin(compiled=True)
-    other, events, _ = bench.begin(compiled=False)
-    for _ in range(4):
-        pages.proceed(1)
-        while other.view.version < server.view.version:
-            events.proceed(1)
-        assert not bench.strategy.profiles or server.view.slowest == other.view.slowest
-        (arrays, words), (expected, told) = plainly(pages.state()), plainly(events.state())
-        assert words == told and arrays.keys() == expected.keys()
-        for path, array in expected.items():
-            assert arrays[path].dtype == array.dtype and arrays[path].tobytes() == array.tobytes(), path
+    (server, pages, told), (other, events, expected) = bench.begin(compiled=True), bench.begin(compiled=False)
+    check_states(server, pages, other, events)
+    assert rows(told) == rows(expected)
+
+
+@settings(max_examples=30, deadline=None)
+@given(worlds(), st.integers(0, 3))
+def test_so_it_is_for_whatever_fleet_and_composition(world: tuple[Fleet, Strategy], seed: int) -> None:
+    fleet, strategy = world
+    plan = known(strategy, fleet)
+    assume(plan is not None)
+    assert plan is not None
+    bounds = np.linspace(0, 80, fleet.clients + 1).astype(np.int64)
+    examples, steps = np.diff(bounds), np.array(fleet.steps)
+    design = replace(blueprint("logistic"), compiled=True)
+    executor = Serial(design, data(), places := Placement(np.arange(80), bounds, np.arange(80, 120), steps))
+    executor.begin(seed, places, strategy.local)
+    sides: list[Any] = []
+    for _ in range(2):
+        told = list[Aggregation | Ended]()
+        chosen = {"clients": fleet.clients, "aggregations": 24, "seed": seed, "examples": examples}
+        server = Server(strategy, parameters=first(design, seed), record=told.append, **chosen)  # type: ignore[arg-type]
+        sides.append((server, Simulation(server, fleet, executor), told))
+    (server, simulation, told), (other, events, expected) = sides
+    until = 24, None
+    pages = Course(plan, simulation, server, fleet, executor.learner, seed=seed, until=until, examples=examples)
+    check_states(server, pages, other, events)
+    assert rows(told) == rows(expected) and len(told) == 24
+    executor.close()
 
 
 @pytest.mark.parametrize("name", ["fedstaleweight", "one by one", "fedbuff"])
@@ -248,8 +287,8 @@ def test_whoever_goes_on_between_pages_goes_on_by_pages(pages: list[int]) -> Non
 
 
 def test_ctrl_c_and_resume(tmp_path: Path, pages: list[int]) -> None:
-    given = experiment()
-    plan = Plan(given, (0,), tmp_path / "stopped", single=True)
+    chosen = experiment()
+    plan = Plan(chosen, (0,), tmp_path / "stopped", single=True)
 
     def interrupt(_: object, event: Event) -> None:
         if isinstance(event, Progress) and 20 < event.version < 40:
@@ -259,7 +298,7 @@ def test_ctrl_c_and_resume(tmp_path: Path, pages: list[int]) -> None:
         simulate.execute(plan, new=True, workers=1, watch=interrupt)
     (run,) = simulate.execute(plan, workers=1)
     assert sorted(set(pages)) == pages and len(pages) == 10  # nothing is learnt twice
-    check_alike(run, made(tmp_path / "whole", given))
+    check_alike(run, made(tmp_path / "whole", chosen))
 
 
 def test_without_numba_a_run_goes_on_with_a_remark(
@@ -283,8 +322,8 @@ def test_without_numba_a_run_goes_on_with_a_remark(
 
 @pytest.mark.slow
 def test_a_run_killed_again_and_again_ends_with_the_same_bytes(tmp_path: Path) -> None:
-    given = experiment(aggregations=20_000).checked(strategies=({"use": "fedstaleweight", "buffer": 4},))
-    killed = Plan(given, (0,), tmp_path / "killed")
+    chosen = experiment(aggregations=20_000).checked(strategies=({"use": "fedstaleweight", "buffer": 4},))
+    killed = Plan(chosen, (0,), tmp_path / "killed")
     killed.save()
     chance, kills = random.Random(0), 0
     while kills < 5:
@@ -298,7 +337,7 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bytes(tmp_path: Path) -
         kills += 1
     assert kills >= 3
     (run,) = simulate.execute(killed, workers=1)
-    check_alike(run, made(tmp_path / "whole", given))
+    check_alike(run, made(tmp_path / "whole", chosen))
 
 
 # What only the simulation knows
@@ -308,11 +347,11 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bytes(tmp_path: Path) -
 def test_training_that_diverges_ends_as_in_the_simulation(
     tmp_path: Path, lr: Any, event_by_event: Callable[..., Run], pages: list[int]
 ) -> None:
-    given = experiment(local={"lr": lr, "steps": 2}, aggregations=400)
+    chosen = experiment(local={"lr": lr, "steps": 2}, aggregations=400)
     said = []
     for name, make in (("pages", made), ("events", event_by_event)):
         with pytest.raises(DivergedError) as caught:
-            make(tmp_path / name, given)
+            make(tmp_path / name, chosen)
         said.append(str(caught.value))
     assert said[0] == said[1] and bool(pages) == isinstance(lr, str)
 
@@ -320,11 +359,11 @@ def test_training_that_diverges_ends_as_in_the_simulation(
 def test_weights_that_are_refused_are_refused_as_in_the_simulation(
     tmp_path: Path, event_by_event: Callable[..., Run]
 ) -> None:
-    given = experiment(replace(zoo.buffered_fedavg(buffer=4), weigh=weigh.divided(weigh.uniform, 1e-320)))
+    chosen = experiment(replace(zoo.buffered_fedavg(buffer=4), weigh=weigh.divided(weigh.uniform, 1e-320)))
     said = []
     for name, make in (("pages", made), ("events", event_by_event)):
         with np.errstate(all="ignore"), pytest.raises(StrategyError) as caught:
-            make(tmp_path / name, given)
+            make(tmp_path / name, chosen)
         said.append(str(caught.value))
     assert said[0] == said[1]
 
@@ -332,14 +371,14 @@ def test_weights_that_are_refused_are_refused_as_in_the_simulation(
 def test_what_would_be_refused_is_left_to_the_simulation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pages: list[int]
 ) -> None:
-    given = experiment()
-    whole = made(tmp_path / "whole", given)
+    chosen = experiment()
+    whole = made(tmp_path / "whole", chosen)
     prepared = Learner.prepared
     monkeypatch.setattr(
         Learner, "prepared", lambda self, *tasks: None if tasks[2].max() > 30 else prepared(self, *tasks)
     )
     del pages[:]
-    check_alike(made(tmp_path / "handed over", given), whole)
+    check_alike(made(tmp_path / "handed over", chosen), whole)
     assert max(pages) == 22
 
 

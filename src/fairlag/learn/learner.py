@@ -161,10 +161,9 @@ class Learner:
         self._streams = seeds.key(seed, "stream")
         model, data = blueprint.build(seed), (inputs, labels)
         stack, scaling = blueprint.stack(model, local), (blueprint.scale, blueprint.offset)
-        self._small: Small | None = None
-        if stack is not None:
-            compiled = int(self._examples.max()) if blueprint.compiled and compilable(stack, local) else 0
-            self._small = Small(stack, self._recipe, data, placement.holdings, scaling, compiled=compiled)
+        given = self._recipe, data, placement.holdings, scaling
+        most = int(self._examples.max()) if blueprint.compiled and compilable(stack, local) else 0
+        self._small = None if stack is None else Small(stack, *given, compiled=most)
         self._eager = Eager(model, self._recipe, data, scaling)
 
     @property
@@ -212,14 +211,11 @@ class Learner:
 
     @property
     def quick(self) -> "Quick | None":
-        """What trains tasks by compiled loops, where they are trained so and clients always have all their examples."""
+        """What trains by compiled loops, where tasks are trained so and clients always have all their examples."""
         return self._small.quick if self._small is not None and self._blueprint.stream is None else None
 
     def prepared(self, who: Integers, ordinals: Integers, versions: Integers) -> tuple[Integers, Vector] | None:
-        """Tasks of which nothing special is asked as compiled loops take them, and their step sizes.
-
-        Each starts from what is in the row of its version. None: the server would not take what is said of one of them.
-        """
+        """Tasks as compiled loops take them, starts by their version, and step sizes; None: the server refuses some."""
         keys = seeds.subkeys_at(self._keys.take(who), ordinals)
         examples, made = self._examples.take(who), self._usual_steps.take(who)
         rates = [self._recipe.lr.at(version) for version in versions.tolist()]

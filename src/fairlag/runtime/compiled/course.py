@@ -20,8 +20,7 @@ from fairlag.runtime.virtual import Simulation, few_collections
 from fairlag.server import Server
 from fairlag.state import State, take
 from fairlag.strategy import Strategy
-from fairlag.types import Aggregation, Dispatch, Integers, Stop
-from fairlag.types import quick as made
+from fairlag.types import Aggregation, Dispatch, Integers, Stop, quick
 from fairlag.vector import Matrix, Vector, finite, published
 
 _PAGE = 512
@@ -88,17 +87,10 @@ class Course:
         self._stop: Stop | None = None
         self._handed_over = False
 
-    @few_collections(young_too=True)
     def proceed(self, events: int) -> Stop | None:
         """The updates of a page, whatever is asked for; says why the run is over if it is."""
         if self._stop is None and not self._handed_over:
-            merges = self._next()
-            learnt = None if merges is None else self._learnt(merges)
-            if merges is None or learnt is None:
-                self._hand_over(self._saved)
-            else:
-                self._tell(merges, learnt)
-                self._arrive(merges, learnt)
+            self._turn()
         return self._simulation.proceed(events) if self._handed_over else self._stop
 
     def state(self) -> State:
@@ -121,6 +113,17 @@ class Course:
         self._saved = state
         self._stop = Stop(reason) if isinstance(reason := state["stop"], str) else None
 
+    @few_collections(young_too=True)
+    def _turn(self) -> None:
+        """Learns what the next page says, or leaves it to the simulation."""
+        merges = self._next()
+        learnt = None if merges is None else self._learnt(merges)
+        if merges is None or learnt is None:
+            self._hand_over(self._saved)
+        else:
+            self._tell(merges, learnt)
+            self._arrive(merges, learnt)
+
     def _next(self) -> Merges | None:
         """The next page; None where the run ends in the middle of a version, or only the reference knows how."""
         try:
@@ -137,7 +140,7 @@ class Course:
     def _learnt(self, merges: Merges) -> Matrix | None:
         """The versions of a page, one row each; None where something is not finite, or would be refused."""
         first, (versions, buffer) = merges.first, merges.clients.shape
-        trained = np.arange(first - 1, first - 1 + versions)[:, None] - merges.staleness
+        trained = merges.trained
         prepared = self._learner.prepared(merges.clients.ravel(), merges.ordinals.ravel(), trained.ravel())
         if prepared is None:
             return None
@@ -190,8 +193,7 @@ class Course:
 
 
 def _tasks(merges: Merges) -> list[Dispatch]:
-    trained = np.arange(merges.first - 1, merges.first - 1 + len(merges.times))[:, None] - merges.staleness
-    columns = merges.tasks, merges.clients, trained, merges.ordinals, merges.given_at
-    return [
-        made(Dispatch, (*task, 0, 1.0)) for task in zip(*(column.ravel().tolist() for column in columns), strict=True)
-    ]
+    """All of a page, in the order of arrival."""
+    columns = merges.tasks, merges.clients, merges.trained, merges.ordinals, merges.given_at
+    rows = zip(*(column.ravel().tolist() for column in columns), strict=True)
+    return [quick(Dispatch, (*row, 0, 1.0)) for row in rows]

@@ -9,7 +9,7 @@ from fairlag.runtime.agenda import NOBODY, Due
 from fairlag.runtime.compiled.layout import HANDED, IDLE, WAITING
 from fairlag.runtime.compiled.timeline import Timeline
 from fairlag.runtime.virtual import STRETCH
-from fairlag.state import State, table
+from fairlag.state import State, table, take
 from fairlag.types import Dispatch, Integers
 from fairlag.vector import Vector
 
@@ -31,7 +31,7 @@ def moment(
     `examples` is how many each client has, `kept` are the parameters of the versions that are held, `stop` says why the
     run is over, if it is. Nothing may wait in the buffer, and no rule of the server remember anything.
     """
-    server = _dict(begun["server"])
+    server = take(begun, "server", dict)
     run, until = timeline.run[0], float(timeline.run["until"][0])
     timed = int(np.isfinite(until))  # then what ends the run was entered first
     due = [(time, Due.ARRIVAL, task.task + timed, task.task) for time, task in running]
@@ -42,9 +42,9 @@ def moment(
         **begun,
         "server": {
             **server,
-            "ledger": _ledger(_dict(server["ledger"]), timeline, examples, running),
+            "ledger": _ledger(take(server, "ledger", dict), timeline, examples, running),
             "versions": _versions(running, kept),
-            "selector": _selector(_dict(server["selector"]), timeline),
+            "selector": _selector(take(server, "selector", dict), timeline),
             "stopped": stop,
             "_next_task": int(run["sequence"]),
             "ended": [int(run["received"]), 0, 0, 0],
@@ -53,16 +53,11 @@ def moment(
             "entries": table(entries, time=float, due=int, sequence=int, whom=int),
             "sequence": int(run["sequence"]) + timed,
         },
-        "watchdog": {**_dict(begun["watchdog"]), "reached": [*counted], "admitted": [*counted]},
+        "watchdog": {**take(begun, "watchdog", dict), "reached": [*counted], "admitted": [*counted]},
         "passed": passed,
         "started": True,
         "stop": stop,
     }
-
-
-def _dict(state: Any) -> State:
-    assert isinstance(state, dict)
-    return state
 
 
 def running(timeline: Timeline) -> Running:
@@ -87,7 +82,7 @@ def _ledger(ledger: State, timeline: Timeline, examples: Integers, running: Runn
     run, clients = timeline.run[0], timeline.clients
     updates, heard = clients["updates"], clients["contributed"] >= 0
     columns: State = {
-        **_dict(ledger["columns"]),
+        **take(ledger, "columns", dict),
         "task": clients["task"].copy(),
         "present": np.ones_like(updates),
         "dispatched": clients["given"].copy(),

@@ -41,6 +41,11 @@ class Merges(NamedTuple):
     staleness: Integers
     weights: Floats
 
+    @property
+    def trained(self) -> Integers:
+        """The version that each update was trained from."""
+        return np.arange(self.first - 1, self.first - 1 + len(self.times))[:, None] - self.staleness
+
 
 class Timeline:
     """The life of a fleet under a strategy, without learning: iterate over what was merged, then read the account.
