@@ -37,7 +37,7 @@ class Update(NamedTuple):
 
 
 class Vouched(Update):
-    """An update of which its maker, in this process, already knows that it is well formed.
+    """An update of which its maker, in this process or a worker of it, already knows that it is well formed.
 
     What comes from outside is never one: whoever takes an update out of a message makes a plain Update of it.
     """

@@ -2,18 +2,19 @@
 
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from selectors import EVENT_READ, DefaultSelector
 
 from fairlag.data.dataset import Dataset
 from fairlag.errors import InputError, ProtocolError
 from fairlag.execute import children
 from fairlag.execute.pool import DEPTH, Asked, Handed, Pool, Worker
-from fairlag.execute.worker import READY, Answer, Beginning, Evaluation, Shared, Training, work
+from fairlag.execute.worker import READY, Answer, Beginning, Evaluation, Shared, Trained, Training, work
 from fairlag.learn.flat import Flat
 from fairlag.learn.learner import Blueprint, Order, Placement, Score
 from fairlag.rules.local import Local
-from fairlag.types import Report, Update
+from fairlag.types import Update, Vouched
 from fairlag.vector import Vector, published
 
 _PATIENCE = 5.0
@@ -47,8 +48,12 @@ class Processes(Pool[_Worker]):
         self._shared = Shared.room(data, placement, flat.layout.size, vectors * flat.trained, jobs)
         self._slots, self._rows = self._shared.slots.array, self._shared.rows.array
         self._recalled = self._shared.memories.array
+        self._lines = DefaultSelector()
+        """Tells which workers have said something; made once, as asking anew each time takes several times as long."""
         super().__init__(flat.trained)
         self._workers = [self._hire(list(range(first, first + DEPTH))) for first in range(0, jobs, DEPTH)]
+        for worker in self._workers:
+            self._lines.register(worker.line, EVENT_READ, worker)
 
     def _forget(self) -> None:
         super()._forget()
@@ -75,6 +80,7 @@ class Processes(Pool[_Worker]):
             worker.process.close()
             worker.line.close()
         self._workers = []
+        self._lines.close()
 
     # Between this process and the workers
 
@@ -102,10 +108,8 @@ class Processes(Pool[_Worker]):
 
     def _pump(self, patience: float | None) -> None:
         """Takes the answers that are there, or waits for one; and hands out new work."""
-        ready = wait([worker.line for worker in self._workers], patience)
-        for worker in self._workers:
-            if worker.line in ready:
-                self._hear(worker)
+        for key, _ in self._lines.select(patience):
+            self._hear(key.data)
         self._hand_out()
 
     def _hear(self, worker: _Worker) -> None:
@@ -126,10 +130,11 @@ class Processes(Pool[_Worker]):
             self._take(job, answer)
 
     def _take(self, job: Training | Evaluation, answer: Answer) -> None:
-        if isinstance(answer, Report):
+        if isinstance(answer, Trained):
             assert isinstance(job, Training)
             memory = self._recalled[job.row, : self._memories.size].copy()
-            self._done[job.number] = Update(published(self._rows[job.row]), answer), memory
+            kind = Vouched if answer.sound else Update
+            self._done[job.number] = kind(published(self._rows[job.row]), answer.report), memory
         elif isinstance(answer, Score) or isinstance(job, Evaluation):
             self._scores[job.number] = answer
         else:
@@ -160,7 +165,9 @@ class Processes(Pool[_Worker]):
         self._blame(worker, "a worker process", f"exit code {worker.process.exitcode}", hint=hint)
         jobs = list(worker.jobs)
         old, fresh = (worker.process, worker.line), self._hire(worker.rows)
+        self._lines.unregister(worker.line)
         worker.process, worker.line, worker.ready = fresh.process, fresh.line, False
+        self._lines.register(worker.line, EVENT_READ, worker)
         worker.jobs.clear()
         for job in jobs:
             self._release(worker, job.how)

@@ -15,8 +15,9 @@ from fairlag.data.dataset import Dataset
 from fairlag.execute import children
 from fairlag.learn.blas import ONE_THREAD
 from fairlag.learn.learner import Blueprint, Learner, Order, Placement, Score, keep_memory, reason
+from fairlag.rules.admit import well_formed
 from fairlag.rules.local import Local
-from fairlag.types import Report
+from fairlag.types import Report, Update
 from fairlag.vector import Matrix
 
 
@@ -45,7 +46,14 @@ class Evaluation(NamedTuple):
     stop: int
 
 
-Answer = Report | Score | str
+class Trained(NamedTuple):
+    """The update of a task is in its row: what is said of it, and is it well formed?"""
+
+    report: Report
+    sound: bool
+
+
+Answer = Trained | Score | str
 """What comes back for a job: what is said of an update, sums, or what went wrong."""
 
 
@@ -142,7 +150,9 @@ def _answer(learner: Learner, job: Training | Evaluation, room: _Room) -> Answer
     try:
         if isinstance(job, Training):
             memory = room.memories[job.row, : learner.remembered]
-            return learner.train(job.order, room.slots[job.slot], room.rows[job.row], memory)
+            row = room.rows[job.row]
+            report = learner.train(job.order, room.slots[job.slot], row, memory)
+            return Trained(report, well_formed(Update(row, report), len(row)) is None)
         return learner.evaluate(room.slots[job.slot], job.start, job.stop)
     except Exception as error:
         return reason(error)
