@@ -15,9 +15,9 @@ VALUES = torch.tensor([0.0, -0.0, 1.0, -1.0, 2.5, float("nan"), float("inf"), fl
 
 layers = st.builds(
     nn.MaxPool2d,
-    kernel_size=st.sampled_from([2, 3, (2, 3)]),
+    kernel_size=st.sampled_from([2, 3, (2, 3), [2, 2]]),
     stride=st.sampled_from([None, 1, 2, (2, 1)]),
-    padding=st.sampled_from([0, 1]),
+    padding=st.sampled_from([0, 1, [1, 0]]),
     dilation=st.sampled_from([1, 2]),
     ceil_mode=st.booleans(),
 )

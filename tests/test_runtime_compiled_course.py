@@ -55,10 +55,20 @@ STRATEGIES: dict[str, Strategy] = {
 
 
 @pytest.fixture(autouse=True)
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short runs and short pages are enough."""
+def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Short runs and short pages are enough; and whoever was engaged is let go."""
+    engaged, begin, close = list[Serial](), Serial.__init__, Serial.close
+
+    def noted(self: Serial, *arguments: Any) -> None:
+        begin(self, *arguments)
+        engaged.append(self)
+
+    monkeypatch.setattr(Serial, "__init__", noted)
     monkeypatch.setattr(worth, "_WORTH", 0)
     monkeypatch.setattr(course, "_PAGE", 30)
+    yield
+    for each in engaged:
+        close(each)
 
 
 def experiment(strategy: Strategy = STRATEGIES["fedstaleweight"], **changes: Any) -> Experiment:
@@ -135,8 +145,9 @@ def test_the_same_rows_scores_and_model(
         {"aggregations": 20, "until_time": 1000.0},
         {"model": {"use": "mlp", "hidden": 9}},
         {"local": {"steps": 4, "batch": 70, "lr": "step(0.1, every=9)", "weight_decay": 0.1}},
+        {"local": {"steps": 2, "batch": 10**9, "lr": 0.1}},
     ],
-    ids=["until a time", "either", "or", "two layers", "several epochs"],
+    ids=["until a time", "either", "or", "two layers", "several epochs", "batches of all"],
 )
 def test_however_a_run_ends_and_trains(
     tmp_path: Path, changes: dict[str, Any], event_by_event: Callable[..., Run], pages: list[int]
@@ -145,6 +156,25 @@ def test_however_a_run_ends_and_trains(
     run = made(tmp_path / "pages", chosen)
     assert pages
     check_alike(run, event_by_event(tmp_path / "events", chosen))
+
+
+def test_tasks_that_are_much_work_are_learnt_version_by_version(
+    tmp_path: Path, event_by_event: Callable[..., Run], pages: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = experiment()
+    monkeypatch.setattr(course, "_WORK", 1.0)
+    run = made(tmp_path / "pages", chosen)
+    assert pages == list(range(1, 71))
+    check_alike(run, event_by_event(tmp_path / "events", chosen))
+
+
+def test_compiled_and_other_training_are_not_staffed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    workshop, chosen = workshops.Workshop(experiment()), STRATEGIES["fedstaleweight"]
+    before, closed = workshop.executor(workshop.setting(0), chosen), list[Serial]()
+    monkeypatch.setattr(Serial, "close", lambda self: closed.append(self))
+    monkeypatch.setattr(worth, "_WORTH", 10**9)
+    after = workshop.executor(workshop.setting(0), chosen)
+    assert closed == [before] and after is not before
 
 
 def test_workers_make_the_same_bytes(tmp_path: Path, pages: list[int]) -> None:
@@ -188,6 +218,30 @@ def ended(server: Server, timeline: conduct.Timeline) -> tuple[str, dict[str, in
     while (stop := timeline.proceed(100)) is None:
         pass
     return stop.reason, server.counts, server.versions.newest.tobytes()
+
+
+@pytest.mark.parametrize(("version", "refused"), [(14, 0), (21, 1)])
+def test_whoever_refused_something_goes_on_event_by_event(version: int, refused: int) -> None:
+    """A version and its time may be those of the timeline all the same."""
+    slow = {"group": "slow", "count": 1, "delay": "constant(20)", "steps": 1000}
+    bench = Bench(
+        experiment(
+            zoo.buffered_fedavg(buffer=4, fresh=False),
+            clients=[{"group": "fast", "count": 4, "delay": "constant(1)", "steps": 1}, slow],
+            data={"use": "digits"},
+            local={"lr": 0.05, "weight_decay": 50.0},
+        )
+    )
+    server, simulation, _ = bench.begin(compiled=False)
+    while server.view.version < version:
+        assert simulation.proceed(1) is None
+    assert server.counts["refused"] == refused and not server.counts["buffered"]
+    saved = simulation.state()
+    expected = ended(server, simulation)
+    other, pages, _ = bench.begin(compiled=True)
+    pages.restore(saved)
+    assert isinstance(pages, Course) and pages._handed_over == bool(refused)
+    assert ended(other, pages) == expected
 
 
 def plainly(state: State) -> tuple[dict[str, NDArray[Any]], Any]:

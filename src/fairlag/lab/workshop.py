@@ -129,6 +129,8 @@ class Workshop:
         name = self._staff.chosen(batched=self.blueprint.is_batched(strategy.local))
         compiled = self.compiles(strategy) and available()
         if (name, compiled) not in self._executors:
+            if (other := self._executors.pop((name, not compiled), None)) is not None:
+                other.close()  # there is room for one
             vectors = max(self.experiment.strategy(use).local.vectors for use in self.experiment.strategies)
             blueprint = replace(self.blueprint, compiled=compiled)
             engaged = self._staff.engaged(name, blueprint, self.data, setting.placement, vectors)

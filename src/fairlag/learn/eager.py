@@ -32,6 +32,11 @@ class Eager:
         self._drift = torch.empty_like(self._flat.weights) if recipe.prox else None
 
     @property
+    def size(self) -> int:
+        """How many numbers of the model are trained."""
+        return self._flat.trained
+
+    @property
     def remembered(self) -> int:
         """How many numbers a client remembers from one task to the next."""
         return 0 if self._recipe.direction is None else self._recipe.direction.vectors * self._flat.trained

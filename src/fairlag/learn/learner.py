@@ -214,6 +214,12 @@ class Learner:
         """What trains by compiled loops, where tasks are trained so and clients always have all their examples."""
         return self._small.quick if self._small is not None and self._blueprint.stream is None else None
 
+    @property
+    def work(self) -> float:
+        """How many products of two numbers a task is, about and on average over all clients; at least one."""
+        seen = self._usual_steps * np.minimum(self._examples, self._recipe.batch)
+        return max(float(seen.mean()) * self._eager.size, 1.0)
+
     def prepared(self, who: Integers, ordinals: Integers, versions: Integers) -> tuple[Integers, Vector] | None:
         """Tasks as compiled loops take them, starts by their version, and step sizes; None: the server refuses some."""
         keys = seeds.subkeys_at(self._keys.take(who), ordinals)

@@ -49,12 +49,13 @@ class _Pooling(torch.autograd.Function):
         values, places = functional.max_pool2d(side_by_side, *how, return_indices=True)
         ctx.save_for_backward(images, places.contiguous())
         ctx.how = how
-        return values.contiguous()
+        # Not `contiguous`, which leaves the strides of axes of length 1: those, too, may decide how torch computes.
+        return values.clone(memory_format=torch.contiguous_format)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         images, places = ctx.saved_tensors
         kernel, stride, padding, dilation, ceil = ctx.how
-        pairs = [each if isinstance(each, tuple) else (each, each) for each in (kernel, stride, padding, dilation)]
+        pairs = [(each, each) if isinstance(each, int) else each for each in (kernel, stride, padding, dilation)]
         backward: Any = torch.ops.aten.max_pool2d_with_indices_backward
         return backward(gradients[0].contiguous(), images, *pairs, ceil, places), None, None, None, None, None

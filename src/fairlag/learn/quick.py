@@ -26,18 +26,19 @@ class Quick:
         most: int,
     ) -> None:
         """The inputs are one row an example; a client has at most so many of them."""
+        batch = min(recipe.batch, most)
         settings = np.zeros(1, kernel.SETTINGS)
-        settings["batch"], settings["stream"] = recipe.batch, seeds.key("batches")
+        settings["batch"], settings["stream"] = batch, seeds.key("batches")
         settings["factor"], settings["offset"] = scaling
         for name in ("momentum", "weight_decay", "prox"):
             settings[name] = getattr(recipe, name)
-        layers, room = _laid_out(stack, recipe.batch)
+        layers, room = _laid_out(stack, batch)
         self._known = settings, layers, *data, holdings
         self._room = (
             np.empty(room, np.float32),
             np.empty((3, stack.size), np.float32),
-            np.empty((2, recipe.batch), np.float32),
-            np.empty(recipe.batch, np.int64),
+            np.empty((2, batch), np.float32),
+            np.empty(batch, np.int64),
             np.empty((2, most), np.uint64),
             np.empty(2 * most, np.int64),
         )

@@ -25,6 +25,8 @@ from fairlag.vector import Matrix, Vector, finite, published
 
 _PAGE = 512
 """About how many updates are learnt before anything else is looked at, or as many as there are clients."""
+_WORK = 3e8
+"""Unless they are so much work, which takes about a tenth of a second: until then nobody hears of a Ctrl-C."""
 _MOST = 2048
 """How many clients a fleet may have, as a page may have so many versions of a model."""
 
@@ -76,7 +78,7 @@ class Course:
         self._quick = learner.quick
         self._examples = examples
         aggregations, until_time = until
-        page = max(_PAGE, fleet.clients)
+        page = min(max(_PAGE, fleet.clients), max(1, int(_WORK / learner.work)))
         self._timeline = Timeline(
             plan, fleet, seed=seed, aggregations=aggregations, until_time=until_time, examples=examples, page=page
         )
@@ -106,12 +108,19 @@ class Course:
             return
         while timeline.version < view.version and self._next() is not None:
             pass
-        if (timeline.version, timeline.time) != (view.version, view.time):
+        if not self._is_there():
             self._hand_over(state)
             return
         self._kept = {version: self._server.versions[version] for version in self._server.versions.kept}
         self._saved = state
         self._stop = Stop(reason) if isinstance(reason := state["stop"], str) else None
+
+    def _is_there(self) -> bool:
+        """Is the timeline where the server is? Of a task that ended otherwise than in a version it knows nothing."""
+        view, counts, timeline = self._server.view, self._server.counts, self._timeline
+        where = view.version, view.time, counts["dispatched"], counts["aggregated"] + counts["running"]
+        handed = int(timeline.run["sequence"][0])
+        return where == (timeline.version, timeline.time, handed, handed)
 
     @few_collections(young_too=True)
     def _turn(self) -> None:
