@@ -102,6 +102,21 @@ def under_way(process: subprocess.Popen[str]) -> None:
     process.stdout.readline()
 
 
+def killed_again_and_again(folder: Path, workers: int) -> int:
+    """How often a run was killed at random moments, until it ended all the same; five times at the most."""
+    chance, kills = random.Random(0), 0
+    while kills < 5:
+        process = begun(folder, workers)
+        under_way(process)
+        time.sleep(chance.uniform(0, 0.4))
+        process.kill()
+        process.communicate()
+        if process.returncode == 0:
+            break
+        kills += 1
+    return kills
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("use", "workers"),
@@ -118,20 +133,8 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bytes(
     whole = planned(tmp_path / "whole", use, 400)
     execute(whole, workers=1)
     killed = planned(tmp_path / "killed", use, 400)
-    chance, kills = random.Random(0), 0
-    while True:
-        process = begun(killed.folder, workers)
-        under_way(process)
-        time.sleep(chance.uniform(0, 0.4))
-        process.kill()
-        process.communicate()
-        if process.returncode == 0:
-            break
-        kills += 1
-        if kills == 5:
-            execute(killed, workers=workers)
-            break
-    assert kills >= 3
+    assert killed_again_and_again(killed.folder, workers) >= 3
+    execute(killed, workers=workers)
     (one,), (other,) = whole, killed
     assert contents(one.folder) == contents(other.folder)
 

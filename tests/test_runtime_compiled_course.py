@@ -1,9 +1,7 @@
 """Runs that learn by compiled loops: every row, score and byte is that of the simulation, event by event."""
 
 import json
-import random
 import signal
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -38,7 +36,7 @@ from fairlag.state import State, pack
 from fairlag.strategy import Strategy
 from fairlag.types import Aggregation, Ended
 from tests.learning import blueprint, data, first
-from tests.test_lab_resume import begun, contents, under_way
+from tests.test_lab_resume import contents, killed_again_and_again
 from tests.test_runtime_compiled import worlds
 
 ONE_BY_ONE = zoo.async_fedavg()
@@ -379,17 +377,7 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bytes(tmp_path: Path) -
     chosen = experiment(aggregations=20_000).checked(strategies=({"use": "fedstaleweight", "buffer": 4},))
     killed = Plan(chosen, (0,), tmp_path / "killed")
     killed.save()
-    chance, kills = random.Random(0), 0
-    while kills < 5:
-        process = begun(killed.folder, 1)
-        under_way(process)
-        time.sleep(chance.uniform(0, 0.4))
-        process.kill()
-        process.communicate()
-        if process.returncode == 0:
-            break
-        kills += 1
-    assert kills >= 3
+    assert killed_again_and_again(killed.folder, 1) >= 3
     (run,) = simulate.execute(killed, workers=1)
     check_alike(run, made(tmp_path / "whole", chosen))
 

@@ -236,8 +236,7 @@ class Ledger:
 
     def usual(self, client: int) -> float:
         """The mean duration of a client's tasks so far, never quite 0 unless there was none."""
-        count = self._updates[client]
-        return max(self._busy[client] / count, INSTANT) if count else 0.0
+        return mean_duration(self._busy[client], self._updates[client])
 
     def slowest(self) -> float:
         """The longest mean duration among the clients that are running; those that are not known yet count as 0."""
@@ -308,6 +307,15 @@ class Ledger:
         self._reports = [quick(Report, row) for row in rows(take(state, "reports", dict), *_REPORT)]
         self._arrivals = take(state, "arrivals", np.ndarray).tolist()
         self._slowest = list(rows(take(state, "slowest", dict), "usual", "task"))
+
+
+def mean_duration(busy: float, updates: int) -> float:
+    """Of the tasks of a client, never quite 0 unless there was none.
+
+    >>> mean_duration(6.0, 3), mean_duration(0.0, 0)
+    (2.0, 0.0)
+    """
+    return max(busy / updates, INSTANT) if updates else 0.0
 
 
 def _tasks(state: State, name: str) -> Iterator[Dispatch]:

@@ -1,10 +1,8 @@
 """The compiled loop between two versions, as the state that the reference simulation would have at that moment."""
 
-from typing import Any
-
 import numpy as np
 
-from fairlag.ledger import INSTANT
+from fairlag.ledger import mean_duration
 from fairlag.runtime.agenda import NOBODY, Due
 from fairlag.runtime.compiled.layout import HANDED, IDLE, WAITING
 from fairlag.runtime.compiled.timeline import Timeline
@@ -97,7 +95,10 @@ def _ledger(ledger: State, timeline: Timeline, examples: Integers, running: Runn
         "since": np.where(clients["given"] > 0, clients["since"], np.nan),
         "arrival": np.where(heard, clients["arrived"], np.nan),
     }
-    slowest = [(-_usual(clients[task.client]), task.task) for _, task in running] if run["profiles"] else []
+    slowest: list[tuple[float, int]] = []
+    if run["profiles"]:
+        usual = list(map(mean_duration, clients["busy"].tolist(), updates.tolist()))
+        slowest = [(-usual[task.client], task.task) for _, task in running]
     return {
         **ledger,
         "time": float(run["now"]),
@@ -112,12 +113,6 @@ def _ledger(ledger: State, timeline: Timeline, examples: Integers, running: Runn
         "running": table([task for _, task in running], **Dispatch.__annotations__),
         "slowest": table(sorted(slowest), usual=float, task=int),
     }
-
-
-def _usual(client: Any) -> float:
-    """The mean duration of a client's tasks, as the ledger has it."""
-    updates = int(client["updates"])
-    return max(float(client["busy"]) / updates, INSTANT) if updates else 0.0
 
 
 def _versions(running: Running, kept: dict[int, Vector]) -> State:
