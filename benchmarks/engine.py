@@ -45,7 +45,7 @@ from fairlag.learn import models
 from fairlag.learn.learner import Learner
 from fairlag.runtime.compiled import available
 
-AGGREGATIONS = {"logistic": 4000, "mlp": 800, "fashion_cnn": 60, "cifar_cnn": 60}
+AGGREGATIONS = {"logistic": 20000, "mlp": 4000, "fashion_cnn": 60, "cifar_cnn": 60}
 SMALL = ("logistic", "mlp")
 EXAMPLES, BATCH, WARM = 3000, 32, 5
 CLOCKS = ("busy", "clock")
@@ -193,7 +193,7 @@ def main() -> None:
         for _ in range(options.rounds):
             for who, answers in rounds.items():
                 if who in ("bare", "tasks"):
-                    answers.append(apart(bare, name, 4 * AGGREGATIONS[name], who == "tasks"))
+                    answers.append(apart(bare, name, min(16_000, 4 * AGGREGATIONS[name]), who == "tasks"))
                 else:
                     answers.append(apart(whole, name, 1 if who == "serial" else options.workers))
         for who, answers in rounds.items():

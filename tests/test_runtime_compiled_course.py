@@ -96,7 +96,7 @@ def event_by_event(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
 
     def make(folder: Path, chosen: Experiment) -> Run:
         with monkeypatch.context() as patch:
-            patch.setattr(course, "known", lambda strategy, fleet: None)
+            patch.setattr(course, "known", lambda *known: None)
             return made(folder, chosen)
 
     return make
@@ -285,7 +285,7 @@ def test_between_pages_the_state_is_that_of_the_simulation(
 @given(worlds(), st.integers(0, 3))
 def test_so_it_is_for_whatever_fleet_and_composition(world: tuple[Fleet, Strategy], seed: int) -> None:
     fleet, strategy = world
-    plan = known(strategy, fleet)
+    plan = known(strategy, fleet, 650)
     assume(plan is not None)
     assert plan is not None
     bounds = np.linspace(0, 80, fleet.clients + 1).astype(np.int64)
@@ -451,18 +451,19 @@ PLAIN = zoo.buffered_fedavg(buffer=3)
     ids=str,
 )
 def test_what_they_do_not_know_is_left_to_the_simulation(strategy: Strategy) -> None:
-    assert known(strategy, Fleet([Group("all", 9, delay("uniform(1, 2)"))], seed=0)) is None
+    assert known(strategy, Fleet([Group("all", 9, delay("uniform(1, 2)"))], seed=0), 650) is None
 
 
-def test_fleets_too_large_for_a_page_are_left_to_the_simulation() -> None:
-    fleets: Iterator[Fleet] = (Fleet([Group("all", count, delay(1))], seed=0) for count in (2048, 2049))
-    assert [known(PLAIN, fleet) is not None for fleet in fleets] == [True, False]
+@pytest.mark.parametrize(("clients", "size", "fits"), [(2048, 650, True), (2049, 650, False), (600, 60_000, False)])
+def test_fleets_and_models_too_large_for_a_page_are_left_to_the_simulation(clients: int, size: int, fits: bool) -> None:
+    fleet = Fleet([Group("all", clients, delay(1))], seed=0)
+    assert (known(PLAIN, fleet, size) is not None) == fits
 
 
 def test_short_runs_and_others_load_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     strategy = STRATEGIES["fedstaleweight"]
     assert workshops.Workshop(experiment()).compiles(strategy)
-    assert not workshops.Workshop(experiment(model={"use": "mlp", "hidden": 200})).compiles(strategy)
+    assert not workshops.Workshop(experiment(model={"use": "mlp", "hidden": 2000})).compiles(strategy)
     assert not workshops.Workshop(experiment()).compiles(replace(strategy, local=Local(losses=True)))
     monkeypatch.setattr(worth, "_WORTH", 281)
     assert not workshops.Workshop(experiment()).compiles(strategy)

@@ -91,7 +91,7 @@ def _timeline(server: Server, experiment: Experiment, setting: Setting, executor
         return simulation
     from fairlag.runtime.compiled.course import Course, known
 
-    plan = known(server.strategy, fleet)
+    plan = known(server.strategy, fleet, server.versions.newest.size)
     if plan is None:
         return simulation
     until = experiment.aggregations, experiment.until_time

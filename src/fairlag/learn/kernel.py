@@ -11,11 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairlag.jit import compiled, digest, subkey
+from fairlag.learn import product
+from fairlag.learn.product import multiply
 from fairlag.types import Integers
 from fairlag.vector import Matrix, Vector
 
 SETTINGS = np.dtype(
-    [("batch", np.int64), ("stream", np.uint64), (digest(__file__), np.int64)]
+    [("batch", np.int64), ("stream", np.uint64), (digest(__file__, product.__file__), np.int64)]
     + [(name, np.float32) for name in ("factor", "offset", "momentum", "weight_decay", "prox")]
 )
 """How tasks are trained: the size of batches, below which key the order of examples is, how inputs are scaled, …"""
@@ -24,8 +26,8 @@ SETTINGS = np.dtype(
 # it makes, and which of the starts is its.
 KEY, FIRST, EXAMPLES, STEPS, START = range(5)
 # The columns of `layers`, one row each: the sizes, where its weights and biases (−1: none) are among the parameters,
-# and where in the room its inputs, their transpose, and the errors of its outputs are.
-INPUTS, OUTPUTS, WEIGHTS, BIASES, VALUES, ROWS, ERRORS = range(7)
+# and where in the room its inputs are, a row an example, and its outputs, a column an example, whose errors come there.
+INPUTS, OUTPUTS, WEIGHTS, BIASES, ROWS, ERRORS = range(6)
 # The rows of `paths`: the parameters of the moment, the last step, the gradient.
 NOW, STEP, GRADIENT = range(3)
 
@@ -77,27 +79,6 @@ def _order(settings: Any, key: np.uint64, examples: int, epoch: int, wanted: int
 
 
 @compiled
-def _multiply(one: Matrix, other: Matrix, out: Matrix) -> None:
-    """Adds a product of matrices, four rows of the other at a time; along a row of it, sums are side by side."""
-    fours = one.shape[1] - one.shape[1] % 4
-    for row in range(one.shape[0]):
-        for each in range(0, fours, 4):
-            a, b, c, d = one[row, each], one[row, each + 1], one[row, each + 2], one[row, each + 3]
-            for place in range(out.shape[1]):
-                out[row, place] = (
-                    out[row, place]
-                    + a * other[each, place]
-                    + b * other[each + 1, place]
-                    + c * other[each + 2, place]
-                    + d * other[each + 3, place]
-                )
-        for each in range(fours, one.shape[1]):
-            a = one[row, each]
-            for place in range(out.shape[1]):
-                out[row, place] += a * other[each, place]
-
-
-@compiled
 def _exponential(value: np.float32) -> np.float32:
     """Of what is at most 0, to 2e-7 of it: 2^n · e^r with |r| ≤ ln 2 / 2, of which the series is short; of NaN, NaN."""
     value = _LOWEST if value < _LOWEST else value
@@ -115,25 +96,23 @@ def _exponential(value: np.float32) -> np.float32:
 
 
 @compiled
-def _forwards(layers: Integers, parameters: Vector, room: Vector, count: int) -> None:
-    """What goes into each layer, and what comes out of the last, which lies where its errors will."""
-    last = len(layers) - 1
+def _forwards(layers: Integers, parameters: Vector, room: Vector, bench: Matrix, count: int) -> None:
+    """What goes into each layer, and what comes out of the last."""
     for number in range(len(layers)):
-        inputs, outputs, start, biases, values_at, _, errors_at = layers[number]
+        inputs, outputs, start, biases, rows_at, errors_at = layers[number]
         weights = parameters[start : start + outputs * inputs].reshape(outputs, inputs)
-        values = room[values_at : values_at + inputs * count].reshape(inputs, count)
-        start = errors_at if number == last else layers[number + 1, VALUES]
-        out = room[start : start + outputs * count].reshape(outputs, count)
+        rows = room[rows_at : rows_at + count * inputs].reshape(count, inputs)
+        out = room[errors_at : errors_at + outputs * count].reshape(outputs, count)
         for row in range(outputs):
             out[row] = parameters[biases + row] if biases >= 0 else np.float32(0)
-        _multiply(weights, values, out)
-        if number < last:
+        multiply(weights, rows.T, out, False, bench)
+        if number + 1 < len(layers):
             start = layers[number + 1, ROWS]
-            rows = room[start : start + count * outputs].reshape(count, outputs)
+            above = room[start : start + count * outputs].reshape(count, outputs)
             for row in range(outputs):
                 for place in range(count):
                     value = out[row, place]
-                    out[row, place] = rows[place, row] = np.float32(0) if value < 0 else value
+                    above[place, row] = np.float32(0) if value < 0 else value
 
 
 @compiled
@@ -160,60 +139,75 @@ def _errors(output: Matrix, labels: Integers, chosen: Integers, rate: np.float32
 
 
 @compiled
-def _backwards(layers: Integers, parameters: Vector, room: Vector, count: int, gradient: Vector) -> None:
+def _sum(values: Vector) -> np.float32:
+    """Four sums side by side, and those together: no term waits for the one before."""
+    a = b = c = d = np.float32(0)
+    fours = len(values) - len(values) % 4
+    for place in range(0, fours, 4):
+        a += values[place]
+        b += values[place + 1]
+        c += values[place + 2]
+        d += values[place + 3]
+    for place in range(fours, len(values)):
+        a += values[place]
+    return a + b + (c + d)
+
+
+@compiled
+def _backwards(layers: Integers, parameters: Vector, room: Vector, bench: Matrix, count: int, gradient: Vector) -> None:
     for number in range(len(layers) - 1, -1, -1):
-        inputs, outputs, start, biases, values_at, rows_at, errors_at = layers[number]
+        inputs, outputs, start, biases, rows_at, errors_at = layers[number]
         errors = room[errors_at : errors_at + outputs * count].reshape(outputs, count)
         rows = room[rows_at : rows_at + count * inputs].reshape(count, inputs)
-        gradient[start : start + outputs * inputs] = np.float32(0)
-        _multiply(errors, rows, gradient[start : start + outputs * inputs].reshape(outputs, inputs))
+        multiply(errors, rows, gradient[start : start + outputs * inputs].reshape(outputs, inputs), True, bench)
         if biases >= 0:
             for row in range(outputs):
-                gradient[biases + row] = np.float32(0)
-                for place in range(count):
-                    gradient[biases + row] += errors[row, place]
+                gradient[biases + row] = _sum(errors[row])
         if number:
             weights = parameters[start : start + outputs * inputs].reshape(outputs, inputs)
-            values = room[values_at : values_at + inputs * count].reshape(inputs, count)
             start = layers[number - 1, ERRORS]
             below = room[start : start + inputs * count].reshape(inputs, count)
-            below[:] = np.float32(0)
-            _multiply(weights.T, errors, below)
+            multiply(weights.T, errors, below, True, bench)
             for row in range(inputs):
                 for place in range(count):
-                    below[row, place] = below[row, place] if values[row, place] > 0 else np.float32(0)
+                    below[row, place] = below[row, place] if rows[place, row] > 0 else np.float32(0)
 
 
 @compiled
 def _gather(settings: Any, layers: Integers, data: NDArray[Any], chosen: Integers, room: Vector) -> None:
-    """The inputs of these examples as the model sees them, and their transpose."""
+    """The inputs of these examples as the model sees them."""
     count, features = len(chosen), layers[0, INPUTS]
-    start = layers[0, ROWS]
+    start, factor, offset = layers[0, ROWS], settings.factor, settings.offset
     rows = room[start : start + count * features].reshape(count, features)
-    start = layers[0, VALUES]
-    values = room[start : start + features * count].reshape(features, count)
     for place in range(count):
         example = chosen[place]
         for feature in range(features):
-            rows[place, feature] = np.float32(data[example, feature]) * settings.factor + settings.offset
-    for feature in range(features):
-        for place in range(count):
-            values[feature, place] = rows[place, feature]
+            rows[place, feature] = np.float32(data[example, feature]) * factor + offset
 
 
 @compiled
-def _step(settings: Any, rate: np.float32, paths: Matrix, delta: Vector, first: bool) -> None:
+def _begin(settings: Any, rate: np.float32, start: Vector, delta: Vector, step: Vector) -> None:
+    """Decay makes the first step of a gradient, which is also the update, as far as that goes."""
+    if settings.weight_decay:
+        decay = rate * settings.weight_decay
+        for place in range(len(delta)):
+            delta[place] -= decay * start[place]
+    if settings.momentum:
+        for place in range(len(delta)):
+            step[place] = delta[place]
+
+
+@compiled
+def _go_on(settings: Any, rate: np.float32, paths: Matrix, delta: Vector) -> None:
     """Decay, pull and momentum make a step of the gradient; the update is the sum of the steps."""
     now, step, gradient = paths[NOW], paths[STEP], paths[GRADIENT]
-    decay, pull = rate * settings.weight_decay, rate * settings.prox
-    if first:
-        for place in range(len(delta)):
-            step[place] = delta[place] = gradient[place] - decay * now[place]
-    else:
-        for place in range(len(delta)):
-            moved = gradient[place] - decay * now[place] - pull * delta[place] + settings.momentum * step[place]
+    decay, pull, momentum = rate * settings.weight_decay, rate * settings.prox, settings.momentum
+    for place in range(len(delta)):
+        moved = gradient[place] - decay * now[place] - pull * delta[place]
+        if momentum:
+            moved += momentum * step[place]
             step[place] = moved
-            delta[place] += moved
+        delta[place] += moved
 
 
 @compiled
@@ -228,19 +222,25 @@ def _descend(
     delta: Vector,
     first: bool,
     room: Vector,
+    bench: Matrix,
     paths: Matrix,
     edges: Matrix,
 ) -> None:
     """A step on the chosen examples."""
-    count, now = len(chosen), paths[NOW]
-    for place in range(len(delta)):
-        now[place] = start[place] if first else start[place] + delta[place]
+    count, now, gradient = len(chosen), start, delta
+    if not first:
+        now, gradient = paths[NOW], paths[GRADIENT]
+        for place in range(len(delta)):
+            now[place] = start[place] + delta[place]
     _gather(settings, layers, data, chosen, room)
-    _forwards(layers, now, room, count)
+    _forwards(layers, now, room, bench, count)
     classes, at = layers[-1, OUTPUTS], layers[-1, ERRORS]
     _errors(room[at : at + classes * count].reshape(classes, count), labels, chosen, rate, edges[0], edges[1])
-    _backwards(layers, now, room, count, paths[GRADIENT])
-    _step(settings, rate, paths, delta, first)
+    _backwards(layers, now, room, bench, count, gradient)
+    if first:
+        _begin(settings, rate, start, delta, paths[STEP])
+    else:
+        _go_on(settings, rate, paths, delta)
 
 
 @compiled
@@ -255,6 +255,7 @@ def train(
     starts: Matrix,
     deltas: Matrix,
     room: Vector,
+    bench: Matrix,
     paths: Matrix,
     edges: Matrix,
     chosen: Integers,
@@ -276,8 +277,8 @@ def train(
             for place in range(count):
                 chosen[place] = holdings[first + np.int64(words[0, drawn + place] & _PLACE)]
             drawn += count
-            some = chosen[:count]
-            _descend(one, layers, data, labels, some, rates[number], start, delta, step == 0, room, paths, edges)
+            some, rate = chosen[:count], rates[number]
+            _descend(one, layers, data, labels, some, rate, start, delta, step == 0, room, bench, paths, edges)
         for place in range(len(delta)):
             if not steps:
                 delta[place] = np.float32(0)

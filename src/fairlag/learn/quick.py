@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from fairlag import seeds
 from fairlag.learn import kernel
 from fairlag.learn.local import Recipe
+from fairlag.learn.product import DEPTH, WIDTH
 from fairlag.learn.stack import Stack
 from fairlag.types import Integers
 from fairlag.vector import Matrix
@@ -33,9 +34,11 @@ class Quick:
         for name in ("momentum", "weight_decay", "prox"):
             settings[name] = getattr(recipe, name)
         layers, room = _laid_out(stack, batch)
+        widest = int(layers[:, : kernel.WEIGHTS].max())
         self._known = settings, layers, *data, holdings
         self._room = (
             np.empty(room, np.float32),
+            np.empty((DEPTH + widest, WIDTH), np.float32),
             np.empty((3, stack.size), np.float32),
             np.empty((2, batch), np.float32),
             np.empty(batch, np.int64),
@@ -55,7 +58,6 @@ def _laid_out(stack: Stack, batch: int) -> tuple[Integers, int]:
     for layer in stack.layers:
         _, outputs, inputs = layer.shape
         biases = -1 if layer.biases is None else layer.biases.start
-        at = room, room + inputs * batch, room + 2 * inputs * batch
-        rows.append([inputs, outputs, layer.where.start, biases, *at])
-        room += (2 * inputs + outputs) * batch
+        rows.append([inputs, outputs, layer.where.start, biases, room, room + inputs * batch])
+        room += (inputs + outputs) * batch
     return np.array(rows), room

@@ -24,8 +24,6 @@ _COPIED = 1 << 14
 """Of how many parameters a model may be to be copied for each task; the tasks of larger ones share theirs."""
 _KEPT = 1 << 22
 """Of how many numbers a data set may be to be kept as models see it, 16 MB; larger ones are scaled batch by batch."""
-_COMPILED = 10_000
-"""Of how many parameters a model may be that compiled loops train; with larger ones, linear algebra is as fast."""
 _PLACE = np.uint64(0xFFFF_FFFF)
 """The lower half of a word."""
 _RANDOM = ~_PLACE
@@ -113,9 +111,13 @@ class Small:
 
     def _quickly(self, quick: "Quick", lot: Lot) -> Trained:
         keys, firsts, examples, steps, rates, starts = lot
-        tasks = np.stack([keys.view(np.int64), firsts, examples, steps, range(len(starts))], axis=1)
+        apart = {id(start): start for start in starts}
+        places = dict(zip(apart, range(len(apart)), strict=True))
+        tasks = np.stack(
+            [keys.view(np.int64), firsts, examples, steps, [places[id(start)] for start in starts]], axis=1
+        )
         deltas = np.empty((len(starts), self._stack.size), np.float32)
-        sound = quick.train(tasks, step_sizes(rates), np.array(starts), deltas)
+        sound = quick.train(tasks, step_sizes(rates), np.array([*apart.values()]), deltas)
         deltas.flags.writeable = False
         return Trained(list(deltas), [()] * len(starts), sound)
 
@@ -192,7 +194,7 @@ class Small:
 
 def compilable(stack: Stack | None, local: Local) -> bool:
     """Are tasks that a strategy asks for that of trained faster by compiled loops? Those do not note losses."""
-    return stack is not None and stack.size <= _COMPILED and not local.losses
+    return stack is not None and not local.losses
 
 
 def step_sizes(rates: Sequence[float]) -> Vector:

@@ -28,11 +28,15 @@ _PAGE = 512
 _WORK = 3e8
 """Unless they are so much work, which takes about a tenth of a second: until then nobody hears of a Ctrl-C."""
 _MOST = 2048
-"""How many clients a fleet may have, as a page may have so many versions of a model."""
+"""How many clients a fleet may have: after each page, the server is told of each of them."""
+_ROOM = 1 << 25
+"""How many parameters all of them may train at a time, 128 MB: a page may begin with as many versions."""
 
 
-def known(strategy: Strategy, fleet: Fleet) -> Plan | None:
+def known(strategy: Strategy, fleet: Fleet, size: int) -> Plan | None:
     """What the loops have to know of a strategy; None where its timeline, or a version, is more than they know.
+
+    The size is that of the model: where it is large and so is the fleet, a page would not fit.
 
     Every update is admitted, and a version is the one before plus a weighted sum of updates, with nothing remembered.
 
@@ -40,11 +44,13 @@ def known(strategy: Strategy, fleet: Fleet) -> Plan | None:
     >>> from fairlag.fleet.delay import parse
     >>> from fairlag.zoo import fedasync, fedavg, fedstaleweight
     >>> fleet = Fleet([Group("all", 20, parse("uniform(1, 2)"))], seed=0)
-    >>> [known(strategy, fleet) is not None for strategy in (fedstaleweight(), fedavg(cohort=5), fedasync())]
+    >>> [known(strategy, fleet, 650) is not None for strategy in (fedstaleweight(), fedavg(cohort=5), fedasync())]
     [True, False, False]
     """
     found, local = plan(strategy, fleet), strategy.local
-    if isinstance(found, str) or found.rounds or strategy.admit is not None or fleet.clients > _MOST:
+    if isinstance(found, str) or found.rounds or strategy.admit is not None:
+        return None
+    if fleet.clients > min(_MOST, _ROOM // max(size, 1)):
         return None
     usual = local.pace is None and local.direction is None and not local.losses
     applied = recipe(strategy.apply.update)

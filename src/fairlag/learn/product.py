@@ -1,0 +1,161 @@
+"""Products of matrices, compiled: sums stay in registers, each in one fixed order, with one rounding a term.
+
+What comes out is the same on every processor, which libraries do not promise, and as fast as theirs for matrices of
+small models, most of whose time goes by before they begin to multiply.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array
+
+from fairlag.jit import compiled
+from fairlag.vector import Matrix
+
+_VECTORS, _LANES = 2, 8
+WIDTH = _VECTORS * _LANES
+"""How many columns are computed side by side."""
+DEPTH = 256
+"""How many rows of them are looked at before the rest: so much stays in the nearest cache."""
+_NEAR = 1 << 12
+"""Of how many numbers a matrix may be to be multiplied where it lies; larger ones are packed, panel by panel."""
+
+Tile = Callable[[Matrix, Matrix, Matrix, int, int, bool], None]
+
+_NUMBER, _INDEX = ir.FloatType(), ir.IntType(64)
+_VECTOR = ir.VectorType(_NUMBER, _LANES)
+_FUSED = f"llvm.fma.v{_LANES}f32"
+
+
+def _tile(height: int) -> Tile:
+    """What adds so many rows of `one`, from `row` on, times a panel to WIDTH columns of `out`, from `place` on.
+
+    Where that is fresh, what was in `out` before does not count.
+    """
+
+    def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kinds = zip(signature.args[:3], arguments[:3], strict=True)
+        one, panel, out = (make_array(kind)(context, builder, value) for kind, value in kinds)
+        row, place, fresh = arguments[3:]
+        zero = ir.Constant(_VECTOR, [0.0] * _LANES)
+        sums = []
+        for pointer in _places(builder, out, row, place, height):
+            held = cgutils.alloca_once(builder, _VECTOR)
+            builder.store(builder.select(fresh, zero, builder.load(pointer, align=4)), held)
+            sums.append((pointer, held))
+        with cgutils.for_range(builder, cgutils.unpack_tuple(builder, one.shape, 2)[1]) as loop:
+            right = [builder.load(each, align=4) for each in _places(builder, panel, loop.index, _INDEX(0), 1)]
+            for number, (_, held) in enumerate(sums):
+                if number % _VECTORS == 0:
+                    where = _where(builder, one, builder.add(row, _INDEX(number // _VECTORS)), loop.index)
+                    left = _spread(builder, builder.load(where, align=4))
+                builder.store(_fused(builder, left, right[number % _VECTORS], builder.load(held)), held)
+        for pointer, held in sums:
+            builder.store(builder.load(held), pointer, align=4)
+        return context.get_dummy_value()
+
+    def tile(typing: Any, one: Any, panel: Any, out: Any, row: Any, place: Any, fresh: Any) -> Any:
+        return types.void(one, panel, out, types.int64, types.int64, types.boolean), emit
+
+    return cast(Tile, intrinsic(tile))
+
+
+def _places(builder: Any, array: Any, row: Any, place: Any, height: int) -> Iterator[Any]:
+    """Where the vectors of a tile are in an array, row after row; its rows are without gaps."""
+    for number in range(height):
+        start = builder.gep(_where(builder, array, builder.add(row, _INDEX(number)), _INDEX(0)), [place])
+        for at in range(0, WIDTH, _LANES):
+            yield builder.bitcast(builder.gep(start, [_INDEX(at)]), _VECTOR.as_pointer())
+
+
+def _where(builder: Any, array: Any, row: Any, place: Any) -> Any:
+    """The pointer to an entry."""
+    rows, places = cgutils.unpack_tuple(builder, array.strides, 2)
+    return cgutils.pointer_add(builder, array.data, builder.add(builder.mul(row, rows), builder.mul(place, places)))
+
+
+def _spread(builder: Any, number: Any) -> Any:
+    """A vector of that number."""
+    kind, nothing = ir.IntType(32), ir.Constant(_VECTOR, ir.Undefined)
+    alone = builder.insert_element(nothing, number, kind(0))
+    return builder.shuffle_vector(alone, nothing, ir.Constant(ir.VectorType(kind, _LANES), [0] * _LANES))
+
+
+def _fused(builder: Any, one: Any, other: Any, rest: Any) -> Any:
+    """one · other + rest, rounded once."""
+    function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(_VECTOR, [_VECTOR] * 3), _FUSED)
+    return builder.call(function, [one, other, rest])
+
+
+_six, _four, _two, _one = (_tile(height) for height in (6, 4, 2, 1))  # sums of six fill the registers
+
+
+@compiled
+def _tiles(one: Matrix, panel: Matrix, out: Matrix, place: int, fresh: bool) -> None:
+    """All rows of a product, in a panel's columns."""
+    rows, row = one.shape[0], 0
+    while row + 6 <= rows:
+        _six(one, panel, out, row, place, fresh)
+        row += 6
+    if row + 4 <= rows:
+        _four(one, panel, out, row, place, fresh)
+        row += 4
+    if row + 2 <= rows:
+        _two(one, panel, out, row, place, fresh)
+        row += 2
+    if row < rows:
+        _one(one, panel, out, row, place, fresh)
+
+
+@compiled
+def _pack(part: Matrix, panel: Matrix) -> None:
+    """Columns side by side, and nothing beside them where they are few."""
+    depth, width = part.shape
+    if width < WIDTH:
+        panel[:depth] = np.float32(0)
+    if part.strides[0] < part.strides[1]:
+        for lane in range(width):
+            for row in range(depth):
+                panel[row, lane] = part[row, lane]
+    elif width == WIDTH:  # of a known length, the inner loop is none
+        for row in range(depth):
+            for lane in range(WIDTH):
+                panel[row, lane] = part[row, lane]
+    else:
+        for row in range(depth):
+            for lane in range(width):
+                panel[row, lane] = part[row, lane]
+
+
+@compiled
+def multiply(one: Matrix, other: Matrix, out: Matrix, fresh: bool, bench: Matrix) -> None:
+    """Makes `out` the product, or adds it where that is not fresh; `bench` is of DEPTH + len(out) rows of WIDTH."""
+    rows, places = out.shape
+    panel, edge = bench[:DEPTH], bench[DEPTH:]
+    near = other.strides[1] == other.itemsize and other.size <= _NEAR
+    for place in range(0, places, WIDTH):
+        width = min(WIDTH, places - place)
+        for start in range(0, other.shape[0], DEPTH):
+            depth = min(DEPTH, other.shape[0] - start)
+            part = other[start : start + depth, place : place + width]
+            some, begins = one[:, start : start + depth], fresh and start == 0
+            if width == WIDTH and near:
+                _tiles(some, part, out, place, begins)
+                continue
+            block = panel[:depth, :WIDTH]
+            _pack(part, block)
+            if width == WIDTH:
+                _tiles(some, block, out, place, begins)
+                continue
+            for row in range(rows):
+                for lane in range(width):
+                    edge[row, lane] = out[row, place + lane]
+            _tiles(some, block, edge, 0, begins)
+            for row in range(rows):
+                for lane in range(width):
+                    out[row, place + lane] = edge[row, lane]
