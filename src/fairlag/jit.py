@@ -1,16 +1,26 @@
 """Compiling by numba, and what compiled functions of several rooms share. Who imports this needs the extra `fast`."""
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
 from hashlib import blake2b
+from multiprocessing import parent_process
 from pathlib import Path
+from pickle import PickleError
+from threading import Timer
 from typing import Any, TypeVar, cast
 
 import numpy as np
-from numba import njit
+from numba import njit, typeof
 
+from fairlag.errors import FairlagError
 from fairlag.seeds import GOLDEN
 
 _njit: Any = njit  # the options below are not among those that its annotations know, where it has any
+
+_LONG = 2.0
+"""Seconds; to load what was compiled before takes less."""
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -24,6 +34,38 @@ def compiled(function: Function) -> Function:
         return cast(Function, _njit(function, cache=True, **options))
     except RuntimeError:  # neither the package's folder nor the user's cache can be written
         return cast(Function, _njit(function, **options))
+
+
+def make_ready(function: Callable[..., object], *arguments: object) -> None:
+    """Compiles a function for such arguments, or loads what was made of it before; calling it then takes no time."""
+    dispatcher: Any = function
+    try:
+        with _said_if_it_takes_long():
+            dispatcher.compile(tuple(map(typeof, arguments)))
+    except (OSError, EOFError, PickleError) as error:
+        raise FairlagError(
+            f"what numba keeps in {dispatcher.stats.cache_path} cannot be read or written ({error}): remove it, or let "
+            "NUMBA_CACHE_DIR name another folder"
+        ) from error
+
+
+@contextmanager
+def _said_if_it_takes_long() -> Iterator[None]:
+    """By workers it is not: there may be many."""
+    timer = Timer(_LONG, _say)
+    timer.daemon = True
+    if parent_process() is None:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@cache
+def _say() -> None:
+    """Once is enough."""
+    print("compiling loops: once after an installation, this takes some twenty seconds", file=sys.stderr, flush=True)
 
 
 @compiled

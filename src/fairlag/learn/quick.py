@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairlag import seeds
+from fairlag.jit import make_ready
 from fairlag.learn import kernel
 from fairlag.learn.local import Recipe
 from fairlag.learn.product import DEPTH, WIDTH
@@ -45,11 +46,16 @@ class Quick:
             np.empty((2, most), np.uint64),
             np.empty(2 * most, np.int64),
         )
+        tasks, rates = np.empty((0, kernel.START + 1), np.int64), np.empty(0, np.float32)
+        deltas = np.empty((0, stack.size), np.float32)
+        make_ready(kernel.train, *self._arguments(tasks, rates, deltas, deltas))
 
     def train(self, tasks: Integers, rates: NDArray[np.float32], starts: Matrix, deltas: Matrix) -> bool:
         """Writes what each task changes, a row each, as the columns of kernel.py say; is all of it finite?"""
-        arguments: tuple[Any, ...] = (*self._known, tasks, rates, starts, deltas, *self._room)
-        return kernel.train(*arguments)
+        return kernel.train(*self._arguments(tasks, rates, starts, deltas))
+
+    def _arguments(self, *lot: NDArray[Any]) -> tuple[Any, ...]:
+        return *self._known, *lot, *self._room
 
 
 def _laid_out(stack: Stack, batch: int) -> tuple[Integers, int]:

@@ -7,6 +7,7 @@ import numpy as np
 
 from fairlag import seeds
 from fairlag.fleet.clients import Fleet
+from fairlag.jit import make_ready
 from fairlag.runtime.compiled import kernel, layout
 from fairlag.runtime.compiled.plan import Plan, straight
 from fairlag.runtime.compiled.weights import Doubt, Scale
@@ -96,6 +97,8 @@ class Timeline:
             self._scale.moments,
             self._scale.made,
         )
+        make_ready(kernel.begin, *self._arrays[:3])
+        make_ready(kernel.proceed, *self._arrays)
         self.over = False
         """Is nothing left after what was merged last?"""
         self.weights: Floats = np.zeros(fleet.clients)
@@ -103,7 +106,7 @@ class Timeline:
 
     def __iter__(self) -> Iterator[Merges]:
         """Lives on to the end; raises Doubt where the reference has to be asked."""
-        kernel.begin(self.run, self.clients, self.lists)
+        kernel.begin(*self._arrays[:3])
         status = kernel.UNDRAWN
         while status != kernel.OVER:
             status = kernel.proceed(*self._arrays)

@@ -1,0 +1,65 @@
+"""Compiling ahead: what takes long is said, once, and what cannot be kept or read is one sentence."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from fairlag import jit
+
+SCRIPT = """
+import numpy as np
+from fairlag import jit
+from fairlag.errors import FairlagError
+
+try:
+    jit.make_ready(jit.subkey, np.uint64(1), 2)
+    print(jit.subkey.stats.cache_path)
+except FairlagError as error:
+    print(error)
+"""
+
+
+@pytest.fixture(autouse=True)
+def unsaid() -> Iterator[None]:
+    jit._say.cache_clear()
+    yield
+    jit._say.cache_clear()
+
+
+def slow(kinds: tuple[object, ...]) -> None:
+    time.sleep(0.2)
+
+
+@pytest.mark.parametrize(("patience", "times"), [(0.0, 1), (60.0, 0)])
+def test_what_takes_long_is_said_once(
+    patience: float, times: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(jit, "_LONG", patience)
+    for _ in range(2):
+        jit.make_ready(SimpleNamespace(compile=slow))  # type: ignore[arg-type]
+    assert capsys.readouterr().err.count("compiling loops") == times
+
+
+def test_what_was_kept_and_is_damaged_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+
+    def answer() -> str:
+        return subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True).stdout.strip()
+
+    folder = answer()
+    (kept,) = Path(folder).glob("jit.subkey*.nbi")
+    kept.write_bytes(b"")
+    assert answer().startswith(f"what numba keeps in {folder} cannot be read or written (Ran out of input): remove it")
+
+
+def test_any_other_mistake_is_not_hidden() -> None:
+    def wrong(kinds: tuple[object, ...]) -> None:
+        raise TypeError("no")
+
+    with pytest.raises(TypeError):
+        jit.make_ready(SimpleNamespace(compile=wrong))  # type: ignore[arg-type]
