@@ -8,7 +8,10 @@ from fairlag.data.dataset import Dataset
 from fairlag.lab.events import Event, Progress
 from fairlag.lab.experiment import load
 from fairlag.lab.simulate import simulate
+from fairlag.runtime.compiled import available
 
+LONG = 100_000
+"""Updates of a run that is trained by compiled loops, as long ones of small models are with the extra `fast`."""
 EVALUATIONS = {"fashion_cnn": 4, "logistic": 100}
 
 
@@ -58,13 +61,16 @@ def evaluation(name: str, update: float) -> float | None:
 
 def main() -> None:
     options = work.options()
-    workers = int(options.variant or 1)
-    marks = run(options.model, (work.WARM + options.updates) // work.BUFFER + 1, workers, 10**9)
+    long = options.variant == "long"
+    if long and not available():
+        raise SystemExit("the extra `fast` is not installed")
+    workers, wanted = (1, LONG) if long else (int(options.variant or 1), options.updates)
+    marks = run(options.model, (work.WARM + wanted) // work.BUFFER + 1, workers, 10**9)
     marks = [mark for mark in marks if mark[0] >= work.WARM]
-    meter = work.Meter(options.updates)
+    meter = work.Meter(wanted)
     meter.marks = [mark[:3] for mark in (marks[0], marks[-1])]
     updates, seconds, _ = meter.counted
-    apart = evaluation(options.model, seconds / updates) if workers == 1 else None
+    apart = None if options.variant else evaluation(options.model, seconds / updates)
     work.report(meter, options.model, "fairlag", evaluation=apart, processes=workers)
 
 

@@ -49,6 +49,8 @@ class Entry(NamedTuple):
     variant: str
     name: str
     processes: str
+    model: str = ""
+    """The only one that it is about, if it is."""
 
 
 ENTRIES = (
@@ -56,6 +58,7 @@ ENTRIES = (
     Entry("bare", "kept", "bare loop, memory kept", "1"),
     Entry("bare", "2", "two bare loops at once", "2"),
     Entry("fairlag", "", "fairlag, serial", "1"),
+    Entry("fairlag", "long", "fairlag, compiled loops (100,000 updates)", "1", "logistic"),
     Entry("fairlag", "2", "fairlag, 2 workers", "1 + 2"),
     Entry("pfl", "", "pfl (synchronous)", "1"),
     Entry("pfl", "2", "pfl (synchronous), torchrun", "2"),
@@ -215,7 +218,7 @@ def write(page: Path, model: str, text: str) -> None:
 
 def compare(peers: Iterable[str], model: str, updates: int, rounds: int, patience: float) -> str:
     load, results = os.getloadavg()[0], Results()
-    chosen = [entry for entry in ENTRIES if entry.peer in {"bare", *peers}]
+    chosen = [entry for entry in ENTRIES if entry.peer in {"bare", *peers} and entry.model in ("", model)]
     for _ in range(rounds):
         for entry in chosen:
             results.take(entry, model, updates, patience)
