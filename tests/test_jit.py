@@ -41,7 +41,7 @@ def test_what_takes_long_is_said_once(
 ) -> None:
     monkeypatch.setattr(jit, "_LONG", patience)
     for _ in range(2):
-        jit.make_ready(SimpleNamespace(compile=slow))  # type: ignore[arg-type]
+        jit.make_ready(SimpleNamespace(compile=slow, overloads={}))  # type: ignore[arg-type]
     assert capsys.readouterr().err.count("compiling loops") == times
 
 
@@ -62,4 +62,4 @@ def test_any_other_mistake_is_not_hidden() -> None:
         raise TypeError("no")
 
     with pytest.raises(TypeError):
-        jit.make_ready(SimpleNamespace(compile=wrong))  # type: ignore[arg-type]
+        jit.make_ready(SimpleNamespace(compile=wrong, overloads={}))  # type: ignore[arg-type]

@@ -93,3 +93,12 @@ def test_layers_of_a_users_own_are_left_alone() -> None:
     before = vars(plain)["forward"]
     quicken(plain)
     assert vars(plain)["forward"] is before
+
+
+def test_under_transformations_it_is_left_to_pytorch() -> None:
+    layer = nn.MaxPool2d(2)
+    images = torch.rand(3, 2, 16, 4, 4)
+    slope = torch.func.vmap(torch.func.grad(lambda some: layer(some).square().sum()))
+    expected = slope(images)
+    quicken(layer)
+    assert torch.equal(slope(images), expected)

@@ -39,9 +39,12 @@ def compiled(function: Function) -> Function:
 def make_ready(function: Callable[..., object], *arguments: object) -> None:
     """Compiles a function for such arguments, or loads what was made of it before; calling it then takes no time."""
     dispatcher: Any = function
+    kinds = tuple(map(typeof, arguments))
+    if kinds in dispatcher.overloads:
+        return
     try:
         with _said_if_it_takes_long():
-            dispatcher.compile(tuple(map(typeof, arguments)))
+            dispatcher.compile(kinds)
     except (OSError, EOFError, PickleError) as error:
         raise FairlagError(
             f"what numba keeps in {dispatcher.stats.cache_path} cannot be read or written ({error}): remove it, or let "

@@ -34,7 +34,8 @@ def quicken(model: nn.Module) -> None:
 
 def _pooled(layer: nn.MaxPool2d, images: Tensor) -> Tensor:
     how = (layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.ceil_mode)
-    if images.ndim != 4 or images.shape[1] < _LEAST or not images.is_contiguous():
+    transformed = torch._C._are_functorch_transforms_active()  # by vmap and the like, which ours knows nothing of
+    if images.ndim != 4 or images.shape[1] < _LEAST or transformed or not images.is_contiguous():
         return functional.max_pool2d(images, *how)
     return cast(Tensor, _Pooling.apply(images, *how))  # type: ignore[no-untyped-call]
 
