@@ -5,11 +5,15 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
 from fairlag import jit
+from fairlag.learn import kernel as learning
+from fairlag.learn import product
+from fairlag.runtime.compiled import kernel as living
+from fairlag.runtime.compiled import queue, sums
 
 SCRIPT = """
 import numpy as np
@@ -54,7 +58,9 @@ def test_what_was_kept_and_is_damaged_is_one_sentence(tmp_path: Path, monkeypatc
     folder = answer()
     (kept,) = Path(folder).glob("jit.subkey*.nbi")
     kept.write_bytes(b"")
-    assert answer().startswith(f"what numba keeps in {folder} cannot be read or written (Ran out of input): remove it")
+    assert answer().startswith(
+        f"what numba keeps of fairlag, in {folder} or beside it, cannot be read or written (Ran out"
+    )
 
 
 def test_any_other_mistake_is_not_hidden() -> None:
@@ -63,3 +69,14 @@ def test_any_other_mistake_is_not_hidden() -> None:
 
     with pytest.raises(TypeError):
         jit.make_ready(SimpleNamespace(compile=wrong, overloads={}))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("module", [learning, living, queue, product, sums], ids=lambda module: module.__name__)
+def test_what_calls_into_another_file_has_its_digest_among_its_arguments(module: ModuleType) -> None:
+    """Else numba would go on with what it made of that file before it was changed."""
+    functions = {name: part for name, part in vars(module).items() if hasattr(part, "py_func")}
+    for function in functions.values():
+        code = function.py_func.__code__
+        called = [functions[name].py_func for name in code.co_names if name in functions]
+        if any(each.__module__ != function.py_func.__module__ for each in called):
+            assert {"settings", "run", "runs"} & set(code.co_varnames[: code.co_argcount]), function.__name__

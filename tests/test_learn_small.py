@@ -136,7 +136,7 @@ def lots(draw: st.DrawFn, lr: float = 0.3) -> Lot:
     The learner is made with compiled loops, or without.
     """
     hidden = draw(st.sampled_from([None, 1, 6, 33]))
-    features = draw(st.sampled_from([1, 5, 64]))
+    features = draw(st.sampled_from([1, 5, 64, 300]))
     steps = draw(st.one_of(st.none(), st.integers(1, 5)))
     recipe = Recipe(
         steps=steps,

@@ -2,6 +2,8 @@
 
 import json
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -454,7 +456,9 @@ def test_what_they_do_not_know_is_left_to_the_simulation(strategy: Strategy) -> 
     assert known(strategy, Fleet([Group("all", 9, delay("uniform(1, 2)"))], seed=0), 650) is None
 
 
-@pytest.mark.parametrize(("clients", "size", "fits"), [(2048, 650, True), (2049, 650, False), (600, 60_000, False)])
+@pytest.mark.parametrize(
+    ("clients", "size", "fits"), [(2048, 650, True), (2049, 650, False), (270, 60_000, True), (290, 60_000, False)]
+)
 def test_fleets_and_models_too_large_for_a_page_are_left_to_the_simulation(clients: int, size: int, fits: bool) -> None:
     fleet = Fleet([Group("all", clients, delay(1))], seed=0)
     assert (known(PLAIN, fleet, size) is not None) == fits
@@ -468,3 +472,28 @@ def test_short_runs_and_others_load_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(worth, "_WORTH", 281)
     assert not workshops.Workshop(experiment()).compiles(strategy)
     assert workshops.Workshop(experiment(aggregations=71)).compiles(strategy)
+
+
+def overloads() -> dict[str, int]:
+    """For how many kinds of arguments each function that numba knows of is compiled."""
+    modules = {name: vars(module) for name, module in sys.modules.items() if name.startswith("fairlag")}
+    parts = {f"{module}.{name}": part for module, all_of_it in modules.items() for name, part in all_of_it.items()}
+    return {name: len(part.overloads) for name, part in parts.items() if hasattr(part, "py_func")}
+
+
+def begin_and_go_on() -> None:
+    """In a process of its own, in which nothing is compiled yet."""
+    worth._WORTH, course._PAGE = 0, 30
+    server, pages, _ = Bench(experiment()).begin(compiled=True)
+    before = overloads()
+    entered = ("learn.kernel.train", "runtime.compiled.kernel.proceed", "runtime.compiled.sums._sum")
+    assert all(before[f"fairlag.{name}"] for name in entered)
+    ended(server, pages)
+    assert server.view.version == 70 and overloads() == before
+
+
+def test_nothing_is_compiled_once_a_run_has_begun() -> None:
+    """Where a Ctrl-C would have to wait for it."""
+    script = f"from {__name__} import begin_and_go_on; begin_and_go_on()"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr

@@ -184,8 +184,11 @@ class Results:
 
 
 def _number(value: float | None, digits: int = 1, scale: float = 1.0) -> str:
-    """With so many decimals, or none from 100 on."""
-    return "–" if value is None else f"{value * scale:,.{0 if value * scale >= 100 else digits}f}"
+    """With so many decimals, or none from 100 on, or three below 1."""
+    if value is None:
+        return "–"
+    shown = value * scale
+    return f"{shown:,.{0 if shown >= 100 else digits if shown >= 1 else 3}f}"
 
 
 def table(results: Results, model: str, updates: int, rounds: int, load: float) -> str:

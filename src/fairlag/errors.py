@@ -26,7 +26,7 @@ class FairlagError(Exception):
     ├── DivergedError       a version of the model that is not finite any more
     ├── StoreError          a run directory that cannot be written, such as on a full disk
     ├── Interrupted         Ctrl-C during a run, after a checkpoint was made
-    ├── WorkerError         a worker that died twice at the same task, or workers that cannot be had
+    ├── WorkerError         a worker that died twice at the same task, or workers or compiled loops that cannot be had
     └── ProtocolError       a runtime broke the server's contract (time ran backwards, a client joined twice)
 
     The command line prints an InputError as one sentence and exits with code 2.

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numba import njit, typeof
 
-from fairlag.errors import FairlagError
+from fairlag.errors import WorkerError
 from fairlag.seeds import GOLDEN
 
 _njit: Any = njit  # the options below are not among those that its annotations know, where it has any
@@ -45,16 +45,16 @@ def make_ready(function: Callable[..., object], *arguments: object) -> None:
     try:
         with _said_if_it_takes_long():
             dispatcher.compile(kinds)
-    except (OSError, EOFError, PickleError) as error:
-        raise FairlagError(
-            f"what numba keeps in {dispatcher.stats.cache_path} cannot be read or written ({error}): remove it, or let "
-            "NUMBA_CACHE_DIR name another folder"
+    except (OSError, EOFError, PickleError, ValueError, ImportError, AttributeError) as error:
+        raise WorkerError(
+            f"what numba keeps of fairlag, in {dispatcher.stats.cache_path} or beside it, cannot be read or written "
+            f"({error}): remove its files *.nbi and *.nbc, or let NUMBA_CACHE_DIR name another folder"
         ) from error
 
 
 @contextmanager
 def _said_if_it_takes_long() -> Iterator[None]:
-    """By workers it is not: there may be many."""
+    """By workers it is not: there may be many, and who engages them has done it before."""
     timer = Timer(_LONG, _say)
     timer.daemon = True
     if parent_process() is None:
@@ -68,7 +68,7 @@ def _said_if_it_takes_long() -> Iterator[None]:
 @cache
 def _say() -> None:
     """Once is enough."""
-    print("compiling loops: once after an installation, this takes some twenty seconds", file=sys.stderr, flush=True)
+    print("compiling loops: this takes some twenty seconds, once on each machine", file=sys.stderr, flush=True)
 
 
 @compiled
@@ -84,6 +84,7 @@ def digest(*files: str) -> str:
     """What functions in these files, with those of this one, are made of.
 
     To decide whether what it has on disk is still true, numba looks at the file of a function, but not at those of the
-    functions that it calls. It does look at the types of arguments: so let this be the name of a field of one of them.
+    functions that it calls. It does look at the types of arguments: so let this be the name of a field of one of them,
+    and every function that calls into another file have it, whether it reads it or not.
     """
     return blake2b(b"".join(Path(file).read_bytes() for file in (__file__, *files)), digest_size=8).hexdigest()

@@ -48,19 +48,13 @@ class Schedule:
         self._block = max(_BLOCK, fleet.clients // _PART)
         self._width = 1.0
         """How many seconds of entries are made next."""
-        self._times: list[float] = []
-        self._comes: list[bool] = []
+        self.next: tuple[float, bool] | None = None
+        """The time of the next entry, and whether somebody comes then; None where nothing more happens."""
+        self._entries: list[tuple[float, bool]] = []
         self._who: list[int] = []
         self._place = self._coming = 0
         self._later = False
         self._refill()
-
-    @property
-    def next(self) -> tuple[float, bool] | None:
-        """The time of the next entry, and whether somebody comes then; None where nothing more happens."""
-        if self._place == len(self._times):
-            return None
-        return self._times[self._place], self._comes[self._place]
 
     @property
     def expects(self) -> bool:
@@ -69,22 +63,24 @@ class Schedule:
 
     def take(self) -> list[int]:
         """Whom the next entry concerns, which is over with that."""
-        place, times, comes = self._place, self._times, self._comes
-        end = place + 1
-        if comes[place]:
-            time = times[place]
-            while end < len(times) and times[end] == time:
+        place, entries = self._place, self._entries
+        entry, end, last = entries[place], place + 1, len(entries)
+        if entry[1]:
+            while end < last and entries[end] == entry:
                 end += 1
             self._coming -= end - place
         who = self._who[place:end]
         self._place = end
-        if end == len(times):
+        if end < last:
+            self.next = entries[end]
+        else:
             self._refill()
         return who
 
     def _enter(self, times: list[float], comes: list[bool], who: list[int]) -> None:
         """These are the next entries; what is after them is still in the arrays."""
-        self._times, self._comes, self._who = times, comes, who
+        self._entries, self._who = list(zip(times, comes, strict=True)), who
+        self.next = self._entries[0] if who else None
         self._place, self._coming = 0, sum(comes)
         self._later = bool(self._on.min() < inf)
 
@@ -92,6 +88,7 @@ class Schedule:
         """Makes the next entries, of a stretch of time that holds some thousands of them."""
         first = min(self._on.min(), self._off.min())
         if first == inf:
+            self.next = None
             return
         parts = zip(*self._until_time(first + self._width), strict=True)
         times, comes, came, who = (np.concatenate(each) for each in parts)
@@ -147,8 +144,8 @@ class Schedule:
         return {
             **{name: array.copy() for name, array in self._arrays.items()},
             "width": self._width,
-            "times": np.array(self._times[self._place :], np.float64),
-            "comes": np.array(self._comes[self._place :], np.bool_),
+            "times": np.array([time for time, _ in self._entries[self._place :]], np.float64),
+            "comes": np.array([comes for _, comes in self._entries[self._place :]], np.bool_),
             "who": np.array(self._who[self._place :], np.int64),
         }
 

@@ -133,11 +133,19 @@ class Workshop:
                 other.close()  # there is room for one
             vectors = max(self.experiment.strategy(use).local.vectors for use in self.experiment.strategies)
             blueprint = replace(self.blueprint, compiled=compiled)
+            if compiled and name != "serial":
+                self._compile(blueprint, setting.placement, strategy)
             engaged = self._staff.engaged(name, blueprint, self.data, setting.placement, vectors)
             self._executors[name, compiled] = engaged
         executor = self._executors[name, compiled]
         executor.begin(setting.seed, setting.placement, strategy.local)
         return executor
+
+    def _compile(self, blueprint: "Blueprint", placement: "Placement", strategy: Strategy) -> None:
+        """Here, where it is said if it takes long; workers on this machine then load it."""
+        from fairlag.learn.learner import Learner
+
+        Learner(blueprint, self.data.inputs, self.data.labels, placement, 0, strategy.local)
 
     def compiles(self, strategy: Strategy) -> bool:
         """Are tasks of a run of this strategy trained by compiled loops, where they can be?"""

@@ -96,7 +96,7 @@ def _exponential(value: np.float32) -> np.float32:
 
 
 @compiled
-def _forwards(layers: Integers, parameters: Vector, room: Vector, bench: Matrix, count: int) -> None:
+def _forwards(settings: Any, layers: Integers, parameters: Vector, room: Vector, bench: Matrix, count: int) -> None:
     """What goes into each layer, and what comes out of the last."""
     for number in range(len(layers)):
         inputs, outputs, start, biases, rows_at, errors_at = layers[number]
@@ -154,7 +154,9 @@ def _sum(values: Vector) -> np.float32:
 
 
 @compiled
-def _backwards(layers: Integers, parameters: Vector, room: Vector, bench: Matrix, count: int, gradient: Vector) -> None:
+def _backwards(
+    settings: Any, layers: Integers, parameters: Vector, room: Vector, bench: Matrix, count: int, gradient: Vector
+) -> None:
     for number in range(len(layers) - 1, -1, -1):
         inputs, outputs, start, biases, rows_at, errors_at = layers[number]
         errors = room[errors_at : errors_at + outputs * count].reshape(outputs, count)
@@ -233,10 +235,10 @@ def _descend(
         for place in range(len(delta)):
             now[place] = start[place] + delta[place]
     _gather(settings, layers, data, chosen, room)
-    _forwards(layers, now, room, bench, count)
+    _forwards(settings, layers, now, room, bench, count)
     classes, at = layers[-1, OUTPUTS], layers[-1, ERRORS]
     _errors(room[at : at + classes * count].reshape(classes, count), labels, chosen, rate, edges[0], edges[1])
-    _backwards(layers, now, room, bench, count, gradient)
+    _backwards(settings, layers, now, room, bench, count, gradient)
     if first:
         _begin(settings, rate, start, delta, paths[STEP])
     else:

@@ -53,7 +53,7 @@ class Blueprint:
     stream: Stream | None = None
     folder: Path | None = None
     compiled: bool = False
-    """Are the smallest models trained by compiled loops? That needs the extra `fast` wherever they are."""
+    """Are small models trained by compiled loops? That needs the extra `fast` wherever they are."""
 
     def build(self, seed: int) -> torch.nn.Module:
         """The model with the first weights of that seed."""
@@ -66,7 +66,7 @@ class Blueprint:
         return self.stack(self.build(0), local) is not None
 
     def is_compilable(self, local: Local) -> bool:
-        """Is the model one that compiled loops train faster, in a run whose strategy asks for that?"""
+        """Is the model one that compiled loops can train, in a run whose strategy asks for that?"""
         return compilable(self.stack(self.build(0), local), local)
 
     def stack(self, model: torch.nn.Module, local: Local) -> Stack | None:

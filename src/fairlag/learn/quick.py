@@ -36,7 +36,7 @@ class Quick:
             settings[name] = getattr(recipe, name)
         layers, room = _laid_out(stack, batch)
         widest = int(layers[:, : kernel.WEIGHTS].max())
-        self._known = settings, layers, *data, holdings
+        self._known = settings, layers, *map(_fixed, (*data, holdings))
         self._room = (
             np.empty(room, np.float32),
             np.empty((DEPTH + widest, WIDTH), np.float32),
@@ -56,6 +56,13 @@ class Quick:
 
     def _arguments(self, *lot: NDArray[Any]) -> tuple[Any, ...]:
         return *self._known, *lot, *self._room
+
+
+def _fixed(array: NDArray[Any]) -> NDArray[Any]:
+    """The same, and never written to: arrays that may be are another kind to numba, and would be compiled for anew."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def _laid_out(stack: Stack, batch: int) -> tuple[Integers, int]:

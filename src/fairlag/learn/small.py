@@ -193,7 +193,7 @@ class Small:
 
 
 def compilable(stack: Stack | None, local: Local) -> bool:
-    """Are tasks that a strategy asks for that of trained faster by compiled loops? Those do not note losses."""
+    """Can compiled loops train what a strategy asks for? They do not note losses."""
     return stack is not None and not local.losses
 
 

@@ -1,6 +1,7 @@
 """Selection: who is given the newest version next. Incremental: no rule scans all clients at an event."""
 
 import math
+from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
@@ -160,9 +161,9 @@ class _Pool:
     def __init__(self, stream: int) -> None:
         self._stream = stream
         self._drawn = 0
-        self._members: list[int] = []
-        self._place: list[int] = []
-        """Per client: where it is among the members, −1 where it is not."""
+        self._members = array("q")
+        self._place = array("q")
+        """Per client: where it is among the members, −1 where it is not. Numbers of lists would lie all over memory."""
 
     def __len__(self) -> int:
         return len(self._members)
@@ -193,7 +194,7 @@ class _Pool:
         return {"members": in_order(self._members), "drawn": self._drawn}
 
     def restore(self, state: State) -> None:
-        self._members, self._place = [], []
+        self._members, self._place = array("q"), array("q")
         for client in take(state, "members", np.ndarray).tolist():
             self.add(client)
         self._drawn = take(state, "drawn", int)

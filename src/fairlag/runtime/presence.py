@@ -1,7 +1,7 @@
 """Who of a fleet is there, for every runtime on one machine: by the schedule, and vanishing; and when all is over."""
 
 from collections.abc import Sequence
-from heapq import heappop, heappush, heapreplace
+from heapq import heappop, heapreplace
 from math import inf
 
 import numpy as np
@@ -16,7 +16,8 @@ from fairlag.types import Dispatch, Event, Joined, Left, Stop, Woke, quick
 
 NOTHING_MORE = Stop("nothing more can happen: no task is running and no client will come")
 
-_COMING = (Due.RETURN, Due.ON)
+_OFF, _RETURN, _ON = Due.OFF, Due.RETURN, Due.ON
+_COMING = (_RETURN, _ON)
 _VANISHING = {"task": int, "client": int, "back": float}
 
 
@@ -40,8 +41,9 @@ class Presence:
         """Enters the first change; returns who is there at time 0."""
         if self._schedule is None:
             return range(self._fleet.clients)
-        if (first := self._following(self._schedule)) is not None:
-            heappush(self._agenda.heap, first)
+        if self._schedule.next is not None:
+            time, comes = self._schedule.next
+            self._agenda.add(time, _ON if comes else _OFF, NOBODY)
         return self.come(0.0)
 
     @property
@@ -53,7 +55,7 @@ class Presence:
         """Takes all entries of clients that are due to come at that time; returns those who really do."""
         heap, vanished, comers = self._agenda.heap, self._vanished, list[int]()
         while heap and heap[0][0] == time and heap[0][1] in _COMING:
-            if heap[0][1] == Due.RETURN:
+            if heap[0][1] == _RETURN:
                 client = heappop(heap)[3]
                 self._returning -= 1
                 vanished.discard(client)
@@ -88,7 +90,7 @@ class Presence:
         if due in _COMING:
             clients = self.come(time)
             return quick(Joined, (time, clients)) if clients else None
-        if due == Due.OFF:
+        if due == _OFF:
             (client,) = self._take()
             self._scheduled[client] = False
             return quick(Left, (time, client)) if client not in self._vanished else None
@@ -109,20 +111,12 @@ class Presence:
         schedule, heap = self._schedule, self._agenda.heap
         assert schedule is not None  # else there would be no such entry
         who = schedule.take()
-        following = self._following(schedule)
-        if following is None:
+        if schedule.next is None:
             heappop(heap)
         else:
-            heapreplace(heap, following)
+            time, comes = schedule.next
+            heapreplace(heap, (time, _ON if comes else _OFF, next(self._agenda.sequence), NOBODY))
         return who
-
-    def _following(self, schedule: Schedule) -> tuple[float, int, int, int] | None:
-        """The next entry of the schedule, as one of the agenda."""
-        entry = schedule.next
-        if entry is None:
-            return None
-        time, comes = entry
-        return time, Due.ON if comes else Due.OFF, next(self._agenda.sequence), NOBODY
 
     def state(self) -> State:
         """The schedule, and who is there, has vanished or is about to."""

@@ -7,9 +7,9 @@ from importlib import import_module
 
 
 def available() -> bool:
-    """Is numba there, and can it be imported?"""
+    """Is numba there, can it be imported, and does it compile?"""
     try:
-        import_module("numba")
+        numba = import_module("numba")
     except ImportError:
         return False
-    return True
+    return not numba.config.DISABLE_JIT

@@ -29,8 +29,9 @@ _WORK = 3e8
 """Unless they are so much work, which takes about a tenth of a second: until then nobody hears of a Ctrl-C."""
 _MOST = 2048
 """How many clients a fleet may have: after each page, the server is told of each of them."""
-_ROOM = 1 << 25
-"""How many parameters all of them may train at a time, 128 MB: a page may begin with as many versions."""
+_ROOM = 1 << 24
+"""How many parameters, 64 MB, the versions may have with which a page begins, at most one a client, and as many those
+that it makes."""
 
 
 def known(strategy: Strategy, fleet: Fleet, size: int) -> Plan | None:
@@ -84,7 +85,8 @@ class Course:
         self._quick = learner.quick
         self._examples = examples
         aggregations, until_time = until
-        page = min(max(_PAGE, fleet.clients), max(1, int(_WORK / learner.work)))
+        most = min(_WORK / learner.work, _ROOM / server.versions.newest.size)
+        page = min(max(_PAGE, fleet.clients), max(1, int(most)))
         self._timeline = Timeline(
             plan, fleet, seed=seed, aggregations=aggregations, until_time=until_time, examples=examples, page=page
         )
@@ -162,7 +164,8 @@ class Course:
         tasks, rates = prepared
         before = sorted({first - 1, *trained[trained < first].tolist()})
         parameters = np.empty((len(before) + versions, self._kept[first - 1].size), np.float32)
-        parameters[: len(before)] = [self._kept[version] for version in before]
+        for row, version in enumerate(before):
+            parameters[row] = self._kept[version]
         starts = tasks[:, kernel.START]
         starts[:] = np.where(starts < first, np.searchsorted(before, starts), starts - first + len(before))
         apply, deltas = self._server.strategy.apply, np.empty((buffer, parameters.shape[1]), np.float32)

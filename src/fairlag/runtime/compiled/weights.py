@@ -14,7 +14,7 @@ from fairlag.ledger import INSTANT, Ledger
 from fairlag.rules import weigh
 from fairlag.rules.rule import recipe
 from fairlag.runtime.compiled import layout
-from fairlag.runtime.compiled.sums import exact_sums
+from fairlag.runtime.compiled.sums import exact_sums, make_sums_ready
 from fairlag.types import Floats, Integers
 from fairlag.view import View
 
@@ -52,6 +52,7 @@ class Scale:
 
     def __init__(self, rule: weigh.Weigh, *, versions: int, buffer: int, examples: Integers) -> None:
         """Pages for so many versions of so many updates, in a fleet whose clients have so many examples each."""
+        make_sums_ready()
         count = versions * buffer
         self._rule = rule
         self._examples = examples
@@ -121,4 +122,4 @@ class Scale:
 
     def _whole(self, weights: Floats, buffers: _Buffers) -> Floats:
         """One weight for each update, in an array of its own: a rule may have said it once for all buffers."""
-        return np.array(np.broadcast_to(weights, buffers.clients.shape))
+        return np.array(np.broadcast_to(weights, buffers.clients.shape), order="C")
