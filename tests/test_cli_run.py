@@ -265,11 +265,12 @@ def interrupted(process: "subprocess.Popen[str]", times: int = 1) -> str:
 
 @pytest.mark.parametrize(("times", "workers"), [(1, "1"), (3, "1"), (1, "2")])
 def test_an_interrupted_run_says_how_to_go_on_and_does(call: Call, times: int, workers: str, tmp_path: Path) -> None:
-    words = ["--set", "model.use=logistic", "--aggregations", "8000", "--strategy", "fairshare", "--workers"]
+    aggregations = {"1": "20000", "2": "8000"}[workers]  # so that the last three quarters take a moment
+    words = ["--set", "model.use=logistic", "--aggregations", aggregations, "--strategy", "fairshare", "--workers"]
     with begun("run", "demo", "--out", "out", *words, workers, folder=tmp_path) as process:
-        while not (tmp_path / "out/fairshare-seed0/run.sqlite").exists():
-            time.sleep(0.01)
-        time.sleep(0.3)
+        assert process.stderr is not None
+        while "aggregations" not in process.stderr.readline():
+            assert process.poll() is None
         last = interrupted(process, times)
     if times == 1:
         assert last.startswith("fairlag: interrupted at version ")
