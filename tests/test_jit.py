@@ -3,9 +3,9 @@
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import pytest
 
@@ -21,7 +21,7 @@ from fairlag import jit
 from fairlag.errors import FairlagError
 
 try:
-    jit.make_ready(jit.subkey, np.uint64(1), 2)
+    jit.make_ready(jit.subkey, np.uint64(1), np.int64(2))
     print(jit.subkey.stats.cache_path)
 except FairlagError as error:
     print(error)
@@ -35,6 +35,13 @@ def unsaid() -> Iterator[None]:
     jit._say.cache_clear()
 
 
+class Fake:
+    """A function as numba has it, that does no more than to be compiled."""
+
+    def __init__(self, compile: Callable[[tuple[object, ...]], None]) -> None:
+        self.compile = compile
+
+
 def slow(kinds: tuple[object, ...]) -> None:
     time.sleep(0.2)
 
@@ -45,7 +52,7 @@ def test_what_takes_long_is_said_once(
 ) -> None:
     monkeypatch.setattr(jit, "_LONG", patience)
     for _ in range(2):
-        jit.make_ready(SimpleNamespace(compile=slow, overloads={}))  # type: ignore[arg-type]
+        jit.make_ready(Fake(slow))  # type: ignore[arg-type]
     assert capsys.readouterr().err.count("compiling loops") == times
 
 
@@ -68,7 +75,7 @@ def test_any_other_mistake_is_not_hidden() -> None:
         raise TypeError("no")
 
     with pytest.raises(TypeError):
-        jit.make_ready(SimpleNamespace(compile=wrong, overloads={}))  # type: ignore[arg-type]
+        jit.make_ready(Fake(wrong))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("module", [learning, living, queue, product, sums], ids=lambda module: module.__name__)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 from numba import njit, typeof
+from numpy.typing import NDArray
 
 from fairlag.errors import WorkerError
 from fairlag.seeds import GOLDEN
@@ -21,6 +22,9 @@ _njit: Any = njit  # the options below are not among those that its annotations 
 
 _LONG = 2.0
 """Seconds; to load what was compiled before takes less."""
+
+_READY: set[tuple[object, ...]] = set()
+"""The functions that are ready, and the kinds of arguments that they are for."""
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -36,20 +40,24 @@ def compiled(function: Function) -> Function:
         return cast(Function, _njit(function, **options))
 
 
-def make_ready(function: Callable[..., object], *arguments: object) -> None:
-    """Compiles a function for such arguments, or loads what was made of it before; calling it then takes no time."""
-    dispatcher: Any = function
-    kinds = tuple(map(typeof, arguments))
-    if kinds in dispatcher.overloads:
+def make_ready(function: Callable[..., object], *arguments: np.generic | NDArray[Any]) -> None:
+    """Compiles a function for such arguments, or loads what was made of it before; calling it then takes no time.
+
+    It may be asked for often: what numba makes of the arguments is found out once.
+    """
+    asked = function, *((each.dtype, each.ndim, each.flags.c_contiguous, each.flags.writeable) for each in arguments)
+    if asked in _READY:
         return
+    dispatcher: Any = function
     try:
         with _said_if_it_takes_long():
-            dispatcher.compile(kinds)
+            dispatcher.compile(tuple(map(typeof, arguments)))
     except (OSError, EOFError, PickleError, ValueError, ImportError, AttributeError) as error:
         raise WorkerError(
             f"what numba keeps of fairlag, in {dispatcher.stats.cache_path} or beside it, cannot be read or written "
             f"({error}): remove its files *.nbi and *.nbc, or let NUMBA_CACHE_DIR name another folder"
         ) from error
+    _READY.add(asked)
 
 
 @contextmanager

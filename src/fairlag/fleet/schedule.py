@@ -88,7 +88,7 @@ class Schedule:
         """Makes the next entries, of a stretch of time that holds some thousands of them."""
         first = min(self._on.min(), self._off.min())
         if first == inf:
-            self.next = None
+            self._enter([], [], [])
             return
         parts = zip(*self._until_time(first + self._width), strict=True)
         times, comes, came, who = (np.concatenate(each) for each in parts)
