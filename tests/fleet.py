@@ -13,7 +13,7 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
-from fairlag.runtime.flower.wire import GREETING
+from fairlag.runtime.flower.wire import GREETING, unpacked
 
 # What Flower sets in the process of a ServerApp: without it no message can be made.
 TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
@@ -25,7 +25,7 @@ Answer = Callable[[Message], "Message | None"]
 def trained(message: Message, change: float = 0.5, examples: int = 7) -> Message:
     """The reply of a client that adds a number to everything it was sent."""
     arrays = message.content.array_records["arrays"]
-    after = {name: each.numpy() for name, each in arrays.items()}
+    after = {name: unpacked(each) for name, each in arrays.items()}
     after = {name: each + np.float32(change) if each.dtype == np.float32 else each for name, each in after.items()}
     return replied(message, after, examples)
 

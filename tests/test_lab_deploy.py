@@ -18,6 +18,7 @@ from fairlag.lab.deploy import deploy
 from fairlag.lab.events import Event, Kept, Progress
 from fairlag.lab.run import Run
 from fairlag.lab.workshop import Workshop
+from fairlag.runtime.flower.wire import unpacked
 from tests.command import Call
 from tests.fleet import FakeGrid, FakeNode, failing, replied
 
@@ -38,6 +39,11 @@ OWN = {key: table for key, table in FLEET.items() if key not in ("data", "model"
 QUICK: dict[str, Any] = {"poll": 0.005, "look": 0.01, "backoff": 0.05, "at_least": 4}
 
 
+def _sent(message: Message) -> dict[str, Any]:
+    """The values of the arrays of a message."""
+    return {name: unpacked(each) for name, each in message.content.array_records["arrays"].items()}
+
+
 class Trained:
     """A client that really trains softmax regression on its share of the digits."""
 
@@ -48,7 +54,7 @@ class Trained:
     def __call__(self, message: Message) -> Message:
         config: dict[str, Any] = dict(message.content.config_records["config"])
         model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
-        model.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
+        model.load_state_dict({name: torch.from_numpy(each) for name, each in _sent(message).items()})
         optimizer = torch.optim.SGD(model.parameters(), lr=config["lr"])
         for _ in range(config["local-steps"]):
             batch = torch.randperm(len(self._labels))[: config["batch-size"]]
@@ -64,7 +70,7 @@ def four() -> FakeGrid:
 
 
 def adding(message: Message) -> Message:
-    arrays = {name: each.numpy() for name, each in message.content.array_records["arrays"].items()}
+    arrays = _sent(message)
     return replied(message, {**arrays, "weight": arrays["weight"] + np.float32(1)}, 5)
 
 

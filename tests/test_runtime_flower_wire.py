@@ -1,5 +1,6 @@
 """What travels: tasks as Flower messages, and replies that are updates, or refused in words of ours."""
 
+import ast
 from typing import Any
 
 import numpy as np
@@ -115,6 +116,24 @@ def test_bytes_that_are_made_up_are_refused(array: Array, reason: str) -> None:
         {"arrays": ArrayRecord({**arrays, "bias": array}), "metrics": MetricRecord({"num-examples": 1})}
     )
     assert wire().update(Message(content, reply_to=message()), START, USUAL) == reason
+
+
+@pytest.mark.parametrize(("failures", "reads"), [(1, True), (9, True), (10, False)])
+def test_no_client_pays_for_threads_that_parse_at_once(
+    failures: int, reads: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reply, parse = replied(message(), good()), ast.literal_eval
+    left = iter(range(failures))
+
+    def disturbed(header: str) -> Any:
+        if next(left, None) is None:
+            return parse(header)
+        raise SystemError("AST constructor recursion depth mismatch (before=30, after=27)")
+
+    monkeypatch.setattr(ast, "literal_eval", disturbed)
+    found = wire().update(reply, START, USUAL)
+    assert next(left, None) is None
+    assert isinstance(found, Update) if reads else found == "an array cannot be read"
 
 
 def test_hidden_parts_are_not_sent_and_stay_as_they_are() -> None:

@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,9 @@ _KEPT = 2
 
 _HEADER = 512
 """More bytes than numpy writes before the values of an array."""
+
+_TRIES = 10
+"""How often an array is read where the interpreter itself fails, which happens once in some hundred thousand times."""
 
 RAISED = 2
 """Flower's code for an exception in a ClientApp: what one says that does not know a question."""
@@ -118,13 +122,25 @@ class Wire:
             if array.dtype != "float32":
                 return "an array is not of float32"
             try:
-                values = array.numpy()
+                values = unpacked(array)
             except Exception:  # whatever numpy finds in bytes that were made up
                 return "an array cannot be read"
             if values.shape != shape or values.dtype != np.float32:
                 return "an array is not what it says it is"
             parts[name][...] = values
         return after
+
+
+def unpacked(array: Array) -> NDArray[Any]:
+    """The values of an array as it came; raises whatever numpy finds in bytes that were made up.
+
+    numpy reads an array's header by Python's parser, and in early 3.11 and 3.12 that is disturbed where another thread
+    parses at the same time (python/cpython#106905): a SystemError, which no client is to pay for.
+    """
+    for _ in range(_TRIES - 1):
+        with suppress(SystemError):
+            return array.numpy()
+    return array.numpy()
 
 
 def introduction(reply: Message) -> dict[str, Any]:
