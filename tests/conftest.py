@@ -20,3 +20,9 @@ def interruptible() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def quick_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A grid in memory may be asked as often as a test likes, other than a SuperLink."""
+    monkeypatch.setattr("fairlag.runtime.flower.courier._MOST_A_SECOND", 2_000.0)

@@ -22,6 +22,8 @@ from fairlag.runtime.flower.wire import unpacked
 from tests.command import Call
 from tests.fleet import FakeGrid, FakeNode, failing, replied
 
+pytestmark = pytest.mark.usefixtures("quick_grid")
+
 FLEET: dict[str, Any] = {
     "name": "deployed",
     "aggregations": 30,

@@ -13,6 +13,8 @@ from fairlag.zoo import fedasync, fedbuff
 from tests.fleet import Answer, FakeGrid, FakeNode, failing, replied, trained
 from tests.fleet_bench import Bench, benches, four
 
+pytestmark = pytest.mark.usefixtures("quick_grid")
+
 
 @pytest.fixture
 def bench() -> Iterator[Callable[..., Bench]]:

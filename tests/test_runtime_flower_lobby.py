@@ -8,6 +8,8 @@ from flwr.app import Message
 from tests.fleet import FakeGrid, FakeNode, failing
 from tests.fleet_bench import Bench, benches, four
 
+pytestmark = pytest.mark.usefixtures("quick_grid")
+
 
 @pytest.fixture
 def bench() -> Iterator[Callable[..., Bench]]:

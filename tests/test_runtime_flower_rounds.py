@@ -11,6 +11,8 @@ from fairlag.zoo import buffered_fedavg, fedavg, fedfix, safa
 from tests.fleet import failing
 from tests.fleet_bench import Bench, benches, four
 
+pytestmark = pytest.mark.usefixtures("quick_grid")
+
 
 @pytest.fixture
 def bench() -> Iterator[Callable[..., Bench]]:
