@@ -66,6 +66,7 @@ LEAVES = [
     weigh.by_ticks(3.0),
     weigh.mean_staleness(scale=5.0),
     weigh.mean_staleness(scale=1.0),
+    weigh.mean_staleness(scale=5.0, window=3),
 ]
 
 RULES = st.recursive(
@@ -105,6 +106,8 @@ ZOO: list[tuple[str, dict[str, Any]]] = [
     ("buffered_fedavg", {"buffer": 3}),
     ("fedstaleweight", {"buffer": 3}),
     ("fedstaleweight", {"buffer": 3, "scaling": "algorithm1", "fresh": False}),
+    ("fedstaleweight", {"buffer": 3, "window": 1}),
+    ("fedstaleweight", {"buffer": 3, "window": 40, "fresh": False}),
     ("fairshare", {"buffer": 3}),
     ("fairshare", {"buffer": 3, "cap": None, "estimator": "staleness", "normalise": "buffer"}),
     ("exponential", {"buffer": 3}),
@@ -228,7 +231,10 @@ LEFT_ALONE: list[tuple[Strategy, str]] = [
     (replace(BUFFERED, trigger=replace(BUFFERED.trigger, needs=2)), "count(3)"),
     (replace(BUFFERED, trigger=replace(BUFFERED.trigger, wake=lambda view: view.time + 1)), "count(3)"),
     (replace(BUFFERED, select=replace(BUFFERED.select, start=zoo.fedfix().select.start)), "all_idle(fresh=True)"),
-    (zoo.fedstaleweight(window=5), "normalised(mean_staleness(scale=5, window=5))"),
+    (
+        replace(BUFFERED, weigh=weigh.times(*(weigh.mean_staleness(window=each) for each in (2, 3)))),
+        "times(mean_staleness(window=2), mean_staleness(window=3))",
+    ),
     (zoo.fedavg(cohort=3, over=0.5), "cohort(3, over=0.5)"),
     (zoo.fedavg(cohort=3, deadline=4.0), "cohort(3, deadline=4.0)"),
     (zoo.fednova(cohort=3), "by_effort"),

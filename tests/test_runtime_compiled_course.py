@@ -44,6 +44,7 @@ from tests.test_runtime_compiled import worlds
 ONE_BY_ONE = zoo.async_fedavg()
 STRATEGIES: dict[str, Strategy] = {
     "fedstaleweight": zoo.fedstaleweight(buffer=4),
+    "a window": zoo.fedstaleweight(buffer=4, window=3),
     "fairshare": zoo.fairshare(buffer=3, lr=0.5),
     "rate tracking": zoo.rate_tracking(buffer=5, fresh=False),
     "one by one": ONE_BY_ONE,

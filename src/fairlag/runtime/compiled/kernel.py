@@ -22,6 +22,7 @@ from fairlag.runtime.compiled.layout import (
     ORDINAL,
     POSITION,
     RATE,
+    RECENT,
     SENDER,
     SINCE,
     STALENESS,
@@ -130,7 +131,15 @@ def _rate(client: Any) -> float:
 
 
 @compiled
-def _merge(run: Any, clients: Any, merged: Integers, moments: Floats, made: Floats) -> None:
+def _remember(run: Any, samples: Integers, updates: int, late: int) -> None:
+    """The oldest of the last samples makes room for a new one."""
+    place = updates % run.window
+    samples[run.window] += late - samples[place]
+    samples[place] = late
+
+
+@compiled
+def _merge(run: Any, clients: Any, recent: Integers, merged: Integers, moments: Floats, made: Floats) -> None:
     start = run.merged * run.buffer
     for place in range(start, start + run.buffer):
         client = clients[merged[SENDER, place]]
@@ -138,6 +147,8 @@ def _merge(run: Any, clients: Any, merged: Integers, moments: Floats, made: Floa
         run.received += 1
         client.position = run.received
         client.staleness += merged[LATE, place]
+        if run.window:
+            _remember(run, recent[merged[SENDER, place]], client.updates, merged[LATE, place])
         if run.profiles and client.updates:
             run.rate -= _rate(client)
         client.busy += moments[CAME, place] - moments[GIVEN_AT, place]
@@ -147,6 +158,7 @@ def _merge(run: Any, clients: Any, merged: Integers, moments: Floats, made: Floa
     for place in range(start, start + run.buffer):
         client = clients[merged[SENDER, place]]
         merged[UPDATES, place], merged[STALENESS, place] = client.updates, client.staleness
+        merged[RECENT, place] = recent[merged[SENDER, place], run.window]
         merged[POSITION, place], moments[BUSY, place] = client.position, client.busy
         moments[SINCE, place], moments[ARRIVED, place] = client.since, client.arrived
     made[run.merged, TIME], made[run.merged, RATE] = run.now, run.rate
@@ -214,6 +226,7 @@ def proceed(
     key: Integers,
     chains: Integers,
     buckets: Integers,
+    recent: Integers,
     merged: Integers,
     moments: Floats,
     made: Floats,
@@ -237,7 +250,7 @@ def proceed(
         pop(run, when, key)
         _arrive(run, clients, lists, merged, moments, number)
         if run.buffered == run.buffer:
-            _merge(run, clients, merged, moments, made)
+            _merge(run, clients, recent, merged, moments, made)
             _renew(run, lists)
         _pick(run, clients, lists)
     return OVER

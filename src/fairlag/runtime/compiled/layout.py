@@ -11,7 +11,7 @@ BLOCK = 32
 
 _SOURCES = digest(*(str(Path(__file__).with_name(name)) for name in ("kernel.py", "layout.py", "queue.py")))
 
-_SETTINGS = ["buffer", "fresh", "places", "rounds", "limit", "aggregations", "profiles", "draws_from"]
+_SETTINGS = ["buffer", "fresh", "places", "rounds", "limit", "aggregations", "profiles", "window", "draws_from"]
 _SIZES = ["bits", "buckets", "heap", "ahead"]
 _COUNTERS = ["version", "received", "sequence", "running", "refused", "merged", "buffered", "draws"]
 _LENGTHS = ["handed", "begun", "waiting", "idle"]
@@ -30,13 +30,14 @@ CLIENT = np.dtype([(name, np.int64) for name in _HISTORY] + [(name, np.float64) 
 
 # The rows of `lists`, in each of which clients stand in order: to be given a task, waiting for a version, idle.
 HANDED, WAITING, IDLE, LISTS = range(4)
+# The columns of `recent`, one row a client: its last samples of staleness, as the ledger keeps them, then their sum.
 # The columns of `laws`: a task takes factor · (low + width · u). A law below 0 is a row of `drawn` instead.
 LOW, WIDTH, TIMES = range(3)
 # The rows of `chains`: the block after each, and those that are free. Of `buckets`: the first block, and its entries.
 FOLLOWING, FREE = range(2)
 FIRST, FILLED = range(2)
 # The rows of `merged` and `moments`, one column an update: what came, and the ledger's account after the merge.
-SENDER, LATE, UPDATES, STALENESS, POSITION, TASK, ORDINAL, MERGED = range(8)
+SENDER, LATE, UPDATES, STALENESS, RECENT, POSITION, TASK, ORDINAL, MERGED = range(9)
 GIVEN_AT, CAME, BUSY, SINCE, ARRIVED, MOMENTS = range(6)
 # The columns of `made`, one row a version.
 TIME, RATE = range(2)

@@ -110,6 +110,7 @@ def _ledger(ledger: State, timeline: Timeline, examples: Integers, running: Runn
         "examples": int(examples.sum()),
         "rate": float(run["rate"]),
         "columns": columns,
+        "recent": timeline.recent[:, : run["window"]].copy(),
         "running": table([task for _, task in running], **Dispatch.__annotations__),
         "slowest": table(sorted(slowest), usual=float, task=int),
     }

@@ -7,7 +7,7 @@ from sys import maxsize
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import Constant, Delay, Scaled, Uniform
 from fairlag.rules import admit, local, select, trigger, weigh
-from fairlag.rules.rule import label_of, recipe
+from fairlag.rules.rule import label_of, recipe, traits
 from fairlag.strategy import Strategy
 
 _PLAIN = (
@@ -40,6 +40,8 @@ class Plan:
     weigh: weigh.Weigh
     profiles: bool
     """Must the sum of all rates be kept?"""
+    window: int
+    """Of how many updates of a client the sum of their staleness must be kept; 0: of all alone."""
 
 
 def plan(strategy: Strategy, fleet: Fleet) -> Plan | str:
@@ -61,17 +63,18 @@ def plan(strategy: Strategy, fleet: Fleet) -> Plan | str:
     limit = _limit(strategy.admit)
     if limit is None:
         return f"the loop does not know {label_of(strategy.admit)}"
-    if not knows(strategy.weigh):
+    window = traits(strategy.weigh).window
+    if not knows(strategy.weigh, window):
         return f"the loop does not know {label_of(strategy.weigh)}"
     loop = _loop(strategy)
     if isinstance(loop, str):
         return loop
     buffer, fresh, places, rounds = loop
-    return Plan(buffer, fresh, min(places, fleet.clients), rounds, limit, strategy.weigh, strategy.profiles)
+    return Plan(buffer, fresh, min(places, fleet.clients), rounds, limit, strategy.weigh, strategy.profiles, window)
 
 
-def knows(rule: weigh.Weigh) -> bool:
-    """Can the weights of many buffers be computed at once?
+def knows(rule: weigh.Weigh, window: int = 0) -> bool:
+    """Can the weights of many buffers be computed at once, with staleness summed over one window beside all of it?
 
     >>> knows(weigh.normalised(weigh.mean_staleness(scale=5))), knows(lambda buffer, view: [1.0] * len(buffer))
     (True, False)
@@ -80,10 +83,10 @@ def knows(rule: weigh.Weigh) -> bool:
     if made is None:
         return any(rule is plain for plain in _PLAIN)
     if made.make is weigh.mean_staleness:
-        return made.arguments["window"] is None
+        return made.arguments["window"] in (None, window)
     if made.make is weigh.times:
-        return all(knows(each) for each in made.arguments["rules"])
-    return made.make in _MADE or (made.make in _AROUND_ONE and knows(made.arguments["rule"]))
+        return all(knows(each, window) for each in made.arguments["rules"])
+    return made.make in _MADE or (made.make in _AROUND_ONE and knows(made.arguments["rule"], window))
 
 
 def _limit(rule: admit.Admit | None) -> int | None:

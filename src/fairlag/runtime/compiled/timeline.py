@@ -78,13 +78,14 @@ class Timeline:
         page = page or _PAGE
         self.versions_per_page = max(1, min(page // plan.buffer, aggregations or page))
         examples = np.ones(fleet.clients, np.int64) if examples is None else examples
-        self._scale = Scale(plan.weigh, versions=self.versions_per_page, buffer=plan.buffer, examples=examples)
+        self._scale = Scale(plan, versions=self.versions_per_page, examples=examples)
         laws = [straight(group, int(fleet.steps[fleet.members(each)[0]])) for each, group in enumerate(fleet.groups)]
         self._elsewhere = np.flatnonzero(np.array([law is None for law in laws])[fleet.group_of])
         """The clients whose durations are drawn outside of the loop."""
         self.run = _run(plan, fleet, seed, aggregations, until_time)
         self.clients = _clients(fleet, self._elsewhere)
         self.lists = np.empty((layout.LISTS, fleet.clients), np.int64)
+        self.recent: Integers = np.zeros((fleet.clients, plan.window + 1), np.int64)
         self._drawn = _room(self.run, len(self._elsewhere))
         self._arrays = (
             self.run,
@@ -93,6 +94,7 @@ class Timeline:
             np.array([law or (0.0, 0.0, 0.0) for law in laws]),
             self._drawn,
             *_queue(self.run, fleet),
+            self.recent,
             self._scale.merged,
             self._scale.moments,
             self._scale.made,
@@ -198,7 +200,7 @@ class Timeline:
 
 def _run(plan: Plan, fleet: Fleet, seed: int, aggregations: int | None, until_time: float | None) -> Any:
     run = np.zeros(1, layout.RUN)
-    for name in ("buffer", "fresh", "places", "rounds", "limit", "profiles"):
+    for name in ("buffer", "fresh", "places", "rounds", "limit", "profiles", "window"):
         run[name] = getattr(plan, name)
     run["aggregations"] = -1 if aggregations is None else aggregations
     run["until"] = np.inf if until_time is None else until_time

@@ -14,6 +14,7 @@ from fairlag.ledger import INSTANT, Ledger
 from fairlag.rules import weigh
 from fairlag.rules.rule import recipe
 from fairlag.runtime.compiled import layout
+from fairlag.runtime.compiled.plan import Plan
 from fairlag.runtime.compiled.sums import exact_sums, make_sums_ready
 from fairlag.types import Floats, Integers
 from fairlag.view import View
@@ -50,20 +51,24 @@ class _Buffers(Buffer):
 class Scale:
     """Weighs whatever is on the pages; the pages are columns of a ledger of its own."""
 
-    def __init__(self, rule: weigh.Weigh, *, versions: int, buffer: int, examples: Integers) -> None:
-        """Pages for so many versions of so many updates, in a fleet whose clients have so many examples each."""
+    def __init__(self, plan: Plan, *, versions: int, examples: Integers) -> None:
+        """Pages for so many versions, in a fleet whose clients have so many examples each."""
         make_sums_ready()
-        count = versions * buffer
-        self._rule = rule
+        count = versions * plan.buffer
+        self._rule = plan.weigh
+        self._window = plan.window
         self._examples = examples
-        self._rows = np.arange(count).reshape(versions, buffer)
+        self._rows = np.arange(count).reshape(versions, plan.buffer)
         self.merged: Integers = np.empty((layout.MERGED, count), np.int64)
         self.moments: Floats = np.empty((layout.MOMENTS, count))
         self.made: Floats = np.empty((versions, 2))
         self.pages = self.merged, self.moments
         self._ledger = ledger = Ledger(clients=count)
         self._view = View(ledger)
-        ledger.clients, ledger.examples = len(examples), int(examples.sum())
+        self._recently = Ledger(clients=count if plan.window else 0)
+        """As if of each client only the updates of the window had been."""
+        ledger.clients = self._recently.clients = len(examples)
+        ledger.examples = int(examples.sum())
         ledger.integers["updates"], ledger.integers["position"] = (
             self.merged[layout.UPDATES],
             self.merged[layout.POSITION],
@@ -75,7 +80,11 @@ class Scale:
         """The weights of the first so many versions, one row each."""
         rows = self._rows[:versions]
         count = rows.size
-        self._ledger.reals["mean"][:count] = self.merged[layout.STALENESS, :count] / self.merged[layout.UPDATES, :count]
+        updates = self.merged[layout.UPDATES, :count]
+        self._ledger.reals["mean"][:count] = self.merged[layout.STALENESS, :count] / updates
+        if self._window:
+            recent = self.merged[layout.RECENT, :count] / np.minimum(updates, self._window)
+            self._recently.reals["mean"][:count] = recent
         examples = self._ledger.integers["examples"][:count]
         self._examples.take(self.merged[layout.SENDER, :count], out=examples)
         buffers = _Buffers(rows, self.merged[layout.LATE, :count].reshape(rows.shape), examples.reshape(rows.shape))
@@ -93,6 +102,8 @@ class Scale:
             return buffers.examples / exact_sums(buffers.examples.astype(np.float64))[:, None]
         if made is None:
             return rule(buffers, self._view)
+        if made.make is weigh.mean_staleness and made.arguments["window"] is not None:
+            return weigh.mean_staleness(scale=made.arguments["scale"])(buffers, View(self._recently))
         if made.make is weigh.times:
             return reduce(operator.mul, [self._weigh(each, buffers) for each in made.arguments["rules"]])
         if made.make is weigh.divided:
