@@ -38,9 +38,11 @@ def nodes(folder: Path, count: int) -> Iterator[Any]:
 
     how = {"node_ip_address": "127.0.0.1", "include_dashboard": False, "num_cpus": 0}
     with ExitStack() as left:
-        settings = {**cluster._QUIET, **cluster._PROMPT}
+        settings = {**cluster._QUIET, **cluster._PROMPT, "RAY_TMPDIR": str(folder / "last")}
         for each in (cluster._on_loopback(), cluster._environment(settings), cluster._untidiness()):
             left.enter_context(each)
+        # Where Ray notes the address of its last cluster; a cluster with a place of its own does not make this one.
+        Path(os.environ["RAY_TMPDIR"], "ray").mkdir(parents=True, exist_ok=True)
         place = left.enter_context(cluster._temporary(folder / "nodes"))
         made: Any = Cluster(initialize_head=True, head_node_args={**how, "temp_dir": place})
         left.callback(made.shutdown)
