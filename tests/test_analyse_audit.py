@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from fairlag.analyse import trial
 from fairlag.analyse.audit import StrategyAudit, audit
 from fairlag.analyse.effort import Compiling
 from fairlag.analyse.incentives import FACTORS, judge
+from fairlag.analyse.trial import Bench, Trial, influence
 from fairlag.errors import StrategyError
+from fairlag.fleet.clients import Fleet
 from fairlag.lab.experiment import Experiment, load, parse
 from fairlag.report.tables import audit_table
 from fairlag.rules.select import all_idle
@@ -196,6 +199,25 @@ def test_the_compiled_loop_changes_nothing() -> None:
         return [repr(asdict(each)) for each in audit(experiment, seeds=2, incentive_updates=20_000, **options)]
 
     assert audited(compiled=True) == audited(compiled=False) == audited(compiled=True, workers=2)
+
+
+@pytest.mark.parametrize(("compiled", "made"), [(False, 0), (True, 1)])
+def test_before_workers_compile_it_is_done_once_here(
+    compiled: bool, made: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it is said if it takes long; and not by all of them at once."""
+    experiment, ready, make = paper({"use": "fedstaleweight"}), list[Trial](), trial._timeline
+
+    def noted(strategy: Strategy, fleet: Fleet, asked: Trial) -> Any:
+        ready.append(asked)
+        return make(strategy, fleet, asked)
+
+    trials = [Trial(0, seed, 50, None, compiled=compiled) for seed in (1, 2, 3)]
+    with monkeypatch.context() as patch, Bench(experiment, workers=2) as bench:
+        patch.setattr(trial, "_timeline", noted)
+        found = bench.map(influence, trials)
+    assert ready == trials[:made]
+    assert found == [influence(experiment, each) for each in trials]
 
 
 def compiling(experiment: Experiment, *, updates: int = 0, wanted: bool | None = None) -> Compiling:

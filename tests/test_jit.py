@@ -1,12 +1,17 @@
-"""Compiling ahead: what takes long is said, once, and what cannot be kept or read is one sentence."""
+"""Compiling ahead: what takes long is said, once; what is kept is of this source, and what is damaged one sentence."""
 
+import os
+import resource
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
+import numpy as np
 import pytest
 
 from fairlag import jit
@@ -53,7 +58,7 @@ def test_what_takes_long_is_said_once(
     monkeypatch.setattr(jit, "_LONG", patience)
     for _ in range(2):
         jit.make_ready(Fake(slow))  # type: ignore[arg-type]
-    assert capsys.readouterr().err.count("compiling loops") == times
+    assert capsys.readouterr().err.count("making compiled loops ready") == times
 
 
 def test_what_was_kept_and_is_damaged_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,12 +83,69 @@ def test_any_other_mistake_is_not_hidden() -> None:
         jit.make_ready(Fake(wrong))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("module", [learning, living, queue, product, sums], ids=lambda module: module.__name__)
-def test_what_calls_into_another_file_has_its_digest_among_its_arguments(module: ModuleType) -> None:
-    """Else numba would go on with what it made of that file before it was changed."""
-    functions = {name: part for name, part in vars(module).items() if hasattr(part, "py_func")}
-    for function in functions.values():
-        code = function.py_func.__code__
-        called = [functions[name].py_func for name in code.co_names if name in functions]
-        if any(each.__module__ != function.py_func.__module__ for each in called):
-            assert {"settings", "run", "runs"} & set(code.co_varnames[: code.co_argcount]), function.__name__
+# What is kept is never that of another source
+
+
+COMPILED = [
+    part
+    for module in (jit, learning, product, living, queue, sums)
+    for part in vars(module).values()
+    if hasattr(part, "py_func")
+]
+
+
+@pytest.mark.parametrize("function", COMPILED, ids=lambda function: function.__name__)
+def test_all_that_a_function_uses_is_in_its_name(function: Any) -> None:
+    """It is of its own file, or compiled, or a number, or of another package: a module of ours could change."""
+    own, globals_ = function.py_func.__module__, function.py_func.__globals__
+    used = [globals_[name] for name in function.py_func.__code__.co_names if name in globals_]
+    assert all(
+        hasattr(each, "py_func")
+        or isinstance(each, int | float | np.generic)
+        or (isinstance(each, ModuleType) and not each.__name__.startswith("fairlag"))
+        or (own == product.__name__ and type(each).__name__ == "_Intrinsic")
+        for each in used
+    )
+
+
+OTHER = """
+from fairlag.jit import compiled
+MORE = {more}
+@compiled
+def times(number):
+    return number * {factor}
+"""
+OWN = """
+import numpy as np
+from fairlag.errors import FairlagError
+from fairlag.jit import compiled, make_ready
+from other import MORE, times
+@compiled
+def answer(number):
+    return times(number) {sign} MORE
+try:
+    make_ready(answer, np.int64(1))
+    print(answer(np.int64(1)))
+except FairlagError:
+    print("not written")
+"""
+
+
+def test_a_change_anywhere_is_seen_even_after_a_full_disk(tmp_path: Path) -> None:
+    own, other = tmp_path / "own.py", tmp_path / "other.py"
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "kept"), "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def answer(most: int = resource.RLIM_INFINITY, *, more: int = 100, factor: int = 3, sign: str = "+") -> str:
+        """Of a process that may write files of at most so many bytes: numba's index is short, what it is of is not."""
+        own.write_text(OWN.format(sign=sign))
+        other.write_text(OTHER.format(more=more, factor=factor))
+        limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (most, most))
+        command = [sys.executable, str(own)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, preexec_fn=limit)
+        return done.stdout.strip()
+
+    assert answer() == "103"
+    assert answer(more=200) == "203"
+    assert answer(factor=5) == "105"
+    assert answer(4096, sign="-") == "not written"
+    assert answer(sign="-") == "-97"

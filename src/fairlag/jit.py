@@ -31,6 +31,7 @@ Function = TypeVar("Function", bound=Callable[..., object])
 
 def compiled(function: Function) -> Function:
     """The function, compiled when it is first called; what numba makes of it is kept on disk where that is possible."""
+    function.__qualname__ += f".{_made_of(function)}"  # by which numba names its files
     # Without counting references, which takes most of the time of functions that hand each other many arrays: so such
     # a function can make no array, and its caller must hold those it is given.
     options = {"error_model": "numpy", "_nrt": False}
@@ -40,12 +41,25 @@ def compiled(function: Function) -> Function:
         return cast(Function, _njit(function, **options))
 
 
+def _made_of(function: Callable[..., object]) -> str:
+    """A digest of the function's file, and of what it uses of others: compiled functions, and numbers.
+
+    In others numba sees no change. And it writes an index before what that is of: broken off between the two, it would
+    find what it had made before of another source.
+    """
+    used: list[Any] = [function.__globals__.get(name) for name in function.__code__.co_names]
+    parts = [each.py_func.__qualname__ for each in used if hasattr(each, "py_func")]
+    parts += [repr(each) for each in used if isinstance(each, int | float | np.generic)]
+    source = Path(function.__code__.co_filename).read_bytes()
+    return blake2b(source + " ".join(parts).encode(), digest_size=8).hexdigest()
+
+
 def make_ready(function: Callable[..., object], *arguments: np.generic | NDArray[Any]) -> None:
     """Compiles a function for such arguments, or loads what was made of it before; calling it then takes no time.
 
     It may be asked for often: what numba makes of the arguments is found out once.
     """
-    asked = function, *((each.dtype, each.ndim, each.flags.c_contiguous, each.flags.writeable) for each in arguments)
+    asked = function, *((each.dtype, each.ndim, each.flags.num) for each in arguments)
     if asked in _READY:
         return
     dispatcher: Any = function
@@ -76,7 +90,7 @@ def _said_if_it_takes_long() -> Iterator[None]:
 @cache
 def _say() -> None:
     """Once is enough."""
-    print("compiling loops: this takes some twenty seconds, once on each machine", file=sys.stderr, flush=True)
+    print("making compiled loops ready: some twenty seconds, the first time on a machine", file=sys.stderr, flush=True)
 
 
 @compiled
@@ -86,13 +100,3 @@ def subkey(parent: np.uint64, index: int) -> np.uint64:
     word = (word ^ (word >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     word = (word ^ (word >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return word ^ (word >> np.uint64(31))
-
-
-def digest(*files: str) -> str:
-    """What functions in these files, with those of this one, are made of.
-
-    To decide whether what it has on disk is still true, numba looks at the file of a function, but not at those of the
-    functions that it calls. It does look at the types of arguments: so let this be the name of a field of one of them,
-    and every function that calls into another file have it, whether it reads it or not.
-    """
-    return blake2b(b"".join(Path(file).read_bytes() for file in (__file__, *files)), digest_size=8).hexdigest()

@@ -7,7 +7,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from fairlag.runtime.compiled.plan import plan
 from fairlag.server import Server
 from fairlag.strategy import Strategy
 from fairlag.types import Aggregation, Ended, Floats, Integers
+
+if TYPE_CHECKING:
+    from fairlag.runtime.compiled.timeline import Timeline
 
 Result = TypeVar("Result")
 Progress = Callable[[int], None]
@@ -77,11 +80,15 @@ def observe(experiment: Experiment, trial: Trial) -> Observation:
 
 
 def _seen(experiment: Experiment, trial: Trial) -> Observation:
+    strategy, fleet = _world(experiment, trial)
+    return (_quickly(strategy, fleet, trial) if trial.compiled else None) or _by_the_server(strategy, fleet, trial)
+
+
+def _world(experiment: Experiment, trial: Trial) -> tuple[Strategy, Fleet]:
     fleet = experiment.fleet(trial.seed)
     if trial.throttle != 1:
         fleet = fleet.throttled(trial.client, trial.throttle)
-    strategy = experiment.strategy(experiment.strategies[trial.strategy])
-    return (_quickly(strategy, fleet, trial) if trial.compiled else None) or _by_the_server(strategy, fleet, trial)
+    return experiment.strategy(experiment.strategies[trial.strategy]), fleet
 
 
 class _Updates:
@@ -151,16 +158,24 @@ def _by_the_server(strategy: Strategy, fleet: Fleet, trial: Trial) -> Observatio
     )
 
 
-def _quickly(strategy: Strategy, fleet: Fleet, trial: Trial) -> Observation | None:
-    """By the compiled loop; None where it does not know all of this."""
+def _timeline(strategy: Strategy, fleet: Fleet, trial: Trial) -> "Timeline | None":
+    """The compiled loop, ready to begin; None where it does not know the strategy or the fleet."""
     known = plan(strategy, fleet)
     if isinstance(known, str):
         return None
     # Here, because it imports numba, which need not be there, and takes as long as a small audit.
     from fairlag.runtime.compiled.timeline import Timeline
+
+    return Timeline(known, fleet, seed=trial.seed, aggregations=trial.aggregations, until_time=trial.until_time)
+
+
+def _quickly(strategy: Strategy, fleet: Fleet, trial: Trial) -> Observation | None:
+    """By the compiled loop; None where it does not know all of this."""
+    timeline = _timeline(strategy, fleet, trial)
+    if timeline is None:
+        return None
     from fairlag.runtime.compiled.weights import Doubt
 
-    timeline = Timeline(known, fleet, seed=trial.seed, aggregations=trial.aggregations, until_time=trial.until_time)
     updates = _Updates(fleet)
     try:
         for merges in timeline:
@@ -216,6 +231,8 @@ class Bench:
         elsewhere = [trial for trial in trials if self._sends(trial)]
         answers: Iterator[Result] = iter(())
         if self._pool is not None and elsewhere:
+            if compiled := [trial for trial in elsewhere if trial.compiled]:
+                _timeline(*_world(self._experiment, compiled[0]), compiled[0])  # said if it takes long; workers load it
             with children.interrupts_held_back():
                 answers = self._pool.map(task, elsewhere, chunksize=2)
         results = []

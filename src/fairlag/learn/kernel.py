@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairlag.jit import compiled, digest, subkey
-from fairlag.learn import product
+from fairlag.jit import compiled, subkey
 from fairlag.learn.product import multiply
 from fairlag.types import Integers
 from fairlag.vector import Matrix, Vector
 
 SETTINGS = np.dtype(
-    [("batch", np.int64), ("stream", np.uint64), (digest(__file__, product.__file__), np.int64)]
+    [("batch", np.int64), ("stream", np.uint64)]
     + [(name, np.float32) for name in ("factor", "offset", "momentum", "weight_decay", "prox")]
 )
 """How tasks are trained: the size of batches, below which key the order of examples is, how inputs are scaled, …"""
@@ -96,7 +95,7 @@ def _exponential(value: np.float32) -> np.float32:
 
 
 @compiled
-def _forwards(settings: Any, layers: Integers, parameters: Vector, room: Vector, bench: Matrix, count: int) -> None:
+def _forwards(layers: Integers, parameters: Vector, room: Vector, bench: Matrix, count: int) -> None:
     """What goes into each layer, and what comes out of the last."""
     for number in range(len(layers)):
         inputs, outputs, start, biases, rows_at, errors_at = layers[number]
@@ -154,9 +153,7 @@ def _sum(values: Vector) -> np.float32:
 
 
 @compiled
-def _backwards(
-    settings: Any, layers: Integers, parameters: Vector, room: Vector, bench: Matrix, count: int, gradient: Vector
-) -> None:
+def _backwards(layers: Integers, parameters: Vector, room: Vector, bench: Matrix, count: int, gradient: Vector) -> None:
     for number in range(len(layers) - 1, -1, -1):
         inputs, outputs, start, biases, rows_at, errors_at = layers[number]
         errors = room[errors_at : errors_at + outputs * count].reshape(outputs, count)
@@ -235,10 +232,10 @@ def _descend(
         for place in range(len(delta)):
             now[place] = start[place] + delta[place]
     _gather(settings, layers, data, chosen, room)
-    _forwards(settings, layers, now, room, bench, count)
+    _forwards(layers, now, room, bench, count)
     classes, at = layers[-1, OUTPUTS], layers[-1, ERRORS]
     _errors(room[at : at + classes * count].reshape(classes, count), labels, chosen, rate, edges[0], edges[1])
-    _backwards(settings, layers, now, room, bench, count, gradient)
+    _backwards(layers, now, room, bench, count, gradient)
     if first:
         _begin(settings, rate, start, delta, paths[STEP])
     else:

@@ -44,7 +44,7 @@ _AT_ONCE, _MANY = 16, 1 << 14
 
 
 @compiled
-def uniform(run: Any, stream: int, ordinal: int) -> float:
+def uniform(stream: int, ordinal: int) -> float:
     """The number that `seeds.uniform` gives, of a stream as a signed number."""
     return (np.float64(subkey(np.uint64(stream), ordinal) >> np.uint64(12)) + 0.5) * 2.0**-52
 
@@ -64,7 +64,7 @@ def _duration(run: Any, client: Any, laws: Floats, drawn: Floats) -> float:
     ordinal, law = client.given, client.law
     if law < 0:
         return drawn[-law - 1, ordinal % run.ahead] if ordinal < drawn[-law - 1, run.ahead] else -1.0
-    work = laws[law, TIMES] * (laws[law, LOW] + laws[law, WIDTH] * uniform(run, client.stream, ordinal))
+    work = laws[law, TIMES] * (laws[law, LOW] + laws[law, WIDTH] * uniform(client.stream, ordinal))
     whole: float = (work + client.transfer) * client.factor
     return whole
 
@@ -83,7 +83,7 @@ def _idle(run: Any, lists: Integers, client: int) -> None:
 def _look_ahead(run: Any, clients: Any, lists: Integers) -> None:
     """Reads something of those who will probably be drawn next, for the same reason as `_touch` does."""
     for draw in range(run.draws, run.draws + _AT_ONCE):
-        run.touched ^= clients[lists[IDLE, int(uniform(run, run.draws_from, draw) * run.idle)]].given
+        run.touched ^= clients[lists[IDLE, int(uniform(run.draws_from, draw) * run.idle)]].given
 
 
 @compiled
@@ -94,7 +94,7 @@ def _pick(run: Any, clients: Any, lists: Integers) -> None:
     for _ in range(min(run.places - run.running, run.idle)):
         if run.draws % _AT_ONCE == 0 and run.idle > _MANY:
             _look_ahead(run, clients, lists)
-        place = int(uniform(run, run.draws_from, run.draws) * run.idle)
+        place = int(uniform(run.draws_from, run.draws) * run.idle)
         run.draws += 1
         lists[HANDED, run.handed] = lists[IDLE, place]
         run.handed += 1

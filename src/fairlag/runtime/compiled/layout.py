@@ -1,15 +1,9 @@
 """Where the compiled loop keeps what: the records of a run and of a client, and the rows and columns of its arrays."""
 
-from pathlib import Path
-
 import numpy as np
-
-from fairlag.jit import digest
 
 BLOCK = 32
 """How many entries of the queue that are due later lie together."""
-
-_SOURCES = digest(*(str(Path(__file__).with_name(name)) for name in ("kernel.py", "layout.py", "queue.py")))
 
 _SETTINGS = ["buffer", "fresh", "places", "rounds", "limit", "aggregations", "profiles", "window", "draws_from"]
 _SIZES = ["bits", "buckets", "heap", "ahead"]
@@ -18,7 +12,7 @@ _LENGTHS = ["handed", "begun", "waiting", "idle"]
 _QUEUE = ["near", "bucket", "free", "touched"]
 _MOMENTS = ["now", "until", "rate", "base", "per_second"]
 RUN = np.dtype(
-    [(name, np.int64) for name in (*_SETTINGS, *_SIZES, *_COUNTERS, *_LENGTHS, *_QUEUE, _SOURCES)]
+    [(name, np.int64) for name in (*_SETTINGS, *_SIZES, *_COUNTERS, *_LENGTHS, *_QUEUE)]
     + [(name, np.float64) for name in _MOMENTS]
 )
 """What the loop is to do, and how far it is."""
