@@ -158,7 +158,8 @@ def _merge(run: Any, clients: Any, recent: Integers, merged: Integers, moments: 
     for place in range(start, start + run.buffer):
         client = clients[merged[SENDER, place]]
         merged[UPDATES, place], merged[STALENESS, place] = client.updates, client.staleness
-        merged[RECENT, place] = recent[merged[SENDER, place], run.window]
+        if run.window:
+            merged[RECENT, place] = recent[merged[SENDER, place], run.window]
         merged[POSITION, place], moments[BUSY, place] = client.position, client.busy
         moments[SINCE, place], moments[ARRIVED, place] = client.since, client.arrived
     made[run.merged, TIME], made[run.merged, RATE] = run.now, run.rate
