@@ -205,6 +205,7 @@ class Bench:
         """So many processes; with `keep_compiled`, trials of the compiled loop are run in this one anyway."""
         self._experiment = experiment
         self._keep_compiled = keep_compiled
+        self._is_compiled = False
         self._pool: ProcessPoolExecutor | None = None
         self._others = set(multiprocessing.active_children())
         if workers > 1:
@@ -231,8 +232,7 @@ class Bench:
         elsewhere = [trial for trial in trials if self._sends(trial)]
         answers: Iterator[Result] = iter(())
         if self._pool is not None and elsewhere:
-            if compiled := [trial for trial in elsewhere if trial.compiled]:
-                _timeline(*_world(self._experiment, compiled[0]), compiled[0])  # said if it takes long; workers load it
+            self._compile(elsewhere)
             with children.interrupts_held_back():
                 answers = self._pool.map(task, elsewhere, chunksize=2)
         results = []
@@ -244,6 +244,13 @@ class Bench:
         except BrokenProcessPool:
             raise FairlagError("a worker process died, perhaps for want of memory: try one worker") from None
         return results
+
+    def _compile(self, trials: Sequence[Trial]) -> None:
+        """Once, and here, where it is said if it takes long: workers then load it."""
+        first = next((trial for trial in trials if trial.compiled), None)
+        if first is not None and not self._is_compiled:
+            _timeline(*_world(self._experiment, first), first)
+            self._is_compiled = True
 
     def _sends(self, trial: Trial) -> bool:
         """Does another process run this trial?"""
