@@ -9,6 +9,7 @@ import numpy as np
 from fairlag.buffer import Buffer
 from fairlag.errors import DivergedError, InputError, StrategyError
 from fairlag.rules.keep import Keeping
+from fairlag.rules.mix import mixed
 from fairlag.rules.rule import blaming, failure, label_of
 from fairlag.state import Leaf, Savable, State, copy_into, leaves, refill, take
 from fairlag.strategy import Strategy
@@ -27,12 +28,15 @@ class Merger:
                 f"the layout is one of {layout.size} numbers, there are {versions.newest.size} parameters: "
                 "both must be of the same model"
             )
+        strategy.check_model(layout)
         self._strategy = strategy
         self._versions = versions
         self._view = view
-        self._layout = layout
-        self._state = strategy.apply.init(versions.newest, layout)
+        self._layout = layout.parameters
         self._size = versions.newest.size
+        self._parameters = self._layout.size
+        """How many of the numbers are parameters; the rest are statistics, which no rule sees."""
+        self._state = self._fresh_state()
         self._shows_updates = "weigh" in strategy.readers
         self._reducer = strategy.reduce.start(view) if isinstance(strategy.reduce, Keeping) else None
         self.stepper = strategy.local.steps.start() if strategy.local.steps is not None else None
@@ -62,14 +66,15 @@ class Merger:
         drafted: Sequence[bool] | None = None,
     ) -> tuple[Buffer, Floats]:
         """Weighs the stored updates and publishes the next version; returns what was weighed, and the weights."""
-        buffer = Buffer(tasks, staleness, reports, self._rows if self._shows_updates else None, drafted)
+        rows = self._rows[:, : self._parameters]
+        buffer = Buffer(tasks, staleness, reports, rows if self._shows_updates else None, drafted)
         weights = self._weigh(buffer)
         if self._size:
-            whole = Buffer(tasks, staleness, reports, self._rows, drafted)
+            whole = Buffer(tasks, staleness, reports, rows, drafted)
             if self.stepper is not None:
                 with blaming("rule of steps", self._strategy.local.steps):
                     self.stepper.merged(whole, self._view)
-            self._versions.publish(self._stepped(whole, weights))
+            self._versions.publish(self._next(whole, weights))
         else:
             self._versions.publish(self._versions.newest)
         return buffer, weights
@@ -92,26 +97,47 @@ class Merger:
         weights.setflags(write=False)
         return weights
 
+    def _next(self, buffer: Buffer, weights: Floats) -> Vector:
+        """The next version: its parameters, and its statistics if the model has any."""
+        version = self._stepped(buffer, weights)
+        if self._parameters < self._size:
+            version = np.concatenate([version, self._quiet.run(self._mixed, weights, len(buffer))])
+        if not finite(version):
+            raise DivergedError(
+                f"version {self._view.version + 1} is not finite: the model diverged, smaller steps may help"
+            )
+        version.setflags(write=False)  # a new array, which nobody else knows: it is published as it is
+        return version
+
+    def _mixed(self, weights: Floats, count: int) -> Vector:
+        """The next version's statistics."""
+        rule = self._strategy.averages
+        assert rule is not None  # or the model would have been refused
+        values, now = self._rows[:count, self._parameters :], self._versions.newest[self._parameters :]
+        values.setflags(write=False)
+
+        def average(shares: Floats, values: Matrix) -> Vector:
+            found = rule(shares, values)
+            _check_shape("reduce", rule, found, now.shape)
+            return found
+
+        with blaming("reduction", rule):
+            return mixed(average, weights, values, now)
+
     def _stepped(self, buffer: Buffer, weights: Floats) -> Vector:
         """Edits, reduces and applies: the next version's parameters."""
-        strategy, parameters = self._strategy, self._versions.newest
+        strategy, parameters = self._strategy, self._versions.newest[: self._parameters]
         updates = buffer.updates
         if strategy.edit is not None:
             with blaming("edit", strategy.edit):
                 updates = strategy.edit(updates, buffer, self._view)
-            _check_shape("edit", strategy.edit, updates, (len(buffer), self._size))
+            _check_shape("edit", strategy.edit, updates, (len(buffer), self._parameters))
         try:
             step = self._reduced(weights, updates, buffer)
         except Exception as error:
             raise failure("reduction", strategy.reduce, error) from error
         _check_shape("reduce", strategy.reduce, step, parameters.shape)
-        parameters = self._quiet.run(self._applied, step, parameters)
-        if not finite(parameters):
-            raise DivergedError(
-                f"version {self._view.version + 1} is not finite: the model diverged, smaller steps may help"
-            )
-        parameters.setflags(write=False)  # a new array, which nobody else knows: it is published as it is
-        return parameters
+        return self._quiet.run(self._applied, step, parameters)
 
     def _applied(self, step: Vector, parameters: Vector) -> Vector:
         # A step may be a view of the buffer's rows, which the next updates overwrite; a rule may keep it.
@@ -132,6 +158,10 @@ class Merger:
         assert not isinstance(rule, Keeping)
         return rule(weights, updates)
 
+    def _fresh_state(self) -> tuple[object, ...]:
+        """What the server rule remembers at first."""
+        return self._strategy.apply.init(self._versions.newest[: self._parameters], self._layout)
+
     @property
     def _parts(self) -> dict[str, Savable]:
         """What remembers something of its own."""
@@ -142,7 +172,7 @@ class Merger:
         """The updates that wait, and what the rules remember."""
         remembered = leaves(self._state)
         # A state that could not be restored is better noticed now than after a crash.
-        self._refilled(self._strategy.apply.init(self._versions.newest, self._layout), remembered)
+        self._refilled(self._fresh_state(), remembered)
         return {
             "rows": self._rows[: self._view.buffered].copy(),
             "remembered": {str(place): leaf for place, leaf in enumerate(remembered)},

@@ -8,7 +8,7 @@ from fairlag import seeds
 from fairlag.errors import InputError, ProtocolError
 from fairlag.ledger import Ledger
 from fairlag.merger import Merger
-from fairlag.rules.admit import well_formed
+from fairlag.rules.admit import no_negative_variance, well_formed
 from fairlag.rules.rule import failure
 from fairlag.state import Savable, State, take
 from fairlag.strategy import Strategy
@@ -87,7 +87,8 @@ class Server:
         """A server for a fleet of so many clients, that stops after so many aggregations or at that time.
 
         `examples` is how many training examples each client has to begin with, as far as the server is told.
-        The layout names the parts of the parameters for server rules that ask; without one, they are one array.
+        The layout names the parts of the parameters for server rules that ask; without one, they are one array. It
+        also says which of them are statistics, such as BatchNorm's running mean: no rule sees these, they are mixed.
         """
         strategy.check(clients)
         if aggregations is not None and aggregations < 1:
@@ -100,9 +101,12 @@ class Server:
         """The tasks that are running, by number, in the order of their dispatch."""
         self.versions = Versions(parameters, before=strategy.select.lag)
         """The parameters of the newest version and of those that a task still needs."""
-        self.view = View(self._ledger, self.versions)
         self._size = self.versions.newest.size
-        self._merger = Merger(strategy, self.versions, self.view, layout or Layout(("parameters",), ((self._size,),)))
+        layout = layout or Layout(("parameters",), ((self._size,),))
+        self._variances, self._parameters = layout.variances, layout.parameters.size
+        self._has_statistics = layout.statistics > 0
+        self.view = View(self._ledger, self.versions, layout.size - self._parameters)
+        self._merger = Merger(strategy, self.versions, self.view, layout)
         self.stopped: Stop | None = None
         self.partial = 0
         self.last_loss = ""
@@ -216,9 +220,12 @@ class Server:
             return []
         known = update is self._blank or type(update) is Vouched
         reason = None if known else well_formed(update, self._size)
+        if reason is None and self._variances:
+            reason = no_negative_variance(update, self._variances)
         if reason is None and self._admit is not None:
+            seen = update._replace(delta=update.delta[: self._parameters]) if self._has_statistics else update
             try:
-                reason = self._admit(update, task, self.view)
+                reason = self._admit(seen, task, self.view)
             except Exception as error:
                 raise failure("admission rule", self._admit, error) from error
         if reason is None:

@@ -14,6 +14,7 @@ from fairlag.rules.rule import label_of, traits
 from fairlag.rules.select import Select
 from fairlag.rules.trigger import Trigger
 from fairlag.rules.weigh import Weigh
+from fairlag.vector import Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,24 @@ class Strategy:
         rules = {"admit": self.admit, "edit": self.edit, "reduce": self.reduce}
         found += [slot for slot, rule in rules.items() if rule and traits(rule).reads_updates is not False]
         return tuple(found)
+
+    @property
+    def averages(self) -> Reduce | None:
+        """How the statistics of clients are averaged; None if the reduction does not say that it can mix them."""
+        if isinstance(self.reduce, Keeping):
+            return weighted_sum if self.reduce.mixes_statistics else None
+        return self.reduce if traits(self.reduce).mixes_statistics else None
+
+    def check_model(self, layout: Layout) -> None:
+        """Refuses a model with statistics if the reduction cannot mix them."""
+        names = layout.names[len(layout.parameters.names) :]
+        if names and self.averages is None:
+            more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+            raise StrategyError(
+                f"the reduction {label_of(self.reduce)} does not say how to mix the statistics of the model "
+                f"({', '.join(map(repr, names[:2]))}{more}): declare it with @fairlag.rules.mixes_statistics if it "
+                "averages, take weighted_sum or trimmed_mean, or a model without statistics, such as one with GroupNorm"
+            )
 
     def check(self, clients: int) -> None:
         """Refuses a fleet on which this strategy would wait for ever."""

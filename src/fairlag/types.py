@@ -33,6 +33,7 @@ class Update(NamedTuple):
     """What a client sends back: (parameters after training) − (parameters it was handed)."""
 
     delta: Vector
+    """If the model has statistics, such as BatchNorm's running variance, it ends with their values after training."""
     report: Report = Report()
 
 

@@ -27,15 +27,21 @@ class View:
     (2, 0, [0, 0])
     """
 
-    __slots__ = ("_ledger", "_versions")
+    __slots__ = ("_ledger", "_statistics", "_versions")
 
-    def __init__(self, ledger: Ledger, versions: Versions | None = None) -> None:
+    def __init__(self, ledger: Ledger, versions: Versions | None = None, statistics: int = 0) -> None:
+        """The last so many numbers of a version are statistics, which no rule sees."""
         self._ledger = ledger
         self._versions = versions or Versions(EMPTY)
+        self._statistics = statistics
 
     def parameters(self, version: int) -> Vector:
-        """The parameters of the newest version, or of one that a running or buffered task was trained from."""
-        return self._versions[version]
+        """The parameters of the newest version, or of one that a running or buffered task was trained from.
+
+        Statistics, such as BatchNorm's running mean and variance, are not among them.
+        """
+        whole = self._versions[version]
+        return whole[: -self._statistics] if self._statistics else whole
 
     @property
     def time(self) -> float:

@@ -31,7 +31,7 @@ from fairlag.runtime.flower.roster import Roster
 from fairlag.runtime.flower.wire import Wire
 from fairlag.server import Server
 from fairlag.types import Dispatch, Integers, Report
-from fairlag.vector import Layout, Vector
+from fairlag.vector import Layout, Vector, is_statistic
 
 if TYPE_CHECKING:
     from torch import nn
@@ -76,6 +76,7 @@ def deploy(
         plan.check_new()
     with closing(Workshop(chosen)) as workshop:
         model = _given(chosen, arrays, evaluate) if arrays is not None else _own(workshop, planned)
+        chosen.strategy(planned.use).check_model(model.setting.layout)
         work = _orders(workshop, planned, how.queued)
         if not plan.saved:
             plan.save()
@@ -117,19 +118,24 @@ def _own(workshop: Workshop, planned: Planned) -> _Model:
 
 
 def _given(experiment: Experiment, arrays: "Arrays | nn.Module", evaluate: Judge | None) -> _Model:
-    """Arrays that the user gave: those of float32 are trained, all others stay as they are."""
+    """Arrays that the user gave: those of float32 are trained or, being statistics, mixed; others stay as they are."""
     if experiment.data is not None:
         raise InputError(f"the experiment {experiment.name!r} has a [model], so `arrays` must not be given")
     state = arrays if isinstance(arrays, Mapping) else arrays.state_dict()
     named = {name: np.asarray(each) for name, each in state.items()}
-    trained = {name: each for name, each in named.items() if each.dtype == np.float32}
-    if not trained:
-        raise InputError(f"none of the arrays {sorted(named)} is of float32: there is nothing to train")
-    fixed = {name: each for name, each in named.items() if name not in trained}
-    layout = Layout(tuple(trained), tuple(each.shape for each in trained.values()))
+    sent = {name: each for name, each in named.items() if each.dtype == np.float32}
+    buffers = () if isinstance(arrays, Mapping) else [name for name, _ in arrays.named_buffers(remove_duplicate=False)]
+    statistics = [name for name in sent if name in buffers or is_statistic(name)]
+    if len(sent) == len(statistics):
+        raise InputError(
+            f"none of the arrays {sorted(named)} is a parameter of float32 (statistics apart): there is nothing to train"
+        )
+    fixed = {name: each for name, each in named.items() if name not in sent}
+    order = (*(name for name in sent if name not in statistics), *statistics)
+    layout = Layout(order, tuple(sent[name].shape for name in order), len(statistics))
     nobody = np.zeros(experiment.population, np.int64)
     scoring = None if evaluate is None else Scoring(1, 1, {})
-    setting = Setting(experiment.seed, layout.flatten(trained), layout, nobody, nobody, scoring=scoring)
+    setting = Setting(experiment.seed, layout.flatten(sent), layout, nobody, nobody, scoring=scoring)
 
     def score(parameters: Vector, stop: int) -> Score:
         assert evaluate is not None

@@ -183,6 +183,8 @@ class Workshop:
         counts = shares.group_counts(data.labels[train], data.classes, groups)
         held = {group.name: np.flatnonzero(row) for group, row in zip(groups, counts, strict=True)}
         flat = Flat(self.blueprint.build(seed))
+        for use in self.experiment.strategies:
+            self.experiment.strategy(use).check_model(flat.layout)
         return Setting(
             seed=seed,
             parameters=flat.parameters,

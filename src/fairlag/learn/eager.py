@@ -74,7 +74,7 @@ class Eager:
                 losses = functional.cross_entropy(output.detach(), labels, reduction="none").double()
                 squares += (losses * losses).tolist()
             self._step(lr, recalled)
-        flat.subtract(parameters, out)
+        flat.write_update(parameters, out)
         return squares
 
     def judged(self, parameters: Vector, examples: Integers, seed: int) -> tuple[Floats, NDArray[Any]]:

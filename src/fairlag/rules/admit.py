@@ -1,7 +1,7 @@
 """Admission: which arrivals are let into the buffer; a refusal is a reason in words."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -58,6 +58,16 @@ def well_formed(update: Update, size: int) -> str | None:
     if type(loss) is not float or not 0.0 <= loss <= _MOST:
         return "the loss is not a finite float of at least 0.0"
     return None
+
+
+def no_negative_variance(update: Update, variances: Iterable[slice]) -> str | None:
+    """None if none of the statistics there, which are variances, is negative, else what is wrong.
+
+    >>> no_negative_variance(Update(np.array([-1, 0], np.float32)), [slice(1, 2)])
+    >>> no_negative_variance(Update(np.array([-1, 0], np.float32)), [slice(0, 1)])
+    'a running variance is negative'
+    """
+    return "a running variance is negative" if any((update.delta[place] < 0).any() for place in variances) else None
 
 
 @factory

@@ -27,6 +27,8 @@ class Keeping:
 
     label: str
     start: Callable[[View], Reducer]
+    mixes_statistics: bool = False
+    """May a model's statistics, of which the reducer sees nothing, be mixed by the weights?"""
 
 
 def replacing() -> Keeping:
@@ -35,7 +37,7 @@ def replacing() -> Keeping:
     >>> replacing().label
     'replacing()'
     """
-    return Keeping("replacing()", _Replacing)
+    return Keeping("replacing()", _Replacing, mixes_statistics=True)
 
 
 def averaging() -> Keeping:
@@ -47,7 +49,7 @@ def averaging() -> Keeping:
     >>> averaging().label
     'averaging()'
     """
-    return Keeping("averaging()", _Averaging)
+    return Keeping("averaging()", _Averaging, mixes_statistics=True)
 
 
 class _Models:

@@ -27,6 +27,8 @@ class Traits:
     """How many recent staleness samples per client the ledger must keep for it."""
     profiles: bool = False
     """Must the ledger keep the sum of all rates, and the slowest running client, ready for it?"""
+    mixes_statistics: bool = False
+    """Is it a reduction that gives an average of its rows if their weights add up to one?"""
 
 
 class Recipe(NamedTuple):
@@ -67,7 +69,7 @@ def traits(rule: object) -> Traits:
 
     >>> def mine(buffer, view): ...
     >>> traits(mine)
-    Traits(label='mine', reads_updates=None, window=0, profiles=False)
+    Traits(label='mine', reads_updates=None, window=0, profiles=False, mixes_statistics=False)
     """
     known = getattr(rule, "_traits", None)
     return known if isinstance(known, Traits) else Traits(getattr(rule, "__name__", repr(rule)))
@@ -105,6 +107,21 @@ def sums_only(rule: Rule) -> Rule:
     return _marked(rule, replace(traits(rule), reads_updates=False))
 
 
+def mixes_statistics(rule: Rule) -> Rule:
+    """Declares that a reduction can mix a model's statistics: with weights that add up to one it averages its rows.
+
+    The server then gives it the clients' values, besides their changes of the parameters, in a second call.
+
+    >>> import numpy as np
+    >>> @mixes_statistics
+    ... def median(weights, updates):
+    ...     return np.median(updates, axis=0) * weights.sum()
+    >>> traits(median).mixes_statistics
+    True
+    """
+    return _marked(rule, replace(traits(rule), mixes_statistics=True))
+
+
 def reads_window(window: int) -> Callable[[Rule], Rule]:
     """Declares that a rule asks for the mean staleness of a client's last `window` updates.
 
@@ -133,8 +150,9 @@ def factory(make: Callable[Arguments, Rule]) -> Callable[Arguments, Rule]:
     """Gives the rules that a function makes the traits of its arguments, and its call as their label.
 
     >>> from fairlag.rules.weigh import mean_staleness, normalised
-    >>> traits(normalised(mean_staleness(scale=5, window=3)))
-    Traits(label='normalised(mean_staleness(scale=5, window=3))', reads_updates=None, window=3, profiles=False)
+    >>> made = traits(normalised(mean_staleness(scale=5, window=3)))
+    >>> made.label, made.window
+    ('normalised(mean_staleness(scale=5, window=3))', 3)
     """
 
     @wraps(make)
@@ -151,6 +169,7 @@ def factory(make: Callable[Arguments, Rule]) -> Callable[Arguments, Rule]:
                 _combined([each.reads_updates for each in (traits(rule), *inner)]),
                 max(each.window for each in (traits(rule), *inner)),
                 any(each.profiles for each in (traits(rule), *inner)),
+                traits(rule).mixes_statistics,
             ),
         )
 

@@ -62,6 +62,8 @@ class Wire:
         self, layout: Layout, fixed: Mapping[str, NDArray[Any]] | None = None, hidden: frozenset[str] = frozenset()
     ) -> None:
         self._layout = layout
+        self._changing = layout.parameters.size
+        """How many numbers of a reply become changes; the rest are statistics, which stay the values they are."""
         self._fixed = {name: Array(np.asarray(each)) for name, each in (fixed or {}).items()}
         self._sent = [name for name in layout.names if name not in hidden]
         self._shapes = dict(zip(layout.names, layout.shapes, strict=True))
@@ -95,7 +97,7 @@ class Wire:
         if isinstance(told, str):
             return told
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
-            after -= parameters
+            after[: self._changing] -= parameters[: self._changing]
         update = Update(after, told)
         return well_formed(update, self._layout.size) or update
 
