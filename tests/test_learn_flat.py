@@ -57,7 +57,16 @@ def test_float_buffers_travel_as_values_and_integer_buffers_keep_their_first_val
     start = published([1, 1, 0, 0, 4, 4, 9, 9])
     flat.load(start)
     norm(torch.tensor([[1.0, 2.0], [3.0, 6.0]]))
-    assert written(flat, start) == [0, 0, 0, 0, 3, 4, 5.5, 8.5]  # halfway from 4 and 9 to the means 2, 4 and variances 2, 8
+    assert written(flat, start) == [
+        0,
+        0,
+        0,
+        0,
+        3,
+        4,
+        5.5,
+        8.5,
+    ]  # halfway from 4 and 9 to the means 2, 4 and variances 2, 8
     count = norm.get_buffer("num_batches_tracked")
     assert count.item() == 1
     flat.load(published([1, 1, 0, 0, 7, 7, 1, 1]))

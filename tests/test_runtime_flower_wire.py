@@ -55,6 +55,15 @@ def test_a_reply_is_an_update_and_integers_keep_the_servers_value() -> None:
     assert update.report == Report(11, 5, 5.0, 0.0)
 
 
+def test_statistics_in_a_reply_stay_values() -> None:
+    layout = Layout(("weight", "running_mean"), ((2, 3), (3,)), statistics=1)
+    link = Wire(layout)
+    sent = link.task(TASK, START, {}, 77, None)
+    update = link.update(trained(sent, 0.25, examples=11), START, USUAL)
+    assert isinstance(update, Update)
+    assert update.delta.tolist() == [0.25] * 6 + [6.25, 7.25, 8.25]
+
+
 def test_a_client_may_say_how_many_steps_it_made_and_its_loss() -> None:
     update = wire().update(replied(message(), good(), 3, **{"num-steps": 10, "train_loss": 0.5}), START, USUAL)
     assert isinstance(update, Update) and update.report == Report(3, 10, 10.0, 0.5)

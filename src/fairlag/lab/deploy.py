@@ -128,7 +128,7 @@ def _given(experiment: Experiment, arrays: "Arrays | nn.Module", evaluate: Judge
     statistics = [name for name in sent if name in buffers or is_statistic(name)]
     if len(sent) == len(statistics):
         raise InputError(
-            f"none of the arrays {sorted(named)} is a parameter of float32 (statistics apart): there is nothing to train"
+            f"none of the arrays {sorted(named)} is of float32, statistics apart: there is nothing to train"
         )
     fixed = {name: each for name, each in named.items() if name not in sent}
     order = (*(name for name in sent if name not in statistics), *statistics)
