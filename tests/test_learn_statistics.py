@@ -144,7 +144,9 @@ def test_what_cannot_mix_statistics_refuses_the_model_before_anything_is_written
     mine = replace(fairlag.load("demo").strategy(fairlag.load("demo").strategies[0]), reduce=sign)
     tables = {**PAPER, "aggregations": 2, "strategies": [{"use": "fedavg"}, {"use": mine}]}
     plan = Plan(parse(tables), (0,), tmp_path / "runs")
-    with pytest.raises(StrategyError, match=r"the reduction sign does not say how to mix .*'2.running_mean', '2.run"):
+    with pytest.raises(
+        StrategyError, match=r"the reduction sign does not say that it can mix .*'2.running_mean', '2.run"
+    ):
         execute(plan, new=True, executor="serial")
     assert not (tmp_path / "runs").exists()
     plain = {**tables, "model": {"use": "tests.models:dropout_mlp"}, "strategies": [{"use": mine}]}

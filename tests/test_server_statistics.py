@@ -168,12 +168,14 @@ def median(weights: Floats, updates: Matrix) -> Vector:
 
 @pytest.mark.parametrize("reduction", [median, Keeping("mine()", replacing().start)])
 def test_a_reduction_that_does_not_say_that_it_averages_refuses_statistics(reduction: Any) -> None:
-    strategy, name = replace(TWO, reduce=reduction), "median" if reduction is median else r"mine\(\)"
+    strategy = replace(TWO, reduce=reduction)
+    keeps = isinstance(reduction, Keeping)
+    name, hint = (r"mine\(\)", "give it mixes_st") if keeps else ("median", "declare it with @fairlag.rules.mixes_st")
     many = Layout((*LAYOUT.names, "more.running_mean"), (*LAYOUT.shapes, (0,)), statistics=3)
     for layout, more in ((LAYOUT, ""), (many, " and 1 more")):
         sentence = (
-            rf"^the reduction {name} does not say how to mix the statistics of the model \('norm.running_mean', "
-            rf"'norm.running_var'{more}\): declare it with @fairlag.rules.mixes_statistics .* GroupNorm$"
+            rf"^the reduction {name} does not say that it can mix the statistics of the model \('norm.running_mean', "
+            rf"'norm.running_var'{more}\): {hint}.* such as one with GroupNorm instead of BatchNorm$"
         )
         with pytest.raises(StrategyError, match=sentence):
             Server(strategy, clients=2, parameters=FIRST, layout=layout)

@@ -96,10 +96,12 @@ class Strategy:
         names = layout.names[len(layout.parameters.names) :]
         if names and self.averages is None:
             more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+            keeps = isinstance(self.reduce, Keeping)
+            declared = "give it mixes_statistics=True" if keeps else "declare it with @fairlag.rules.mixes_statistics"
             raise StrategyError(
-                f"the reduction {label_of(self.reduce)} does not say how to mix the statistics of the model "
-                f"({', '.join(map(repr, names[:2]))}{more}): declare it with @fairlag.rules.mixes_statistics if it "
-                "averages, take weighted_sum or trimmed_mean, or a model without statistics, such as one with GroupNorm"
+                f"the reduction {label_of(self.reduce)} does not say that it can mix the statistics of the model "
+                f"({', '.join(map(repr, names[:2]))}{more}): {declared} if they may be averaged, take weighted_sum or "
+                "trimmed_mean, or take a model without statistics, such as one with GroupNorm instead of BatchNorm"
             )
 
     def check(self, clients: int) -> None:
