@@ -60,6 +60,8 @@ class Twin:
         self.woke = False
         self.orders: list[Order] = []
         self.called_off: list[int] = []
+        self.parts: dict[int, float] = defaultdict(float)
+        """What clients' own models are of each version, all versions added up, if the method keeps models."""
 
     @property
     def version(self) -> int:
@@ -171,6 +173,9 @@ def lives(strategy: Strategy, twin: Twin, seed: int, events: int = 220) -> Watch
         twin.handle(event)
         assert server.view.version == twin.version
         twin.follow(commands, server.versions.newest)
+        if twin.parts:
+            told = [twin.parts.get(client, 0.0) for client in range(len(server.view.weight_sums))]
+            assert server.view.weight_sums.tolist() == pytest.approx(told, rel=1e-9, abs=1e-9)
         asked += [command.time for command in commands if isinstance(command, Wake)]
         later = time + random.choice([0.5, 1.0, random.expovariate(2.0)])
         if asked and min(asked) <= later:
@@ -235,11 +240,18 @@ class AsoFed(Twin):
     def __init__(self) -> None:
         super().__init__()
         self.last: dict[int, Floats] = {}
+        self.coefficients: list[tuple[int, float]] = []
+        """Of all clients' models, one after another: what is added to the version for each, and taken away."""
 
     def step(self) -> Floats:
         (came,) = self.buffer
         new = self.models[came.version] + came.delta
         old = self.last.get(came.client, FIRST.astype(np.float64))
+        self.coefficients.append((came.client, self.share(came.client)))
+        if came.client in self.last:
+            self.coefficients.append((came.client, -self.share(came.client)))
+        for client, coefficient in self.coefficients:
+            self.parts[client] += coefficient
         self.last[came.client] = new
         return -self.share(came.client) * (old - new)
 
@@ -305,6 +317,8 @@ class Safa(Twin):
         self.share_wanted, self.lag, self.patience = share, lag, deadline
         self.has: dict[int, int] = {}
         self.cache: dict[int, Floats] = {}
+        self.own: set[int] = set()
+        """Whose entry of the cache is a model of its own."""
         self.picked_before: set[int] = set()
         self.deprecated: list[int] = []
         self.begins = True
@@ -325,13 +339,17 @@ class Safa(Twin):
         unpicked = (first + then)[self.quota :]
         for client in self.deprecated:
             self.cache[client] = self.models[-1]
+            self.own.discard(client)
         for came in picked:
             self.cache[came.client] = self.models[came.version] + came.delta
+            self.own.add(came.client)
         mean = np.zeros(len(FIRST))
         for client in self.examples:
             mean += self.share(client) * self.cache.get(client, FIRST.astype(np.float64))
+            self.parts[client] += self.share(client) * (client in self.own)
         for came in unpicked:
             self.cache[came.client] = self.models[came.version] + came.delta
+            self.own.add(came.client)
         self.picked_before = {came.client for came in picked}
         self.begins = True
         return mean - self.models[-1]

@@ -9,7 +9,7 @@ import numpy as np
 
 from fairlag import columns
 from fairlag.state import State, copy_into, rows, table, take
-from fairlag.types import Dispatch, Floats, Integers, Report, quick
+from fairlag.types import Dispatch, Floats, Integers, Parts, Report, quick
 
 _BATCH = 256
 
@@ -23,6 +23,7 @@ _SCALARS = {
     "received": int,
     "examples": int,
     "rate": float,
+    "acted": float,
 }
 _TASK = Dispatch.__annotations__
 _REPORT = Report.__annotations__
@@ -78,6 +79,7 @@ class Ledger:
         "_staleness",
         "_told",
         "_updates",
+        "acted",
         "buffer",
         "capacity",
         "clients",
@@ -124,6 +126,7 @@ class Ledger:
         self.received = 0
         self.examples = 0
         self.rate = 0.0
+        self.acted = 0.0
         self.woke = False
         self.round: Round = NoRound()
         self.profiles = profiles
@@ -269,6 +272,23 @@ class Ledger:
         self._credits.append(weights)
         if len(self._credited) >= _BATCH:
             self.book()
+
+    def stand(self, parts: Parts) -> None:
+        """Clients have other parts from the version that is being made on, in which a unit is worth that much.
+
+        A change of c units that begins when a unit was worth A in all versions so far, and is worth S now, adds
+        c·S − c·A to what its client has: c·S is added when that is read, so that nobody is looked at in between.
+        """
+        if len(parts.clients):
+            self.reals["weight"][parts.clients] -= parts.changes * self.acted
+            self.reals["part"][parts.clients] += parts.changes
+        self.acted += parts.unit
+
+    def weights(self) -> Floats:
+        """Per client: its parts of all versions together."""
+        self.book()
+        weights = self.reals["weight"]
+        return weights + self.reals["part"] * self.acted if self.acted else weights
 
     def book(self) -> None:
         """Books what is credited but not yet booked."""

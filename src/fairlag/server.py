@@ -345,14 +345,17 @@ class Server:
     def _aggregate(self, commands: list[Command], *, partial: bool) -> None:
         ledger = self._ledger
         tasks, staleness, reports, arrivals = ledger.merge()
-        buffer, weights = self._merger.merge(tasks, staleness, reports, self._selector.draft(tasks))
-        ledger.credit(buffer.clients, weights)
+        buffer, weights, parts = self._merger.merge(tasks, staleness, reports, self._selector.draft(tasks))
+        if parts is None:
+            ledger.credit(buffer.clients, weights)
+        else:
+            ledger.stand(parts)
         self.versions.release([task[2] for task in tasks])
         ledger.renew()
         self.partial += partial
         if self._record is not None:
             row = (ledger.version, ledger.time, tasks, arrivals, buffer.staleness, weights, partial)
-            self._record(quick(Aggregation, row))
+            self._record(quick(Aggregation, (*row, parts, ledger.acted)))
         if called_off := self._selector.renew():
             self._dismiss(called_off, commands)
         if ledger.version == self._aggregations:
