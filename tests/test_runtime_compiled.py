@@ -241,7 +241,7 @@ LEFT_ALONE: list[tuple[Strategy, str]] = [
     (zoo.fedavg(cohort=3, deadline=4.0), "cohort(3, deadline=4.0)"),
     (zoo.fednova(cohort=3), "by_effort"),
     (zoo.asyncfeded(max_gamma=None), "Local(steps=toward_drift(3.0, gain=1.0, first=10))"),
-    (zoo.pisces(), "paced(5.0)"),
+    (zoo.pisces(), "paced(10, unseen=180.0)"),
     (zoo.fedfix(), "every(5.0)"),
     (replace(BUFFERED, reduce=keep.averaging()), "averaging()"),
 ]

@@ -95,7 +95,13 @@ class Server:
         if until_time is not None and not until_time > 0:
             raise InputError(f"until_time is {until_time}, it must be positive, or None for no limit")
         self.strategy = strategy
-        self._ledger = Ledger(clients=clients, window=strategy.window, profiles=strategy.profiles, examples=examples)
+        self._ledger = Ledger(
+            clients=clients,
+            window=strategy.window,
+            profiles=strategy.profiles,
+            unseen=strategy.trigger.unseen,
+            examples=examples,
+        )
         self.running: Mapping[int, Dispatch] = self._ledger.running
         """The tasks that are running, by number, in the order of their dispatch."""
         self.versions = Versions(parameters, before=strategy.select.lag)
