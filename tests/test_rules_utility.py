@@ -168,7 +168,7 @@ def test_of_several_places_as_many_as_drawn_go_to_the_unseen_and_the_rest_to_the
 @pytest.mark.parametrize("value", [-0.1, 1.1, math.nan])
 def test_a_chance_that_is_none_is_refused(name: str, value: float) -> None:
     with pytest.raises(StrategyError, match=f"{name} is {value}, it must be a number from 0 to 1"):
-        by_utility(2, **{name: value})
+        by_utility(2, **{name: value})  # type: ignore[arg-type]
 
 
 # Credit
