@@ -15,7 +15,8 @@ from fairlag import jit, zoo
 from fairlag.buffer import Buffer
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
-from fairlag.rules import admit, select, trigger, weigh
+from fairlag.rules import admit, keep, select, trigger, weigh
+from fairlag.rules.reduce import Reduce, weighted_sum
 from fairlag.rules.rule import recipe
 from fairlag.runtime import virtual
 from fairlag.runtime.compiled import timeline as compiled
@@ -93,7 +94,8 @@ def compositions(draw: st.DrawFn, clients: int) -> Strategy:
     buffer = draw(st.integers(1, clients if chosen.fresh else 8))
     limit = draw(st.sampled_from([None, None, 0, 2]))
     admission = None if limit is None else admit.max_staleness(limit)
-    return Strategy(chosen, trigger.count(buffer), draw(RULES), admit=admission)
+    reduction: Reduce | keep.Keeping = keep.replacing() if draw(st.booleans()) else weighted_sum
+    return Strategy(chosen, trigger.count(buffer), draw(RULES), admit=admission, reduce=reduction)
 
 
 @st.composite
@@ -239,8 +241,9 @@ LEFT_ALONE: list[tuple[Strategy, str]] = [
     (zoo.fedavg(cohort=3, deadline=4.0), "cohort(3, deadline=4.0)"),
     (zoo.fednova(cohort=3), "by_effort"),
     (zoo.asyncfeded(max_gamma=None), "Local(steps=toward_drift(3.0, gain=1.0, first=10))"),
-    (zoo.pisces(), "paced(5.0)"),
+    (zoo.pisces(), "paced(10, unseen=180.0)"),
     (zoo.fedfix(), "every(5.0)"),
+    (replace(BUFFERED, reduce=keep.averaging()), "averaging()"),
 ]
 
 

@@ -13,7 +13,7 @@ from fairlag.rules.mix import mixed
 from fairlag.rules.rule import blaming, failure, label_of
 from fairlag.state import Leaf, Savable, State, copy_into, leaves, refill, take
 from fairlag.strategy import Strategy
-from fairlag.types import Dispatch, Floats, Report
+from fairlag.types import Dispatch, Floats, Parts, Report
 from fairlag.vector import Layout, Matrix, Vector, finite
 from fairlag.versions import Versions
 from fairlag.view import View
@@ -64,11 +64,15 @@ class Merger:
         staleness: list[int],
         reports: list[Report],
         drafted: Sequence[bool] | None = None,
-    ) -> tuple[Buffer, Floats]:
-        """Weighs the stored updates and publishes the next version; returns what was weighed, and the weights."""
+    ) -> tuple[Buffer, Floats, Parts | None]:
+        """Weighs the stored updates and publishes the next version; returns what was weighed, the weights, and parts.
+
+        Parts are None if every update acts in this version alone.
+        """
         rows = self._rows[:, : self._parameters]
         buffer = Buffer(tasks, staleness, reports, rows if self._shows_updates else None, drafted)
         weights = self._weigh(buffer)
+        parts = self._reducer.parts(weights, buffer) if self._reducer is not None else None
         if self._size:
             whole = Buffer(tasks, staleness, reports, rows, drafted)
             if self.stepper is not None:
@@ -77,7 +81,7 @@ class Merger:
             self._versions.publish(self._next(whole, weights))
         else:
             self._versions.publish(self._versions.newest)
-        return buffer, weights
+        return buffer, weights, parts
 
     def _weigh(self, buffer: Buffer) -> Floats:
         weigh = self._strategy.weigh

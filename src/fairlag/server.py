@@ -96,7 +96,13 @@ class Server:
         if until_time is not None and not until_time > 0:
             raise InputError(f"until_time is {until_time}, it must be positive, or None for no limit")
         self.strategy = strategy
-        self._ledger = Ledger(clients=clients, window=strategy.window, profiles=strategy.profiles, examples=examples)
+        self._ledger = Ledger(
+            clients=clients,
+            window=strategy.window,
+            profiles=strategy.profiles,
+            unseen=strategy.trigger.unseen,
+            examples=examples,
+        )
         self.running: Mapping[int, Dispatch] = self._ledger.running
         """The tasks that are running, by number, in the order of their dispatch."""
         self.versions = Versions(parameters, before=strategy.select.lag)
@@ -352,14 +358,17 @@ class Server:
     def _aggregate(self, commands: list[Command], *, partial: bool) -> None:
         ledger = self._ledger
         tasks, staleness, reports, arrivals = ledger.merge()
-        buffer, weights = self._merger.merge(tasks, staleness, reports, self._selector.draft(tasks))
-        ledger.credit(buffer.clients, weights)
+        buffer, weights, parts = self._merger.merge(tasks, staleness, reports, self._selector.draft(tasks))
+        if parts is None:
+            ledger.credit(buffer.clients, weights)
+        else:
+            ledger.stand(parts)
         self.versions.release([task[2] for task in tasks])
         ledger.renew()
         self.partial += partial
         if self._record is not None:
             row = (ledger.version, ledger.time, tasks, arrivals, buffer.staleness, weights, partial)
-            self._record(quick(Aggregation, row))
+            self._record(quick(Aggregation, (*row, parts, ledger.acted)))
         if called_off := self._selector.renew():
             self._dismiss(called_off, commands)
         if ledger.version == self._aggregations:

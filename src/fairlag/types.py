@@ -147,6 +147,21 @@ class Outcome(StrEnum):
     CANCELLED = "cancelled"
 
 
+class Parts(NamedTuple):
+    """How clients' parts of the versions change, for reductions in which an update acts in more than one version.
+
+    A version is a mixture of earlier ones plus a sum of clients' updates, each with a coefficient. A client's part of
+    it is the sum of the coefficients of its updates; its influence is its share of all parts of all versions.
+    """
+
+    clients: Integers
+    """Whose part changes, each client once."""
+    changes: Floats
+    """By how many units, from this version on until another change."""
+    unit: float
+    """What a unit is worth in this version."""
+
+
 class Aggregation(NamedTuple):
     """One new version: which updates made it, how stale they were, and how much each weighed."""
 
@@ -159,6 +174,10 @@ class Aggregation(NamedTuple):
     weights: Floats
     partial: bool
     """Merged short of what the trigger wanted, because otherwise everyone would have waited for ever."""
+    parts: Parts | None = None
+    """None if an update acts in this version alone, so that its weight is its part."""
+    acted: float = 0.0
+    """What a unit was worth in all versions up to this one together."""
 
 
 class Ended(NamedTuple):

@@ -38,6 +38,10 @@ CREATE TABLE tasks (
 CREATE TABLE aggregations (
     version INTEGER PRIMARY KEY, time REAL NOT NULL, updates INTEGER NOT NULL, weight REAL, partial INTEGER NOT NULL
 );
+CREATE TABLE parts (
+    version INTEGER NOT NULL, client INTEGER NOT NULL, change REAL NOT NULL, PRIMARY KEY (version, client)
+) WITHOUT ROWID;
+CREATE TABLE units (version INTEGER PRIMARY KEY, acted REAL NOT NULL);
 CREATE TABLE evaluations (
     version INTEGER NOT NULL, time REAL NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
     examples INTEGER NOT NULL, correct INTEGER NOT NULL, loss REAL, whole INTEGER NOT NULL,
@@ -48,6 +52,8 @@ CREATE TABLE checkpoint (number INTEGER PRIMARY KEY, version INTEGER NOT NULL, f
 """
 """A task has a row once it was merged or ended otherwise; `ended` is when its update came in, or when it was lost.
 `steps` and `pace` are what the strategy asked of its local training: 0 steps are as many as the client makes by itself.
+Only a strategy that keeps updates has rows in `parts`: by how many units a client's part of each version grows from
+that version on; and in `units`: `acted` is what a unit was worth in all versions up to that one together.
 A number that is not finite and not infinite is NULL. Times are virtual, or those
 of a real fleet where `meta` has a `runtime`."""
 

@@ -26,12 +26,19 @@ WHERE scope IN ({}) ORDER BY version, scope, name, whole
 _SCOPES = ("all", "class", "group")
 
 _PER_CLIENT = """
-SELECT client, grp AS "group", examples, COALESCE(updates, 0) AS updates, COALESCE(weight, 0) AS weight, staleness
+SELECT client, grp AS "group", examples, COALESCE(updates, 0) AS updates,
+    COALESCE(CASE WHEN EXISTS (SELECT 1 FROM parts) THEN lasting ELSE weight END, 0) AS weight, staleness
 FROM clients LEFT JOIN (
     SELECT client, COUNT(*) AS updates, SUM(weight) AS weight, AVG(staleness) AS staleness
     FROM tasks WHERE outcome = 'aggregated' GROUP BY client
+) USING (client) LEFT JOIN (
+    SELECT client, SUM(change * (last.acted - COALESCE(before.acted, 0))) AS lasting
+    FROM parts LEFT JOIN units AS before ON before.version = parts.version - 1,
+        (SELECT acted FROM units ORDER BY version DESC LIMIT 1) AS last
+    GROUP BY client
 ) USING (client) ORDER BY client
 """
+"""An update that is kept counts in every version that it is part of, any other in the one that merged it."""
 
 _PER_GROUP = f"""
 SELECT "group", COUNT(*) AS clients, SUM(examples) AS examples, SUM(updates) AS updates, SUM(weight) AS weight,
@@ -148,7 +155,11 @@ class Run:
         return self._frame("SELECT * FROM refusals ORDER BY reason")
 
     def influence(self, by: str = "client") -> "pd.DataFrame":
-        """One row a client, or a group: its part of all updates, weight and clients, and its mean staleness."""
+        """One row a client, or a group: its part of all updates, weight and clients, and its mean staleness.
+
+        `weight` is the sum of its parts of all versions: the weights of its updates, each once for every version that
+        the update is part of. That is one version, unless the strategy keeps updates until they are replaced.
+        """
         if by not in ("client", "group"):
             raise InputError(f"influence is asked for by {by!r}, it must be by client or by group")
         frame = self._frame(_PER_CLIENT if by == "client" else _PER_GROUP)

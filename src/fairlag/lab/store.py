@@ -241,6 +241,8 @@ class Store:
         write(_AGGREGATED, _aggregated_tasks(self._rows))
         write(_ENDED, _ended_tasks(self._rows))
         write("INSERT INTO aggregations VALUES (?, ?, ?, ?, ?)", _aggregations(self._rows))
+        write("INSERT INTO parts VALUES (?, ?, ?)", _parts(self._rows))
+        write("INSERT INTO units VALUES (?, ?)", _units(self._rows))
         # The last version may be evaluated twice in the same way: for the curve, and because it is the last.
         write("REPLACE INTO evaluations VALUES (?, ?, ?, ?, ?, ?, ?, ?)", self._scores)
         write("REPLACE INTO refusals VALUES (?, ?)", refusals.items())
@@ -285,6 +287,17 @@ def _aggregations(rows: Iterable[Aggregation | Ended]) -> Iterator[tuple[object,
     for row in rows:
         if type(row) is Aggregation:
             yield row.version, row.time, len(row.tasks), sum(row.weights.tolist()), row.partial
+
+
+def _parts(rows: Iterable[Aggregation | Ended]) -> Iterator[tuple[object, ...]]:
+    for row in rows:
+        if type(row) is Aggregation and row.parts is not None:
+            for client, change in zip(row.parts.clients.tolist(), row.parts.changes.tolist(), strict=True):
+                yield row.version, client, change
+
+
+def _units(rows: Iterable[Aggregation | Ended]) -> Iterator[tuple[object, ...]]:
+    return ((row.version, row.acted) for row in rows if type(row) is Aggregation and row.parts is not None)
 
 
 def _meta_rows(meta: Mapping[str, object]) -> Iterator[tuple[str, str]]:

@@ -168,8 +168,7 @@ def safa(*, share: float = 0.5, lag: int = 5, deadline: float | None = None, lr:
     w ← Σ_k n_k/N cache_k; then cache_k ← x_k of those that came but were not drafted.
 
     Departs: clients really go on training across rounds in virtual time; one that lost its task begins again from the
-    version it had; a round without a deadline also ends when nobody is training any more. What an update that was not
-    drafted weighs is booked when it comes.
+    version it had; a round without a deadline also ends when nobody is training any more.
 
     Reference: Wu et al., "SAFA: a Semi-Asynchronous Protocol for Fast Federated Learning with Low Overhead",
     IEEE Transactions on Computers 70(5), 2021

@@ -7,6 +7,7 @@ from sys import maxsize
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import Constant, Delay, Scaled, Uniform
 from fairlag.rules import admit, local, select, trigger, weigh
+from fairlag.rules.keep import Keeping, replacing
 from fairlag.rules.rule import label_of, recipe, traits
 from fairlag.strategy import Strategy
 
@@ -42,6 +43,8 @@ class Plan:
     """Must the sum of all rates be kept?"""
     window: int
     """Of how many updates of a client the sum of their staleness must be kept; 0: of all alone."""
+    replaces: bool
+    """Does an update act until the next one of its client replaces it?"""
 
 
 def plan(strategy: Strategy, fleet: Fleet) -> Plan | str:
@@ -60,6 +63,9 @@ def plan(strategy: Strategy, fleet: Fleet) -> Plan | str:
         return "clients come, go or vanish"
     if strategy.local.steps is not None or strategy.local.pace not in (None, local.log_delay):
         return f"the loop does not know {strategy.local}"
+    replaces = strategy.reduce == replacing()
+    if isinstance(strategy.reduce, Keeping) and not replaces:
+        return f"the loop does not know {strategy.reduce.label}"
     limit = _limit(strategy.admit)
     if limit is None:
         return f"the loop does not know {label_of(strategy.admit)}"
@@ -70,7 +76,8 @@ def plan(strategy: Strategy, fleet: Fleet) -> Plan | str:
     if isinstance(loop, str):
         return loop
     buffer, fresh, places, rounds = loop
-    return Plan(buffer, fresh, min(places, fleet.clients), rounds, limit, strategy.weigh, strategy.profiles, window)
+    places = min(places, fleet.clients)
+    return Plan(buffer, fresh, places, rounds, limit, strategy.weigh, strategy.profiles, window, replaces)
 
 
 def knows(rule: weigh.Weigh, window: int = 0) -> bool:
