@@ -5,7 +5,7 @@ from dataclasses import replace
 from fairlag.rules import apply, keep, select, tolerant, trigger, weigh
 from fairlag.rules.local import Local
 from fairlag.strategy import Strategy
-from fairlag.zoo.registry import algorithm
+from fairlag.zoo.registry import LARGEST_TOTAL, algorithm
 
 
 @algorithm("FedAvg")
@@ -48,7 +48,14 @@ def fedprox(
 
 
 @algorithm("FedNova")
-def fednova(*, cohort: int = 10, over: float = 0.0, deadline: float | None = None, lr: float = 1.0) -> Strategy:
+def fednova(
+    *,
+    cohort: int = 10,
+    over: float = 0.0,
+    deadline: float | None = None,
+    cap: float | None = LARGEST_TOTAL,
+    lr: float = 1.0,
+) -> Strategy:
     """FedAvg in which who makes more local steps does not pull more (Wang et al., 2020).
 
     w ← w + η_g (Σ_i p_i a_i) Σ_i p_i Δ_i/a_i, p_i = n_i/Σn_j, a_i how often gradients count in q local steps: from
@@ -61,10 +68,11 @@ def fednova(*, cohort: int = 10, over: float = 0.0, deadline: float | None = Non
     Reference: Wang et al., "Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization",
     NeurIPS 2020
 
-    >>> fednova(cohort=4).weigh.__name__
-    'by_effort'
+    >>> fednova(cohort=4).weigh._traits.label
+    'capped(by_effort, 10.0)'
     """
-    return replace(fedavg(cohort=cohort, over=over, deadline=deadline, lr=lr), weigh=weigh.by_effort)
+    rounds = fedavg(cohort=cohort, over=over, deadline=deadline, lr=lr)
+    return replace(rounds, weigh=weigh.capped(weigh.by_effort, cap))
 
 
 @algorithm("FedAvgM")
