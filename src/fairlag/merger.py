@@ -8,6 +8,7 @@ import numpy as np
 
 from fairlag.buffer import Buffer
 from fairlag.errors import DivergedError, InputError, StrategyError
+from fairlag.rules.growth import objection, suspects
 from fairlag.rules.keep import Keeping
 from fairlag.rules.rule import blaming, failure, label_of
 from fairlag.state import Leaf, Savable, State, copy_into, leaves, refill, take
@@ -21,7 +22,9 @@ from fairlag.view import View
 class Merger:
     """Keeps the updates that wait, one row each, and what the server rule remembers from one version to the next."""
 
-    def __init__(self, strategy: Strategy, versions: Versions, view: View, layout: Layout) -> None:
+    def __init__(
+        self, strategy: Strategy, versions: Versions, view: View, layout: Layout, max_growth: float | None = None
+    ) -> None:
         if layout.size != versions.newest.size:
             raise InputError(
                 f"the layout is one of {layout.size} numbers, there are {versions.newest.size} parameters: "
@@ -31,6 +34,7 @@ class Merger:
         self._versions = versions
         self._view = view
         self._layout = layout
+        self._max_growth = max_growth
         self._state = strategy.apply.init(versions.newest, layout)
         self._size = versions.newest.size
         self._shows_updates = "weigh" in strategy.readers
@@ -60,19 +64,45 @@ class Merger:
         staleness: list[int],
         reports: list[Report],
         drafted: Sequence[bool] | None = None,
-    ) -> tuple[Buffer, Floats]:
-        """Weighs the stored updates and publishes the next version; returns what was weighed, and the weights."""
+    ) -> tuple[Buffer, Floats, str]:
+        """Weighs the stored updates and publishes the next version.
+
+        Returns what was weighed, the weights, and why nothing of it was used, if that is so: then all weights are 0.
+        """
         buffer = Buffer(tasks, staleness, reports, self._rows if self._shows_updates else None, drafted)
-        weights = self._weigh(buffer)
+        weights, refused = self._weigh(buffer), ""
         if self._size:
             whole = Buffer(tasks, staleness, reports, self._rows, drafted)
-            if self.stepper is not None:
-                with blaming("rule of steps", self._strategy.local.steps):
-                    self.stepper.merged(whole, self._view)
-            self._versions.publish(self._stepped(whole, weights))
+            refused = self._publish(whole, weights)
+            if refused:
+                weights = np.zeros(len(buffer))
+                weights.setflags(write=False)
         else:
             self._versions.publish(self._versions.newest)
-        return buffer, weights
+        return buffer, weights, refused
+
+    def _publish(self, buffer: Buffer, weights: Floats) -> str:
+        """Publishes what the updates make of the newest version, or that one again: then it says why."""
+        newest, bounded = self._versions.newest, self._max_growth is not None
+        before = {name: part.state() for name, part in self._parts.items()} if bounded else {}
+        if self.stepper is not None:
+            with blaming("rule of steps", self._strategy.local.steps):
+                self.stepper.merged(buffer, self._view)
+        parameters, state = self._stepped(buffer, weights)
+        refused = "" if self._max_growth is None else objection(parameters, newest, self._max_growth)
+        if refused:
+            for name, part in self._parts.items():
+                part.restore(before[name])
+            self._versions.publish(newest)
+            return f"{refused}, most of the step from {suspects(buffer.clients, weights, buffer.updates)}"
+        if not finite(parameters):
+            raise DivergedError(
+                f"version {self._view.version + 1} is not finite: the model diverged, smaller steps may help"
+            )
+        parameters.setflags(write=False)  # a new array, which nobody else knows: it is published as it is
+        self._versions.publish(parameters)
+        self._state = state
+        return ""
 
     def _weigh(self, buffer: Buffer) -> Floats:
         weigh = self._strategy.weigh
@@ -92,8 +122,8 @@ class Merger:
         weights.setflags(write=False)
         return weights
 
-    def _stepped(self, buffer: Buffer, weights: Floats) -> Vector:
-        """Edits, reduces and applies: the next version's parameters."""
+    def _stepped(self, buffer: Buffer, weights: Floats) -> tuple[Vector, tuple[object, ...]]:
+        """Edits, reduces and applies: the next version's parameters, and what the server rule then remembers."""
         strategy, parameters = self._strategy, self._versions.newest
         updates = buffer.updates
         if strategy.edit is not None:
@@ -105,25 +135,19 @@ class Merger:
         except Exception as error:
             raise failure("reduction", strategy.reduce, error) from error
         _check_shape("reduce", strategy.reduce, step, parameters.shape)
-        parameters = self._quiet.run(self._applied, step, parameters)
-        if not finite(parameters):
-            raise DivergedError(
-                f"version {self._view.version + 1} is not finite: the model diverged, smaller steps may help"
-            )
-        parameters.setflags(write=False)  # a new array, which nobody else knows: it is published as it is
-        return parameters
+        return self._quiet.run(self._applied, step, parameters)
 
-    def _applied(self, step: Vector, parameters: Vector) -> Vector:
+    def _applied(self, step: Vector, parameters: Vector) -> tuple[Vector, tuple[object, ...]]:
         # A step may be a view of the buffer's rows, which the next updates overwrite; a rule may keep it.
         given_away = step.flags.owndata and step.flags.writeable
         step = np.array(step, np.float32, copy=None if given_away else True)
         rule = self._strategy.apply
         try:
-            step, self._state = rule.update(step, self._state, parameters)
+            step, state = rule.update(step, self._state, parameters)
         except Exception as error:
             raise failure("server rule", rule, error) from error
         _check_shape("apply", rule, step, parameters.shape)
-        return np.asarray(parameters + step, np.float32)
+        return np.asarray(parameters + step, np.float32), state
 
     def _reduced(self, weights: Floats, updates: Matrix, buffer: Buffer) -> Vector:
         rule = self._strategy.reduce

@@ -36,7 +36,8 @@ CREATE TABLE tasks (
     aggregation INTEGER, staleness INTEGER, weight REAL, reason TEXT
 );
 CREATE TABLE aggregations (
-    version INTEGER PRIMARY KEY, time REAL NOT NULL, updates INTEGER NOT NULL, weight REAL, partial INTEGER NOT NULL
+    version INTEGER PRIMARY KEY, time REAL NOT NULL, updates INTEGER NOT NULL, weight REAL, partial INTEGER NOT NULL,
+    refused TEXT NOT NULL
 );
 CREATE TABLE evaluations (
     version INTEGER NOT NULL, time REAL NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
@@ -48,6 +49,7 @@ CREATE TABLE checkpoint (number INTEGER PRIMARY KEY, version INTEGER NOT NULL, f
 """
 """A task has a row once it was merged or ended otherwise; `ended` is when its update came in, or when it was lost.
 `steps` and `pace` are what the strategy asked of its local training: 0 steps are as many as the client makes by itself.
+`refused` is why nothing of an aggregation was used, and who is suspected, else empty.
 A number that is not finite and not infinite is NULL. Times are virtual, or those
 of a real fleet where `meta` has a `runtime`."""
 

@@ -1,9 +1,9 @@
 """What travels between the server and a fleet: a task as a Flower message, and its reply as an update, or why not."""
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
@@ -13,7 +13,7 @@ from fairlag.rules.admit import well_formed
 from fairlag.types import Dispatch, Report, Update
 from fairlag.vector import Layout, Vector
 
-ARRAYS, CONFIG, METRICS, EXAMPLES = "arrays", "config", "metrics", "num-examples"
+ARRAYS, CONFIG, METRICS, EXAMPLES, STEPS = "arrays", "config", "metrics", "num-examples", "num-steps"
 """The names that Flower's own strategies give to what they send, and expect in a reply."""
 
 GREETING = f"{MessageType.QUERY}.fairlag"
@@ -51,6 +51,15 @@ SILENT = "the SuperLink did not answer"
 """Why a task failed where not even an error came."""
 
 
+class Told(NamedTuple):
+    """What a client says of its update; nobody has checked it."""
+
+    examples: int
+    steps: int | None
+    """How many local steps it made; None: it does not say."""
+    loss: float
+
+
 class Wire:
     """Turns tasks into messages and replies into updates, for a model of one layout.
 
@@ -80,10 +89,10 @@ class Wire:
         content = RecordDict({CONFIG: ConfigRecord()})
         return Message(content, dst_node_id=node, message_type=GREETING, ttl=_GREETING)
 
-    def update(self, reply: Message, parameters: Vector, report: Report) -> Update | str:
+    def update(self, reply: Message, parameters: Vector, believed: Callable[[Told], Report]) -> Update | str:
         """The update in a reply to a task that began with these parameters, or why it is none, in words of ours.
 
-        `report` says what the client would have done by itself; it may tell another number of steps, and its loss.
+        `believed` makes the report of what the client says of its update.
         """
         content = reply.content
         if len(content.array_records) != 1:
@@ -91,12 +100,12 @@ class Wire:
         after = self._vector(next(iter(content.array_records.values())), parameters)
         if isinstance(after, str):
             return after
-        told = _report(content.metric_records.values(), report)
+        told = _told(content.metric_records.values())
         if isinstance(told, str):
             return told
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
             after -= parameters
-        update = Update(after, told)
+        update = Update(after, believed(told))
         return well_formed(update, self._layout.size) or update
 
     def _record(self, version: int, parameters: Vector) -> ArrayRecord:
@@ -154,20 +163,19 @@ def failure(reply: Message) -> str:
     return _FAILURES.get(reply.error.code, "its node reported an error")
 
 
-def _report(records: Any, usual: Report) -> Report | str:
+def _told(records: Any) -> Told | str:
     """What a client says of its update, in whichever of its records of metrics."""
-    told: dict[str, Any] = {}
+    said: dict[str, Any] = {}
     for record in records:
         assert isinstance(record, MetricRecord)
-        told |= record
-    examples, steps = _whole(told.get(EXAMPLES)), _whole(told.get("num-steps", usual.steps))
+        said |= record
+    examples, steps = _whole(said.get(EXAMPLES)), _whole(said.get(STEPS))
     if examples is None:
         return f"its metrics have no whole number {EXAMPLES}"
-    if steps is None:
-        return "its num-steps is no whole number"
-    loss = told.get("loss", told.get("train_loss", 0.0))
-    effort = usual.effort * steps / usual.steps
-    return Report(examples, steps, effort, float(loss) if isinstance(loss, int | float) else -1.0)
+    if steps is None and STEPS in said:
+        return f"its {STEPS} is no whole number"
+    loss = said.get("loss", said.get("train_loss", 0.0))
+    return Told(examples, steps, float(loss) if isinstance(loss, int | float) else -1.0)
 
 
 def _whole(value: object) -> int | None:

@@ -1,0 +1,56 @@
+"""How large a model may become by one aggregation: what is refused as a whole, and who is suspected of it."""
+
+import math
+
+import numpy as np
+
+from fairlag.types import Floats, Integers
+from fairlag.vector import Matrix, Vector, finite, length
+
+_SMALL = 0.1
+"""A model of zeros, or nearly, is taken to be as large as one whose numbers are all this."""
+_NAMED = 3
+"""How many suspects are named at most."""
+
+
+def size_of(parameters: Vector) -> float:
+    """How large a model is: its length, or that of one whose numbers are all 0.1 if that is more.
+
+    >>> size_of(np.array([3, 4], np.float32)), size_of(np.zeros(100, np.float32))
+    (5.0, 1.0)
+    """
+    return max(length(parameters), _SMALL * math.sqrt(parameters.size))
+
+
+def objection(after: Vector, before: Vector, limit: float) -> str:
+    """Why a version must not follow another: it is not finite, or more than `limit` times as large; else nothing.
+
+    >>> before = np.array([3, 4], np.float32)
+    >>> objection(9 * before, before, 10.0), objection(11 * before, before, 10.0)
+    ('', 'the model would be more than 10 times as large')
+    """
+    if not finite(after):
+        return "the model would not be finite"
+    if length(after) > limit * size_of(before):
+        return f"the model would be more than {limit:g} times as large"
+    return ""
+
+
+def suspects(clients: Integers, weights: Floats, updates: Matrix) -> str:
+    """Who contributed most to the length of a step, and which part of it: as many as make up half of it.
+
+    >>> updates = np.array([[1, 0], [0, 98], [1, 0]], np.float32)
+    >>> suspects(np.array([4, 7, 4]), np.array([0.5, 0.5, 0.5]), updates)
+    'client 7 (98 %)'
+    """
+    parts: dict[int, float] = {}
+    for client, weight, update in zip(clients.tolist(), weights.tolist(), updates, strict=True):
+        parts[client] = parts.get(client, 0.0) + abs(weight) * length(update)
+    total = math.fsum(parts.values())
+    named, left = list[str](), total / 2
+    for client, part in sorted(parts.items(), key=lambda each: -each[1])[:_NAMED]:
+        if left <= 0:
+            break
+        named.append(f"client {client} ({part / total:.0%})".replace("%", " %"))
+        left -= part
+    return ", ".join(named)
