@@ -83,18 +83,22 @@ class Merger:
 
     def _publish(self, buffer: Buffer, weights: Floats) -> str:
         """Publishes what the updates make of the newest version, or that one again: then it says why."""
-        newest, bounded = self._versions.newest, self._max_growth is not None
-        before = {name: part.state() for name, part in self._parts.items()} if bounded else {}
+        newest, limit = self._versions.newest, self._max_growth
+        before = {} if limit is None else {name: part.state() for name, part in self._parts.items()}
         if self.stepper is not None:
             with blaming("rule of steps", self._strategy.local.steps):
                 self.stepper.merged(buffer, self._view)
-        parameters, state = self._stepped(buffer, weights)
-        refused = "" if self._max_growth is None else objection(parameters, newest, self._max_growth)
+        step = self._step(buffer, weights)
+        # The step as well: what Adam makes of one that is enormous is small, but it would remember it for ever.
+        refused = "" if limit is None else objection("the step", step, newest, limit)
+        if not refused:
+            parameters, state = self._quiet.run(self._applied, step, newest)
+            refused = "" if limit is None else objection("the next model", parameters, newest, limit)
         if refused:
             for name, part in self._parts.items():
                 part.restore(before[name])
             self._versions.publish(newest)
-            return f"{refused}, most of the step from {suspects(buffer.clients, weights, buffer.updates)}"
+            return f"{refused}, most of it from {suspects(buffer.clients, weights, buffer.updates)}"
         if not finite(parameters):
             raise DivergedError(
                 f"version {self._view.version + 1} is not finite: the model diverged, smaller steps may help"
@@ -122,10 +126,9 @@ class Merger:
         weights.setflags(write=False)
         return weights
 
-    def _stepped(self, buffer: Buffer, weights: Floats) -> tuple[Vector, tuple[object, ...]]:
-        """Edits, reduces and applies: the next version's parameters, and what the server rule then remembers."""
-        strategy, parameters = self._strategy, self._versions.newest
-        updates = buffer.updates
+    def _step(self, buffer: Buffer, weights: Floats) -> Vector:
+        """Edits and reduces: the step that the server rule is given."""
+        strategy, updates = self._strategy, buffer.updates
         if strategy.edit is not None:
             with blaming("edit", strategy.edit):
                 updates = strategy.edit(updates, buffer, self._view)
@@ -134,10 +137,11 @@ class Merger:
             step = self._reduced(weights, updates, buffer)
         except Exception as error:
             raise failure("reduction", strategy.reduce, error) from error
-        _check_shape("reduce", strategy.reduce, step, parameters.shape)
-        return self._quiet.run(self._applied, step, parameters)
+        _check_shape("reduce", strategy.reduce, step, (self._size,))
+        return step
 
     def _applied(self, step: Vector, parameters: Vector) -> tuple[Vector, tuple[object, ...]]:
+        """The next version's parameters, and what the server rule then remembers."""
         # A step may be a view of the buffer's rows, which the next updates overwrite; a rule may keep it.
         given_away = step.flags.owndata and step.flags.writeable
         step = np.array(step, np.float32, copy=None if given_away else True)

@@ -82,7 +82,8 @@ def deploy(
         if not plan.saved:
             plan.save()
         teller = _Teller(Trackers(chosen.track, plan.home), watch)
-        roster = Roster([(table.group, table.count) for table in chosen.clients], by_key=how.by_key)
+        groups = [(table.group, table.count) for table in chosen.clients]
+        roster = Roster(groups, by_key=how.by_key, most=how.max_clients)
         with closing(_Fleet(grid, model.wire, roster, how, work)) as fleet:
             _conduct(workshop, planned, model, fleet, teller)
     return Run(planned.folder)

@@ -22,17 +22,17 @@ def size_of(parameters: Vector) -> float:
     return max(length(parameters), _SMALL * math.sqrt(parameters.size))
 
 
-def objection(after: Vector, before: Vector, limit: float) -> str:
-    """Why a version must not follow another: it is not finite, or more than `limit` times as large; else nothing.
+def objection(what: str, values: Vector, before: Vector, limit: float) -> str:
+    """Why a step, or the next model, is refused: it is not finite, or `limit` times as large as the model; or nothing.
 
     >>> before = np.array([3, 4], np.float32)
-    >>> objection(9 * before, before, 10.0), objection(11 * before, before, 10.0)
-    ('', 'the model would be more than 10 times as large')
+    >>> objection("the step", 9 * before, before, 10.0), objection("the step", 11 * before, before, 10.0)
+    ('', 'the step is more than 10 times as large as the model')
     """
-    if not finite(after):
-        return "the model would not be finite"
-    if length(after) > limit * size_of(before):
-        return f"the model would be more than {limit:g} times as large"
+    if not finite(values):
+        return f"{what} is not finite"
+    if length(values) > limit * size_of(before):
+        return f"{what} is more than {limit:g} times as large as the model"
     return ""
 
 

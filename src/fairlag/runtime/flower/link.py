@@ -19,7 +19,7 @@ from fairlag.runtime.flower.nodes import LOG, Lookout, Node
 from fairlag.runtime.flower.options import Options
 from fairlag.runtime.flower.roster import Place, Roster
 from fairlag.runtime.flower.saved import completed, saved
-from fairlag.runtime.flower.wire import SILENT, Told, Wire, failure
+from fairlag.runtime.flower.wire import SILENT, Told, Wire, failure, reason
 from fairlag.server import Server
 from fairlag.state import State, take
 from fairlag.types import Arrived, Command, Dispatch, Event, Failed, Joined, Left, Report, Stop, Wake, Woke
@@ -227,7 +227,7 @@ class Link:
         if isinstance(reply, Exception):
             return self._failed(task, SILENT)
         if reply.has_error():
-            LOG.info("Node %s says: %s", self._place(task.client).node, reply.error.reason)
+            LOG.info("Node %s says: %s", self._place(task.client).node, reason(reply))
             return self._failed(task, failure(reply))
         believed = partial(self._work.report, task)
         update = self._wire.update(reply, self._server.versions[task.version], believed)

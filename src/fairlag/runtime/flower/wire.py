@@ -16,6 +16,12 @@ from fairlag.vector import Layout, Vector
 ARRAYS, CONFIG, METRICS, EXAMPLES, STEPS = "arrays", "config", "metrics", "num-examples", "num-steps"
 """The names that Flower's own strategies give to what they send, and expect in a reply."""
 
+NAME, PARTITION, GROUP = "name", "partition-id", "group"
+"""What the configuration of a node may say of it."""
+
+LONGEST_NAME = 200
+"""How many bytes of what a node says of itself are kept, or put into the log."""
+
 GREETING = f"{MessageType.QUERY}.fairlag"
 """The message that asks a node who it is."""
 
@@ -153,9 +159,25 @@ def unpacked(array: Array) -> NDArray[Any]:
 
 
 def introduction(reply: Message) -> dict[str, Any]:
-    """What a node says of itself; nothing where its app does not know the question."""
+    """What a node says of itself; nothing where its app does not know the question.
+
+    What is too long for a name is not said: it would be kept for ever, and written into every checkpoint.
+    """
     records = {} if reply.has_error() else reply.content.config_records
-    return dict(records[CONFIG]) if CONFIG in records else {}
+    said = records[CONFIG] if CONFIG in records else {}
+    return {key: said[key] for key in (NAME, PARTITION, GROUP) if key in said and _is_short(said[key])}
+
+
+def _is_short(value: object) -> bool:
+    """Is it a number, or a text of a bounded number of bytes?"""
+    if isinstance(value, str):
+        return len(value) <= LONGEST_NAME and len(value.encode(errors="replace")) <= LONGEST_NAME
+    return isinstance(value, int | float)
+
+
+def reason(reply: Message) -> str:
+    """What a node says about its failure, as far as it is put into the log."""
+    return "".join(each if each.isprintable() else " " for each in reply.error.reason[:LONGEST_NAME])
 
 
 def failure(reply: Message) -> str:
