@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
-from fairlag.runtime.flower.wire import Told, Wire, failure, introduction
+from fairlag.runtime.flower.wire import Told, Wire, failure, introduction, reason
 from fairlag.types import Dispatch, Report, Update
 from fairlag.vector import Layout, published
 from tests.fleet import failing, replied, trained
@@ -153,3 +153,25 @@ def test_errors_are_said_in_words_of_ours() -> None:
     assert failure(failing(message(), 5)) == "its node went offline"
     assert failure(failing(message(), 99)) == "its node reported an error"
     assert introduction(failing(message())) == {}
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        (
+            {"name": "a" * 200, "partition-id": 3, "group": "fast"},
+            {"name": "a" * 200, "partition-id": 3, "group": "fast"},
+        ),
+        ({"name": "a" * 201, "partition-id": 3}, {"partition-id": 3}),
+        ({"name": "€" * 67}, {}),  # 201 bytes
+        ({"name": b"a" * 10**6, "group": ["a"] * 10**5, "more": "words"}, {}),
+    ],
+)
+def test_what_a_node_says_of_itself_is_bounded_before_it_is_kept(said: dict[str, Any], kept: dict[str, Any]) -> None:
+    reply = Message(RecordDict({"config": ConfigRecord(said)}), reply_to=message())
+    assert introduction(reply) == kept
+
+
+def test_what_a_node_says_of_its_failure_is_bounded_before_it_is_logged() -> None:
+    said = reason(Message(Error(2, "\x1b[31m" + "a" * 10**6), reply_to=message()))
+    assert said == " [31m" + "a" * 195
