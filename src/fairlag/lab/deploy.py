@@ -166,6 +166,7 @@ def _conduct(workshop: Workshop, planned: Planned, model: _Model, fleet: "_Fleet
             experiment.population * queued,
             judge,
             fleet.begin,
+            examples=None if model.setting.placement is None else np.repeat(model.setting.visible, queued),
             real=True,
             news=fleet.news,
             strategy=_bounded(experiment.strategy(planned.use), fleet.options),
