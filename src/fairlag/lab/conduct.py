@@ -71,7 +71,7 @@ class Stage:
     strategy: Strategy | None = None
     """The strategy with what a real fleet adds to it; None: as the experiment has it."""
     max_growth: float | None = None
-    """How many times as large the model may become by one aggregation; None: a model that is not finite ends the run."""
+    """How many times as large the model may become by one aggregation; None: what is not finite ends the run."""
 
 
 def simulated(workshop: Workshop, use: Use, seed: int) -> Stage:

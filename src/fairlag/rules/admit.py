@@ -50,6 +50,7 @@ class Remembering:
         self.start = start
 
     def __call__(self, update: Update, task: Dispatch, view: View) -> str | None:
+        """As if it were the first."""
         return self.start()(update, task, view)
 
 

@@ -2,8 +2,6 @@
 
 import math
 
-import numpy as np
-
 from fairlag.types import Floats, Integers
 from fairlag.vector import Matrix, Vector, finite, length
 
@@ -16,6 +14,7 @@ _NAMED = 3
 def size_of(parameters: Vector) -> float:
     """How large a model is: its length, or that of one whose numbers are all 0.1 if that is more.
 
+    >>> import numpy as np
     >>> size_of(np.array([3, 4], np.float32)), size_of(np.zeros(100, np.float32))
     (5.0, 1.0)
     """
@@ -25,6 +24,7 @@ def size_of(parameters: Vector) -> float:
 def objection(what: str, values: Vector, before: Vector, limit: float) -> str:
     """Why a step, or the next model, is refused: it is not finite, or `limit` times as large as the model; or nothing.
 
+    >>> import numpy as np
     >>> before = np.array([3, 4], np.float32)
     >>> objection("the step", 9 * before, before, 10.0), objection("the step", 11 * before, before, 10.0)
     ('', 'the step is more than 10 times as large as the model')
@@ -39,6 +39,7 @@ def objection(what: str, values: Vector, before: Vector, limit: float) -> str:
 def suspects(clients: Integers, weights: Floats, updates: Matrix) -> str:
     """Who contributed most to the length of a step, and which part of it: as many as make up half of it.
 
+    >>> import numpy as np
     >>> updates = np.array([[1, 0], [0, 98], [1, 0]], np.float32)
     >>> suspects(np.array([4, 7, 4]), np.array([0.5, 0.5, 0.5]), updates)
     'client 7 (98 %)'

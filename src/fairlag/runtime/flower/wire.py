@@ -163,8 +163,7 @@ def introduction(reply: Message) -> dict[str, Any]:
 
     What is too long for a name is not said: it would be kept for ever, and written into every checkpoint.
     """
-    records = {} if reply.has_error() else reply.content.config_records
-    said = records[CONFIG] if CONFIG in records else {}
+    said = {} if reply.has_error() else reply.content.config_records.get(CONFIG, {})
     return {key: said[key] for key in (NAME, PARTITION, GROUP) if key in said and _is_short(said[key])}
 
 
