@@ -15,7 +15,7 @@ from fairlag.rules.rule import label_of
 from fairlag.server import Server
 from fairlag.state import pack, unpack
 from fairlag.strategy import Strategy
-from fairlag.types import Arrived, Joined, Report, Update
+from fairlag.types import Aggregation, Arrived, Ended, Joined, Report, Update
 from fairlag.vector import published
 from tests.helpers import Scene, vec
 
@@ -155,7 +155,7 @@ def test_a_factor_that_is_none_is_refused(factor: float) -> None:
 
 
 def test_an_aggregation_that_blows_the_model_up_is_refused_as_a_whole_and_its_suspect_named() -> None:
-    records: list[object] = []
+    records: list[Aggregation | Ended] = []
     server = Server(
         zoo.buffered_fedavg(buffer=3), clients=3, parameters=vec(3, 4), max_growth=10.0, record=records.append
     )
@@ -163,14 +163,13 @@ def test_an_aggregation_that_blows_the_model_up_is_refused_as_a_whole_and_its_su
     for task, update in enumerate([(1, 1), (3e38, 0), (1, 0)]):
         commands = server.handle(Arrived(1.0, task, Update(vec(*update))))
     (row,) = records
+    assert isinstance(row, Aggregation)
     assert (
         row.refused
         == server.refused
-        == (  # type: ignore[attr-defined]
-            "the step is more than 10 times as large as the model, most of it from client 1 (100 %)"
-        )
+        == ("the step is more than 10 times as large as the model, most of it from client 1 (100 %)")
     )
-    assert row.weights.tolist() == [0, 0, 0] and server.view.weight_sums.tolist() == [0, 0, 0]  # type: ignore[attr-defined]
+    assert row.weights.tolist() == [0, 0, 0] and server.view.weight_sums.tolist() == [0, 0, 0]
     assert server.versions.newest.tolist() == [3, 4] and server.view.version == 1
     # Nobody is punished, and all go on from the version that is the one before.
     assert len(commands) == 3 and server.refusals == {}

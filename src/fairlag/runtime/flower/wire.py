@@ -163,7 +163,7 @@ def introduction(reply: Message) -> dict[str, Any]:
 
     What is too long for a name is not said: it would be kept for ever, and written into every checkpoint.
     """
-    said = {} if reply.has_error() else reply.content.config_records.get(CONFIG, {})
+    said: Mapping[str, Any] = {} if reply.has_error() else reply.content.config_records.get(CONFIG, {})
     return {key: said[key] for key in (NAME, PARTITION, GROUP) if key in said and _is_short(said[key])}
 
 
@@ -176,7 +176,7 @@ def _is_short(value: object) -> bool:
 
 def reason(reply: Message) -> str:
     """What a node says about its failure, as far as it is put into the log."""
-    return "".join(each if each.isprintable() else " " for each in reply.error.reason[:LONGEST_NAME])
+    return "".join(each if each.isprintable() else " " for each in (reply.error.reason or "")[:LONGEST_NAME])
 
 
 def failure(reply: Message) -> str:
