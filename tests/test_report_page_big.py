@@ -36,7 +36,7 @@ INSERT INTO tasks SELECT n, n % {CLIENTS}, n / {2 * BUFFER}, n / {CLIENTS}, n / 
 """
 _AGGREGATIONS = f"""
 WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {TASKS // BUFFER})
-INSERT INTO aggregations SELECT n, (n - 1) * {BUFFER} / {CLIENTS} + 1, {BUFFER}, 1.0, 0 FROM numbers
+INSERT INTO aggregations SELECT n, (n - 1) * {BUFFER} / {CLIENTS} + 1, {BUFFER}, 1.0, 0, '' FROM numbers
 """
 
 

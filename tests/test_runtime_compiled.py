@@ -119,6 +119,8 @@ ZOO: list[tuple[str, dict[str, Any]]] = [
     ("fedasync", {"staleness": "polynomial", "max_staleness": 2}),
     ("fedasync", {"staleness": "hinge"}),
     ("async_fedavg", {}),
+    ("async_fedavg", {"cap": 1.5}),
+    ("async_fedavg", {"cap": None}),
     ("asofed", {}),
     ("fedavg", {"cohort": 3}),
     ("fedprox", {"cohort": 3}),

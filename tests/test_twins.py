@@ -261,10 +261,14 @@ class AsoFed(Twin):
 
 
 class AsyncFedAvg(Twin):
+    def __init__(self, cap: float = math.inf) -> None:
+        super().__init__()
+        self.cap = cap
+
     def step(self) -> Floats:
         (came,) = self.buffer
         rates = sum(1 / self.usual(client) for client, durations in self.durations.items() if durations)
-        return 0.5 * rates * self.usual(came.client) * self.share(came.client) * came.delta
+        return 0.5 * min(rates * self.usual(came.client) * self.share(came.client), self.cap) * came.delta
 
 
 class FedAsync(Twin):
@@ -473,7 +477,8 @@ TWINS: dict[str, tuple[Callable[[], Strategy], Callable[[], Twin]]] = {
         lambda: AsyncFedED(1.2),
     ),
     "asofed": (zoo.asofed, AsoFed),
-    "async_fedavg": (lambda: zoo.async_fedavg(lr=0.5), AsyncFedAvg),
+    "async_fedavg": (lambda: zoo.async_fedavg(lr=0.5, cap=None), AsyncFedAvg),
+    "async_fedavg, capped": (lambda: zoo.async_fedavg(lr=0.5, cap=1.2), lambda: AsyncFedAvg(1.2)),
     "fedasync": (
         lambda: zoo.fedasync(alpha=0.7, staleness="hinge", slope=3.0, start=2.0, max_staleness=6),
         FedAsync,

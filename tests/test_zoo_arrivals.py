@@ -105,6 +105,23 @@ def test_async_fedavg_gives_every_client_the_same_influence() -> None:
     assert shares.tolist() == pytest.approx([0.5, 0.5], abs=0.01)
 
 
+HOUR = 3600.0
+CAPS: list[tuple[dict[str, float | None], float]] = [({}, 10.0), ({"cap": 25.0}, 25.0), ({"cap": None}, math.inf)]
+
+
+@pytest.mark.parametrize(("cap", "most"), CAPS)
+def test_one_answer_that_comes_an_hour_late_is_bounded(cap: dict[str, float | None], most: float) -> None:
+    """Without a cap it weighs 3,600 · (1 + 1/3,600) / 2 = 1,800.5 and ⌈3,600/5⌉ / 2 = 360."""
+    scene = Scene(zoo.ALGORITHMS["async_fedavg"].make(importance="uniform", **cap), 2, parameters=vec(0))
+    scene.arrive(0, 1, at=1.0)
+    scene.arrive(1, 1, at=HOUR)
+    assert scene.weights[-1] == [pytest.approx(min(1800.5, most))]
+    scene = Scene(zoo.ALGORITHMS["fedfix"].make(interval=5.0, importance="uniform", **cap), 2, parameters=vec(0))
+    scene.arrive(1, 1, at=HOUR)
+    scene.wake(HOUR)
+    assert scene.weights[-1] == [pytest.approx(min(360.0, most))]
+
+
 def test_a_task_that_takes_no_time_still_counts_in_async_fedavg() -> None:
     scene = Scene(zoo.async_fedavg(importance="uniform"), 2, parameters=vec(0))
     scene.arrive(0, 8, at=0.0)

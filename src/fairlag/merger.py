@@ -8,6 +8,7 @@ import numpy as np
 
 from fairlag.buffer import Buffer
 from fairlag.errors import DivergedError, InputError, StrategyError
+from fairlag.rules.growth import objection, suspects
 from fairlag.rules.keep import Keeping
 from fairlag.rules.mix import mixed
 from fairlag.rules.rule import blaming, failure, label_of
@@ -22,7 +23,9 @@ from fairlag.view import View
 class Merger:
     """Keeps the updates that wait, one row each, and what the server rule remembers from one version to the next."""
 
-    def __init__(self, strategy: Strategy, versions: Versions, view: View, layout: Layout) -> None:
+    def __init__(
+        self, strategy: Strategy, versions: Versions, view: View, layout: Layout, max_growth: float | None = None
+    ) -> None:
         if layout.size != versions.newest.size:
             raise InputError(
                 f"the layout is one of {layout.size} numbers, there are {versions.newest.size} parameters: "
@@ -33,6 +36,7 @@ class Merger:
         self._versions = versions
         self._view = view
         self._layout = layout.parameters
+        self._max_growth = max_growth
         self._size = versions.newest.size
         self._parameters = self._layout.size
         """How many of the numbers are parameters; the rest are statistics, which no rule sees."""
@@ -64,24 +68,52 @@ class Merger:
         staleness: list[int],
         reports: list[Report],
         drafted: Sequence[bool] | None = None,
-    ) -> tuple[Buffer, Floats, Parts | None]:
-        """Weighs the stored updates and publishes the next version; returns what was weighed, the weights, and parts.
+    ) -> tuple[Buffer, Floats, Parts | None, str]:
+        """Weighs the stored updates and publishes the next version.
 
-        Parts are None if every update acts in this version alone.
+        Returns what was weighed, the weights, the parts (None if every update acts in this version alone), and why
+        nothing of it was used, if that is so: then all weights are 0.
         """
         rows = self._rows[:, : self._parameters]
         buffer = Buffer(tasks, staleness, reports, rows if self._shows_updates else None, drafted)
-        weights = self._weigh(buffer)
+        weights, refused = self._weigh(buffer), ""
+        before = {} if self._max_growth is None else {name: part.state() for name, part in self._parts.items()}
         parts = self._reducer.parts(weights, buffer) if self._reducer is not None else None
         if self._size:
-            whole = Buffer(tasks, staleness, reports, rows, drafted)
-            if self.stepper is not None:
-                with blaming("rule of steps", self._strategy.local.steps):
-                    self.stepper.merged(whole, self._view)
-            self._versions.publish(self._next(whole, weights))
+            refused = self._publish(Buffer(tasks, staleness, reports, rows, drafted), weights)
         else:
             self._versions.publish(self._versions.newest)
-        return buffer, weights, parts
+        if refused:
+            for name, part in self._parts.items():
+                part.restore(before[name])
+            weights = np.zeros(len(buffer))
+            weights.setflags(write=False)
+            parts = None if parts is None else Parts(parts.clients[:0], parts.changes[:0], parts.unit)
+        return buffer, weights, parts, refused
+
+    def _publish(self, buffer: Buffer, weights: Floats) -> str:
+        """Publishes what the updates make of the newest version, or that one again: then it says why."""
+        newest, limit = self._versions.newest, self._max_growth
+        if self.stepper is not None:
+            with blaming("rule of steps", self._strategy.local.steps):
+                self.stepper.merged(buffer, self._view)
+        step = self._step(buffer, weights)
+        # The step as well: what Adam makes of one that is enormous is small, but it would remember it for ever.
+        refused = "" if limit is None else objection("the step", step, newest[: self._parameters], limit)
+        if not refused:
+            version, state = self._quiet.run(self._next, step, weights, len(buffer))
+            refused = "" if limit is None else objection("the next model", version, newest, limit)
+        if refused:
+            self._versions.publish(newest)
+            return f"{refused}, most of it from {suspects(buffer.clients, weights, self._rows[: len(buffer)])}"
+        if not finite(version):
+            raise DivergedError(
+                f"version {self._view.version + 1} is not finite: the model diverged, smaller steps may help"
+            )
+        version.setflags(write=False)  # a new array, which nobody else knows: it is published as it is
+        self._versions.publish(version)
+        self._state = state
+        return ""
 
     def _weigh(self, buffer: Buffer) -> Floats:
         weigh = self._strategy.weigh
@@ -101,17 +133,12 @@ class Merger:
         weights.setflags(write=False)
         return weights
 
-    def _next(self, buffer: Buffer, weights: Floats) -> Vector:
-        """The next version: its parameters, and its statistics if the model has any."""
-        version = self._stepped(buffer, weights)
+    def _next(self, step: Vector, weights: Floats, count: int) -> tuple[Vector, tuple[object, ...]]:
+        """The next version, its parameters and its statistics if the model has any, and what the server rule keeps."""
+        version, state = self._applied(step, self._versions.newest[: self._parameters])
         if self._parameters < self._size:
-            version = np.concatenate([version, self._quiet.run(self._mixed, weights, len(buffer))])
-        if not finite(version):
-            raise DivergedError(
-                f"version {self._view.version + 1} is not finite: the model diverged, smaller steps may help"
-            )
-        version.setflags(write=False)  # a new array, which nobody else knows: it is published as it is
-        return version
+            version = np.concatenate([version, self._mixed(weights, count)])
+        return version, state
 
     def _mixed(self, weights: Floats, count: int) -> Vector:
         """The next version's statistics."""
@@ -128,10 +155,9 @@ class Merger:
         with blaming("reduction", rule):
             return mixed(average, weights, values, now)
 
-    def _stepped(self, buffer: Buffer, weights: Floats) -> Vector:
-        """Edits, reduces and applies: the next version's parameters."""
-        strategy, parameters = self._strategy, self._versions.newest[: self._parameters]
-        updates = buffer.updates
+    def _step(self, buffer: Buffer, weights: Floats) -> Vector:
+        """Edits and reduces: the step that the server rule is given."""
+        strategy, updates = self._strategy, buffer.updates
         if strategy.edit is not None:
             with blaming("edit", strategy.edit):
                 updates = strategy.edit(updates, buffer, self._view)
@@ -140,20 +166,21 @@ class Merger:
             step = self._reduced(weights, updates, buffer)
         except Exception as error:
             raise failure("reduction", strategy.reduce, error) from error
-        _check_shape("reduce", strategy.reduce, step, parameters.shape)
-        return self._quiet.run(self._applied, step, parameters)
+        _check_shape("reduce", strategy.reduce, step, (self._parameters,))
+        return step
 
-    def _applied(self, step: Vector, parameters: Vector) -> Vector:
+    def _applied(self, step: Vector, parameters: Vector) -> tuple[Vector, tuple[object, ...]]:
+        """The next version's parameters, and what the server rule then remembers."""
         # A step may be a view of the buffer's rows, which the next updates overwrite; a rule may keep it.
         given_away = step.flags.owndata and step.flags.writeable
         step = np.array(step, np.float32, copy=None if given_away else True)
         rule = self._strategy.apply
         try:
-            step, self._state = rule.update(step, self._state, parameters)
+            step, state = rule.update(step, self._state, parameters)
         except Exception as error:
             raise failure("server rule", rule, error) from error
         _check_shape("apply", rule, step, parameters.shape)
-        return np.asarray(parameters + step, np.float32)
+        return np.asarray(parameters + step, np.float32), state
 
     def _reduced(self, weights: Floats, updates: Matrix, buffer: Buffer) -> Vector:
         rule = self._strategy.reduce

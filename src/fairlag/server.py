@@ -8,7 +8,7 @@ from fairlag import seeds
 from fairlag.errors import InputError, ProtocolError
 from fairlag.ledger import Ledger
 from fairlag.merger import Merger
-from fairlag.rules.admit import no_negative_variance, well_formed
+from fairlag.rules.admit import Remembering, no_negative_variance, well_formed
 from fairlag.rules.rule import failure
 from fairlag.state import Savable, State, take
 from fairlag.strategy import Strategy
@@ -31,31 +31,15 @@ from fairlag.types import (
     Vouched,
     Wake,
     Woke,
+    aggregations_made,
     quick,
+    time_reached,
 )
 from fairlag.vector import EMPTY, Layout, Vector
 from fairlag.versions import Versions
 from fairlag.view import View
 
 _PLAIN = {"partial": int, "last_loss": str, "_next_task": int, "_wake": float}
-
-
-def aggregations_made(count: int) -> str:
-    """Why a run ended that was to make so many versions.
-
-    >>> aggregations_made(5)
-    '5 aggregations were made'
-    """
-    return f"{count} aggregations were made"
-
-
-def time_reached(time: float | None) -> str:
-    """Why a run ended that was to last until then.
-
-    >>> time_reached(60.0)
-    'time 60.0 was reached'
-    """
-    return f"time {time} was reached"
 
 
 class Server:
@@ -82,6 +66,7 @@ class Server:
         aggregations: int | None = None,
         until_time: float | None = None,
         examples: Integers | None = None,
+        max_growth: float | None = None,
         record: Record | None = None,
     ) -> None:
         """A server for a fleet of so many clients, that stops after so many aggregations or at that time.
@@ -89,6 +74,8 @@ class Server:
         `examples` is how many training examples each client has to begin with, as far as the server is told.
         The layout names the parts of the parameters for server rules that ask; without one, they are one array. It
         also says which of them are statistics, such as BatchNorm's running mean: no rule sees these, they are mixed.
+        With `max_growth`, an aggregation that would make the model more than so many times as large, or not finite, is
+        refused as a whole; without, a model that is not finite ends the run with a DivergedError.
         """
         strategy.check(clients)
         if aggregations is not None and aggregations < 1:
@@ -112,10 +99,12 @@ class Server:
         self._variances, self._parameters = layout.variances, layout.parameters.size
         self._has_statistics = layout.statistics > 0
         self.view = View(self._ledger, self.versions, layout.size - self._parameters)
-        self._merger = Merger(strategy, self.versions, self.view, layout)
+        self._merger = Merger(strategy, self.versions, self.view, layout, max_growth)
         self.stopped: Stop | None = None
         self.partial = 0
         self.last_loss = ""
+        self.refused = ""
+        """Why nothing of the last aggregation was used, and who is suspected, if that is so."""
         self.refusals: Counter[str] = Counter()
         self._ended: Counter[Outcome] = Counter()
         """How many tasks ended in each way, apart from those that were aggregated, which the ledger counts."""
@@ -132,6 +121,8 @@ class Server:
         self._store = self._merger.store if self._merger.stores else None
         self._trigger = strategy.trigger
         self._admit = strategy.admit
+        if isinstance(strategy.admit, Remembering):
+            self._admit = self._parts["admit"] = strategy.admit.start()
         self._record = record
         self._aggregations = aggregations
         self._until_time = until_time
@@ -207,7 +198,8 @@ class Server:
     def restore(self, state: State) -> None:
         """Goes on where another server, constructed with the same arguments, was saved."""
         for name, part in self._parts.items():
-            part.restore(take(state, name, dict))
+            if name in state or name != "admit":  # a fleet may go on with bounds that it did not have before
+                part.restore(take(state, name, dict))
         for name, kind in _PLAIN.items():
             setattr(self, name, take(state, name, kind))
         self.stopped = Stop(reason) if isinstance(reason := state["stopped"], str) else None
@@ -233,7 +225,7 @@ class Server:
             try:
                 reason = self._admit(seen, task, self.view)
             except Exception as error:
-                raise failure("admission rule", self._admit, error) from error
+                raise failure("admission rule", self.strategy.admit, error) from error
         if reason is None:
             if self._store is not None:
                 self._store(update.delta, len(ledger.buffer))
@@ -358,7 +350,9 @@ class Server:
     def _aggregate(self, commands: list[Command], *, partial: bool) -> None:
         ledger = self._ledger
         tasks, staleness, reports, arrivals = ledger.merge()
-        buffer, weights, parts = self._merger.merge(tasks, staleness, reports, self._selector.draft(tasks))
+        buffer, weights, parts, self.refused = self._merger.merge(
+            tasks, staleness, reports, self._selector.draft(tasks)
+        )
         if parts is None:
             ledger.credit(buffer.clients, weights)
         else:
@@ -367,7 +361,7 @@ class Server:
         ledger.renew()
         self.partial += partial
         if self._record is not None:
-            row = (ledger.version, ledger.time, tasks, arrivals, buffer.staleness, weights, partial)
+            row = (ledger.version, ledger.time, tasks, arrivals, buffer.staleness, weights, partial, self.refused)
             self._record(quick(Aggregation, (*row, parts, ledger.acted)))
         if called_off := self._selector.renew():
             self._dismiss(called_off, commands)

@@ -135,6 +135,24 @@ class Stop(NamedTuple):
 Command = Dispatch | Cancel | Wake | Stop
 
 
+def aggregations_made(count: int) -> str:
+    """Why a run ended that was to make so many versions.
+
+    >>> aggregations_made(5)
+    '5 aggregations were made'
+    """
+    return f"{count} aggregations were made"
+
+
+def time_reached(time: float | None) -> str:
+    """Why a run ended that was to last until then.
+
+    >>> time_reached(60.0)
+    'time 60.0 was reached'
+    """
+    return f"time {time} was reached"
+
+
 # History: what happened, for whoever records it.
 
 
@@ -174,6 +192,8 @@ class Aggregation(NamedTuple):
     weights: Floats
     partial: bool
     """Merged short of what the trigger wanted, because otherwise everyone would have waited for ever."""
+    refused: str = ""
+    """Why nothing of it was used, and who is suspected: the version is the one before, and every weight is 0."""
     parts: Parts | None = None
     """None if an update acts in this version alone, so that its weight is its part."""
     acted: float = 0.0

@@ -18,6 +18,7 @@ from fairlag.lab.workshop import Scoring, Setting, Workshop
 from fairlag.runtime.virtual import Simulation
 from fairlag.server import Server
 from fairlag.state import Savable, State, pack, take, unpack
+from fairlag.strategy import Strategy
 from fairlag.types import Aggregation, Ended, Integers, Stop
 from fairlag.vector import Vector
 
@@ -67,6 +68,10 @@ class Stage:
     """Can nothing be computed again? Then every version is committed at once."""
     news: Callable[[], Iterable[tuple[int, str, int]]] = tuple
     """Of which clients something was learnt since the last commit: their groups and examples."""
+    strategy: Strategy | None = None
+    """The strategy with what a real fleet adds to it; None: as the experiment has it."""
+    max_growth: float | None = None
+    """How many times as large the model may become by one aggregation; None: what is not finite ends the run."""
 
 
 def simulated(workshop: Workshop, use: Use, seed: int) -> Stage:
@@ -111,7 +116,7 @@ class Conductor:
         self._every = experiment.evaluate.every
         self._executor = stage.executor
         self._server = Server(
-            experiment.strategy(use),
+            stage.strategy or experiment.strategy(use),
             clients=stage.clients,
             parameters=setting.parameters,
             layout=setting.layout,
@@ -119,6 +124,7 @@ class Conductor:
             aggregations=experiment.aggregations,
             until_time=experiment.until_time,
             examples=stage.examples,
+            max_growth=stage.max_growth,
             record=store.record if self._scoring is None else self._record,
         )
         self._timeline = stage.begin(self._server)

@@ -36,7 +36,8 @@ CREATE TABLE tasks (
     aggregation INTEGER, staleness INTEGER, weight REAL, reason TEXT
 );
 CREATE TABLE aggregations (
-    version INTEGER PRIMARY KEY, time REAL NOT NULL, updates INTEGER NOT NULL, weight REAL, partial INTEGER NOT NULL
+    version INTEGER PRIMARY KEY, time REAL NOT NULL, updates INTEGER NOT NULL, weight REAL, partial INTEGER NOT NULL,
+    refused TEXT NOT NULL
 );
 CREATE TABLE parts (
     version INTEGER NOT NULL, client INTEGER NOT NULL, change REAL NOT NULL, PRIMARY KEY (version, client)
@@ -54,6 +55,7 @@ CREATE TABLE checkpoint (number INTEGER PRIMARY KEY, version INTEGER NOT NULL, f
 `steps` and `pace` are what the strategy asked of its local training: 0 steps are as many as the client makes by itself.
 Only a strategy that keeps updates has rows in `parts`: by how many units a client's part of each version grows from
 that version on; and in `units`: `acted` is what a unit was worth in all versions up to that one together.
+`refused` is why nothing of an aggregation was used, and who is suspected, else empty.
 A number that is not finite and not infinite is NULL. Times are virtual, or those
 of a real fleet where `meta` has a `runtime`."""
 

@@ -125,7 +125,10 @@ class Run:
 
     @property
     def aggregations(self) -> "pd.DataFrame":
-        """One row a version: when it was made, from how many updates, their weight, and whether they were too few."""
+        """One row per version: when it was made, from how many updates, their weight, and whether they were too few.
+
+        `refused` says why nothing of an aggregation was used, and who is suspected; it is empty for all others.
+        """
         return self._frame("SELECT * FROM aggregations ORDER BY version")
 
     @property

@@ -240,7 +240,7 @@ class Store:
         write = self._database.executemany
         write(_AGGREGATED, _aggregated_tasks(self._rows))
         write(_ENDED, _ended_tasks(self._rows))
-        write("INSERT INTO aggregations VALUES (?, ?, ?, ?, ?)", _aggregations(self._rows))
+        write("INSERT INTO aggregations VALUES (?, ?, ?, ?, ?, ?)", _aggregations(self._rows))
         write("INSERT INTO parts VALUES (?, ?, ?)", _parts(self._rows))
         write("INSERT INTO units VALUES (?, ?)", _units(self._rows))
         # The last version may be evaluated twice in the same way: for the curve, and because it is the last.
@@ -286,7 +286,7 @@ def _ended_tasks(rows: Iterable[Aggregation | Ended]) -> Iterator[tuple[object, 
 def _aggregations(rows: Iterable[Aggregation | Ended]) -> Iterator[tuple[object, ...]]:
     for row in rows:
         if type(row) is Aggregation:
-            yield row.version, row.time, len(row.tasks), sum(row.weights.tolist()), row.partial
+            yield row.version, row.time, len(row.tasks), sum(row.weights.tolist()), row.partial, row.refused
 
 
 def _parts(rows: Iterable[Aggregation | Ended]) -> Iterator[tuple[object, ...]]:

@@ -140,15 +140,19 @@ class Recipe:
     def effort(self, steps: int, lr: float) -> float:
         """How often gradients count in an update of so many steps of that size: more than once with momentum.
 
+        With gradients that are all g, the update is −lr · effort · g. Weight decay is part of the gradient.
+
         >>> Recipe(steps=1).effort(3, 0.1), Recipe(steps=1, momentum=0.5).effort(3, 0.1)
         (3.0, 4.25)
+        >>> round(Recipe(steps=1, momentum=0.9, prox=1.0).effort(10, 0.1), 6)
+        15.887894
         """
-        pushed = effort = 0.0
+        velocity = effort = 0.0
         for _ in range(steps):
-            pushed = self.momentum * pushed + 1
-            # The proximal term pulls back, at every step, a part of what was reached before.
-            effort = effort * (1 - lr * self.prox) + pushed
-        # Where it overshoots, what is left may be nothing; a report of nothing would be refused.
+            # The proximal term is part of what momentum accumulates: it pulls back what was reached before.
+            velocity = self.momentum * velocity + 1 - lr * self.prox * effort
+            effort += velocity
+        # If the pull overshoots, nothing may be left; a report of nothing would be refused.
         return max(effort, sys.float_info.min) if steps else 0.0
 
     def asked(self, local: Local) -> "Recipe":

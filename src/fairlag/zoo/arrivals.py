@@ -6,7 +6,7 @@ from fairlag.errors import StrategyError
 from fairlag.rules import admit, apply, edit, keep, select, trigger, utility, weigh
 from fairlag.rules.local import Feedback, Local, log_delay, toward_drift
 from fairlag.strategy import Strategy
-from fairlag.zoo.registry import algorithm, choice
+from fairlag.zoo.registry import LARGEST_TOTAL, algorithm, choice
 
 _IMPORTANCE = {"uniform": weigh.equal_share, "examples": weigh.by_share}
 
@@ -54,12 +54,15 @@ def fedasync(
 
 
 @algorithm("Asynchronous FedAvg")
-def async_fedavg(*, importance: Literal["uniform", "examples"] = "examples", lr: float = 1.0) -> Strategy:
+def async_fedavg(
+    *, importance: Literal["uniform", "examples"] = "examples", cap: float | None = LARGEST_TOTAL, lr: float = 1.0
+) -> Strategy:
     """Every arrival is merged, slow clients' with more weight, so that each counts the same (Fraboni et al., 2023).
 
     w ← w + η_g d_i Δ_i, d_i = (Σ_j 1/T_j) T_i p_i, T_i the mean duration of i's tasks, p_i = 1/n or n_i/N
 
-    Departs: T_i is what was observed so far, and the sum is over the clients heard of.
+    Departs: T_i is what was observed so far, and the sum is over the clients heard of. A weight d_i above `cap` counts
+    as `cap`, or a client that is once an hour late would weigh thousands of times as much (None or inf: no cap).
 
     Reference: Fraboni et al., "A General Theory for Federated Optimization with Asynchronous and Heterogeneous Clients
     Updates", JMLR 24, 2023
@@ -68,7 +71,7 @@ def async_fedavg(*, importance: Literal["uniform", "examples"] = "examples", lr:
     'count(1)'
     """
     rule = weigh.times(weigh.by_slowness, choice("importance", importance, _IMPORTANCE))
-    return Strategy(select.all_idle(), trigger.count(1), rule, apply=apply.scale(lr))
+    return Strategy(select.all_idle(), trigger.count(1), weigh.capped(rule, cap), apply=apply.scale(lr))
 
 
 @algorithm("FedBuff")
@@ -102,14 +105,18 @@ def fedbuff(
 
 @algorithm("FedFix")
 def fedfix(
-    *, interval: float = 5.0, importance: Literal["uniform", "examples"] = "examples", lr: float = 1.0
+    *,
+    interval: float = 5.0,
+    importance: Literal["uniform", "examples"] = "examples",
+    cap: float | None = LARGEST_TOTAL,
+    lr: float = 1.0,
 ) -> Strategy:
     """At fixed moments all that has arrived is merged, slow clients' with more weight (Fraboni et al., 2023).
 
     w ← w + η_g Σ_i d_i Δ_i every Δt, d_i = ⌈T_i/Δt⌉ p_i, T_i the mean duration of i's tasks, p_i = 1/n or n_i/N;
     where nothing has arrived there is no new version
 
-    Departs: T_i is what was observed so far.
+    Departs: T_i is what was observed so far. A total weight above `cap` is scaled down to it (None or inf: no cap).
 
     Reference: Fraboni et al., "A General Theory for Federated Optimization with Asynchronous and Heterogeneous Clients
     Updates", JMLR 24, 2023
@@ -118,7 +125,7 @@ def fedfix(
     'every(2.5)'
     """
     rule = weigh.times(weigh.by_ticks(interval), choice("importance", importance, _IMPORTANCE))
-    return Strategy(select.once_merged(), trigger.every(interval), rule, apply=apply.scale(lr))
+    return Strategy(select.once_merged(), trigger.every(interval), weigh.capped(rule, cap), apply=apply.scale(lr))
 
 
 @algorithm("AsyncFedED")

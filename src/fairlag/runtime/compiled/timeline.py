@@ -11,8 +11,7 @@ from fairlag.jit import make_ready
 from fairlag.runtime.compiled import kernel, layout
 from fairlag.runtime.compiled.plan import Plan, straight
 from fairlag.runtime.compiled.weights import Doubt, Scale
-from fairlag.server import aggregations_made, time_reached
-from fairlag.types import Floats, Integers
+from fairlag.types import Floats, Integers, aggregations_made, time_reached
 
 _PAGE = 8192
 """About how many updates are merged before they are weighed: few enough to stay in the processor's cache."""
