@@ -65,7 +65,7 @@ def test_updates_that_are_kept_are_said_to_be(tmp_path: Path) -> None:
     one = np.array([0])
     with Store.create(tmp_path / "kept", {}, experiment="", groups=["all"], group_of=one, examples=one) as store:
         task, parts = (Dispatch(0, 0, 0, 0, 0.0),), Parts(one, np.array([0.5]), 1.0)
-        store.record(Aggregation(1, 1.0, task, [1.0], one, np.array([0.5]), False, parts, 1.0))
+        store.record(Aggregation(1, 1.0, task, [1.0], one, np.array([0.5]), False, "", parts, 1.0))
         store.commit({}, "", 1)
     found = weights(Run(tmp_path / "kept"), 10)
     assert found.kept and not weights(weighted(tmp_path / "plain", 0.5), 10).kept

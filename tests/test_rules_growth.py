@@ -16,7 +16,7 @@ from fairlag.server import Server
 from fairlag.state import pack, unpack
 from fairlag.strategy import Strategy
 from fairlag.types import Aggregation, Arrived, Ended, Joined, Report, Update
-from fairlag.vector import published
+from fairlag.vector import Layout, published
 from tests.helpers import Scene, vec
 
 LONG = "longer than 10 times the usual update"
@@ -201,3 +201,25 @@ def test_what_rules_remember_is_as_if_the_aggregation_had_not_been(make: object)
 def test_suspects_are_named_until_they_make_up_half() -> None:
     updates = np.array([[0, 1], [3, 0], [0, 3], [0, 3]], np.float32)
     assert growth.suspects(np.array([0, 1, 2, 3]), np.ones(4), updates) == "client 1 (30 %), client 2 (30 %)"
+
+
+def test_a_statistic_that_one_client_blows_up_is_refused_and_one_that_all_have_is_not() -> None:
+    layout = Layout(("weight", "running_var"), ((2,), (1,)), statistics=1)
+    server = Server(zoo.buffered_fedavg(buffer=3), clients=3, parameters=vec(3, 4, 1), layout=layout, max_growth=10.0)
+    server.handle(Joined(0.0, [0, 1, 2]))
+    for task, statistic in enumerate((500, 600, 550)):
+        server.handle(Arrived(1.0, task, Update(vec(0, 0, statistic))))
+    assert server.refused == "" and server.versions.newest.tolist() == pytest.approx([3, 4, 550])
+    for task, statistic in enumerate((500, 3e38, 550), start=3):
+        server.handle(Arrived(2.0, task, Update(vec(0, 0, statistic))))
+    assert server.refused.startswith("a statistic is more than 10 times as large as usual, most of it from client 1")
+    assert server.versions.newest.tolist() == pytest.approx([3, 4, 550])
+
+
+def test_a_first_update_that_was_refused_is_not_a_clients_part_of_the_model() -> None:
+    server = Server(zoo.asofed(), clients=2, parameters=vec(3, 4), max_growth=10.0)
+    server.handle(Joined(0.0, [0, 1]))
+    for task, update in enumerate([(1, 1), (3e38, 0), (1, 0), (0, 1)]):
+        server.handle(Arrived(1.0 + task, task, Update(vec(*update))))
+    # Client 0 has had its half of the model since the first version, client 1 only since its second update.
+    assert server.view.weight_sums.tolist() == pytest.approx([2.0, 0.5])

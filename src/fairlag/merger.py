@@ -8,7 +8,7 @@ import numpy as np
 
 from fairlag.buffer import Buffer
 from fairlag.errors import DivergedError, InputError, StrategyError
-from fairlag.rules.growth import objection, suspects
+from fairlag.rules.growth import objection, suspects, swelling
 from fairlag.rules.keep import Keeping
 from fairlag.rules.mix import mixed
 from fairlag.rules.rule import blaming, failure, label_of
@@ -102,7 +102,7 @@ class Merger:
         refused = "" if limit is None else objection("the step", step, newest[: self._parameters], limit)
         if not refused:
             version, state = self._quiet.run(self._next, step, weights, len(buffer))
-            refused = "" if limit is None else objection("the next model", version, newest, limit)
+            refused = "" if limit is None else self._objection(version, len(buffer), limit)
         if refused:
             self._versions.publish(newest)
             return f"{refused}, most of it from {suspects(buffer.clients, weights, self._rows[: len(buffer)])}"
@@ -114,6 +114,14 @@ class Merger:
         self._versions.publish(version)
         self._state = state
         return ""
+
+    def _objection(self, version: Vector, count: int, limit: float) -> str:
+        """Why the next version is refused, if it is."""
+        newest, split = self._versions.newest, self._parameters
+        refused = objection("the next model", version[:split], newest[:split], limit)
+        if not refused and split < self._size:
+            refused = swelling(version[split:], self._rows[:count, split:], newest[split:], limit)
+        return refused
 
     def _weigh(self, buffer: Buffer) -> Floats:
         weigh = self._strategy.weigh

@@ -1,6 +1,7 @@
 """How large a model may become by one aggregation: what is refused as a whole, and who is suspected of it."""
 
 import math
+from statistics import median_low
 
 from fairlag.types import Floats, Integers
 from fairlag.vector import Matrix, Vector, finite, length
@@ -34,6 +35,22 @@ def objection(what: str, values: Vector, before: Vector, limit: float) -> str:
     if length(values) > limit * size_of(before):
         return f"{what} is more than {limit:g} times as large as the model"
     return ""
+
+
+def swelling(statistics: Vector, values: Matrix, before: Vector, limit: float) -> str:
+    """Why mixed statistics are refused: not finite, or `limit` times as large as before and as most clients' are.
+
+    They are measured, so an honest one may grow by any factor at once; but then that of most clients does.
+
+    >>> import numpy as np
+    >>> values = np.array([[500], [600], [9e9]], np.float32)
+    >>> swelling(values[0], values, np.ones(1, np.float32), 10.0), swelling(values[2], values, values[0], 10.0)
+    ('', 'a statistic is more than 10 times as large as usual')
+    """
+    if not finite(statistics):
+        return "a statistic is not finite"
+    usual = max(size_of(before), median_low(length(row) for row in values))
+    return f"a statistic is more than {limit:g} times as large as usual" if length(statistics) > limit * usual else ""
 
 
 def suspects(clients: Integers, weights: Floats, updates: Matrix) -> str:

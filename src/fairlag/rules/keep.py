@@ -107,8 +107,8 @@ class _Replacing(_Models):
     def parts(self, weights: Floats, buffer: Buffer) -> Parts:
         # α x is added and α x' is taken away, of the same client unless x' is w_0: only its first update adds to its
         # part. What is left of x' if α has changed is still this client's.
-        clients, first, times = np.unique(buffer.clients, return_index=True, return_counts=True)
-        new = self._view.update_counts[clients] == times
+        clients, first = np.unique(buffer.clients, return_index=True)
+        new = self._view.parts[clients] == 0
         return Parts(clients[new], weights[first[new]], 1.0)
 
     def reduce(self, weights: Floats, updates: Matrix, buffer: Buffer) -> Vector:
