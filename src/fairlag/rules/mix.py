@@ -8,10 +8,10 @@ from fairlag.vector import Matrix, Vector
 
 
 def mixed(average: Reduce, weights: Floats, values: Matrix, now: Vector) -> Vector:
-    """(1 − m) s + m Σ_j a_j x_j / Σ_j a_j, a_j = max(α_j, 0), m = min(1, Σ_j a_j): s is the server's, x_j are clients'.
+    """(1 − p) z + p Σ_j a_j z_j / Σ_j a_j, a_j = max(α_j, 0), p = min(1, Σ_j a_j); z is the server's, z_j the clients'.
 
-    A convex combination of what the clients and the server have, whatever the weights α_j add up to. Another reduction
-    than `weighted_sum` has its own average instead, which is kept between the least and the greatest of the x_j.
+    A convex combination of what the clients and the server have, whatever the weights α_j add up to. A reduction other
+    than `weighted_sum` has its own average of the z_j, which is kept between the least and the greatest of them.
 
     >>> from fairlag.rules.reduce import weighted_sum
     >>> clients, server = np.array([[2], [6]], np.float32), np.array([8], np.float32)
