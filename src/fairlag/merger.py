@@ -67,7 +67,10 @@ class Merger:
         """
         buffer = Buffer(tasks, staleness, reports, self._rows if self._shows_updates else None, drafted)
         weights = self._weigh(buffer)
-        parts = self._reducer.parts(weights, buffer) if self._reducer is not None else None
+        parts = None
+        if self._reducer is not None:
+            with blaming("reduction", self._strategy.reduce):
+                parts = self._reducer.parts(weights, buffer)
         if self._size:
             whole = Buffer(tasks, staleness, reports, self._rows, drafted)
             if self.stepper is not None:

@@ -1,6 +1,7 @@
 """Reductions that keep the last model of every client: what a server that caches its clients' models needs."""
 
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -12,6 +13,8 @@ from fairlag.state import Savable, State, copy_into, take
 from fairlag.types import Floats, Integers, Parts
 from fairlag.vector import Matrix, Vector
 from fairlag.view import View
+
+_UNCHANGED = Parts(np.empty(0, np.int64), np.empty(0), 1.0)
 
 
 class Reducer(Savable, Protocol):
@@ -105,9 +108,11 @@ class _Replacing(_Models):
     def parts(self, weights: Floats, buffer: Buffer) -> Parts:
         # α x is added and α x' is taken away, of the same client unless x' is w_0: only its first update adds to its
         # part. What is left of x' if α has changed is still this client's.
-        clients, first, times = np.unique(buffer.clients, return_index=True, return_counts=True)
-        new = self._view.update_counts[clients] == times
-        return Parts(clients[new], weights[first[new]], 1.0)
+        senders = [task.client for task in buffer.tasks]
+        updates = self._view.update_counts
+        new = [client for client, times in Counter(senders).items() if updates[client] == times]
+        places = [senders.index(client) for client in new]
+        return Parts(np.array(new, np.int64), weights[places], 1.0) if new else _UNCHANGED
 
     def reduce(self, weights: Floats, updates: Matrix, buffer: Buffer) -> Vector:
         step = np.zeros_like(self._first)
