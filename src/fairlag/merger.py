@@ -76,9 +76,11 @@ class Merger:
         """
         rows = self._rows[:, : self._parameters]
         buffer = Buffer(tasks, staleness, reports, rows if self._shows_updates else None, drafted)
-        weights, refused = self._weigh(buffer), ""
+        weights, parts, refused = self._weigh(buffer), None, ""
         before = {} if self._max_growth is None else {name: part.state() for name, part in self._parts.items()}
-        parts = self._reducer.parts(weights, buffer) if self._reducer is not None else None
+        if self._reducer is not None:
+            with blaming("reduction", self._strategy.reduce):
+                parts = self._reducer.parts(weights, buffer)
         if self._size:
             refused = self._publish(Buffer(tasks, staleness, reports, rows, drafted), weights)
         else:

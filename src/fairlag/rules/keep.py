@@ -13,6 +13,8 @@ from fairlag.types import Floats, Integers, Parts
 from fairlag.vector import Matrix, Vector
 from fairlag.view import View
 
+_UNCHANGED = Parts(np.empty(0, np.int64), np.empty(0), 1.0)
+
 
 class Reducer(Savable, Protocol):
     """The living half of a reduction with a memory: one for each server."""
@@ -107,9 +109,11 @@ class _Replacing(_Models):
     def parts(self, weights: Floats, buffer: Buffer) -> Parts:
         # α x is added and α x' is taken away, of the same client unless x' is w_0: only its first update adds to its
         # part. What is left of x' if α has changed is still this client's.
-        clients, first = np.unique(buffer.clients, return_index=True)
-        new = self._view.parts[clients] == 0
-        return Parts(clients[new], weights[first[new]], 1.0)
+        senders = [task.client for task in buffer.tasks]
+        parts = self._view.parts
+        new = [client for client in dict.fromkeys(senders) if not parts[client]]
+        places = [senders.index(client) for client in new]
+        return Parts(np.array(new, np.int64), weights[places], 1.0) if new else _UNCHANGED
 
     def reduce(self, weights: Floats, updates: Matrix, buffer: Buffer) -> Vector:
         step = np.zeros_like(self._first)
