@@ -9,7 +9,9 @@ import pytest
 from flwr.app import Message
 
 from fairlag.lab.deploy import deploy
+from fairlag.lab.experiment import parse
 from fairlag.lab.run import Run
+from fairlag.lab.workshop import Workshop
 from fairlag.runtime.flower.wire import unpacked
 from tests.command import Call
 from tests.fleet import FakeGrid, FakeNode, replied
@@ -61,14 +63,18 @@ def test_one_enormous_reply_does_not_take_the_fleet(tmp_path: Path) -> None:
     def answer(message: Message) -> Message:
         sent = {name: unpacked(each) for name, each in message.content.array_records["arrays"].items()}
         value = enormous.pop() if enormous else None
-        return replied(message, sent if value is None else {name: each * 0 + value for name, each in sent.items()}, 200)
+        after = sent if value is None else {name: each * 0 + value for name, each in sent.items()}
+        return replied(message, after, 10**9)
 
     grid = FakeGrid({each: FakeNode({"partition-id": each}, Trained(each), 0.01) for each in range(3)})
     grid.nodes[ATTACKER] = FakeNode({"partition-id": ATTACKER}, answer)
     run = deploy(grid, DIGITS, out=tmp_path / "run", poll=0.005, look=0.01, at_least=4)
     refused = run.tasks[run.tasks["outcome"] == "refused"]
     assert refused["client"].to_list() == [ATTACKER] and run.status == "finished"
-    assert run.influence().set_index("client")["influence"][ATTACKER] < 0.6
+    found = run.influence().set_index("client")
+    assert found["influence"][ATTACKER] < 0.6
+    # Nobody says how many examples a client has at most: then it is what the largest of the experiment has.
+    assert found["examples"][ATTACKER] == Workshop(parse(DIGITS)).setting(0).examples.max()
 
 
 def test_an_enormous_update_is_refused_and_nobody_else_is(tmp_path: Path) -> None:
