@@ -9,10 +9,14 @@ import pytest
 from flwr.app import Message
 
 from fairlag.lab.deploy import deploy
+from fairlag.lab.experiment import parse
 from fairlag.lab.run import Run
+from fairlag.lab.workshop import Workshop
 from fairlag.runtime.flower.wire import unpacked
 from tests.command import Call
 from tests.fleet import FakeGrid, FakeNode, replied
+from tests.test_lab_deploy import FLEET as DIGITS
+from tests.test_lab_deploy import Trained
 
 pytestmark = pytest.mark.usefixtures("quick_grid")
 
@@ -50,6 +54,27 @@ def weights(run: Run) -> list[float]:
     """The largest weight that an update of each client got."""
     tasks = run.tasks[run.tasks["outcome"] == "aggregated"]
     return [float(tasks[tasks["client"] == each]["weight"].max()) for each in range(4)]
+
+
+def test_one_enormous_reply_does_not_take_the_fleet(tmp_path: Path) -> None:
+    """Real training: a model of 3e38 made every honest update overflow, and the attacker's idle ones went on."""
+    enormous = [3e38]
+
+    def answer(message: Message) -> Message:
+        sent = {name: unpacked(each) for name, each in message.content.array_records["arrays"].items()}
+        value = enormous.pop() if enormous else None
+        after = sent if value is None else {name: each * 0 + value for name, each in sent.items()}
+        return replied(message, after, 10**9)
+
+    grid = FakeGrid({each: FakeNode({"partition-id": each}, Trained(each), 0.01) for each in range(3)})
+    grid.nodes[ATTACKER] = FakeNode({"partition-id": ATTACKER}, answer)
+    run = deploy(grid, DIGITS, out=tmp_path / "run", poll=0.005, look=0.01, at_least=4)
+    refused = run.tasks[run.tasks["outcome"] == "refused"]
+    assert refused["client"].to_list() == [ATTACKER] and run.status == "finished"
+    found = run.influence().set_index("client")
+    assert found["influence"][ATTACKER] < 0.6
+    # Nobody says how many examples a client has at most: then it is what the largest of the experiment has.
+    assert found["examples"][ATTACKER] == Workshop(parse(DIGITS)).setting(0).examples.max()
 
 
 def test_an_enormous_update_is_refused_and_nobody_else_is(tmp_path: Path) -> None:

@@ -242,6 +242,18 @@ MEDIAN = replace(buffered_fedavg(buffer=2), reduce=median)
         (OWN, {"arrays": nn.Linear(1, 1), "poll": -1}, "poll is -1, it must be a positive number of seconds"),
         (OWN, {"arrays": nn.Linear(1, 1), "by_key": "yes"}, "by_key is 'yes', it must be True or False"),
         (OWN, {"arrays": nn.Linear(1, 1), "queued": 0}, "queued is 0, it must be a whole number of at least 1"),
+        (OWN, {"arrays": nn.Linear(1, 1), "max_examples": None}, "give max_examples, the largest number of training"),
+        (OWN, {"arrays": nn.Linear(1, 1), "max_examples": 1.5}, "max_examples is 1.5, it must be a whole number of at"),
+        (
+            OWN,
+            {"arrays": nn.Linear(1, 1), "max_norm": 0.5},
+            "max_norm is 0.5, it must be a number of at least 1, or None",
+        ),
+        (
+            OWN,
+            {"arrays": nn.Linear(1, 1), "steps_within": None},
+            "steps_within is None, it must be a number of at least",
+        ),
         (OWN, {"arrays": nn.Linear(1, 1), "strategy": "asofed"}, "asks clients to remember vectors"),
         (OWN, {"arrays": nn.Linear(1, 1), "strategy": "fedstaleweigth"}, "did you mean 'fedstaleweight'?"),
     ],

@@ -96,7 +96,7 @@ def test_a_commit_writes_everything_and_can_be_taken_up(tmp_path: Path) -> None:
         (3, 1, 0, 1, 0.5, 0, 1.0, 1.0, "aggregated", 1, 1, 0.75, None),
         (9, 2, 0, 0, 0.0, 0, 1.0, 1.5, "lost", None, None, None, "its client left"),
     ]
-    assert rows(store.folder, "aggregations") == [(1, 1.0, 2, 1.0, 0)]
+    assert rows(store.folder, "aggregations") == [(1, 1.0, 2, 1.0, 0, "")]
     assert rows(store.folder, "evaluations") == [(1, 1.0, "class", "3", 4, 3, 0.5, 0)]
     assert rows(store.folder, "refusals") == [("too old", 2)]
     assert (store.folder / "experiment.json").read_text() == "{}"

@@ -231,6 +231,7 @@ LEFT_ALONE: list[tuple[Strategy, str]] = [
     (replace(BUFFERED, weigh=weigh.times(weigh.uniform, by_hand)), "times(uniform, by_hand)"),
     (replace(BUFFERED, admit=lambda update, task, view: None), "<lambda>"),
     (replace(BUFFERED, admit=admit.max_drift(2.0)), "max_drift(2.0)"),
+    (replace(BUFFERED, admit=admit.max_norm(10.0)), "max_norm(10.0)"),
     (replace(BUFFERED, trigger=replace(BUFFERED.trigger, ready=lambda view: view.buffered > 4)), "count(3)"),
     (replace(BUFFERED, trigger=replace(BUFFERED.trigger, needs=2)), "count(3)"),
     (replace(BUFFERED, trigger=replace(BUFFERED.trigger, wake=lambda view: view.time + 1)), "count(3)"),
