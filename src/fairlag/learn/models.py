@@ -1,8 +1,7 @@
 """The models that come with fairlag, built for the shape of the data; a user's own is a function that returns one."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from math import prod
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from torch import nn
 
 from fairlag import imported, seeds
 from fairlag.errors import InputError
+from fairlag.learn.exclusive import exclusive
 
 Shape = tuple[int, ...]
 Make = Callable[..., nn.Module]
@@ -39,25 +39,13 @@ def build(
     make, name = imported.found(use, MODELS, "model", folder), imported.name_of(use)
     accepted = inspect.signature(make).parameters
     known = {key: value for key, value in (("shape", shape), ("classes", classes)) if key in accepted}
-    with torch.random.fork_rng(devices=[]), one_thread():
-        torch.manual_seed(seeds.key(seed, "model"))
+    with exclusive(seeds.key(seed, "model")):
         model = imported.called(make, name, {**known, **parameters}, "model")
         if not isinstance(model, nn.Module):
             raise InputError(f"the model {name!r} returned {type(model).__name__}, it must return an nn.Module")
         # Still within the seed: some layers draw their first weights when they first see an example.
         _check_output(model, name, shape, classes)
     return model
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Torch computes with a single thread meanwhile: the bits of its results depend on how many there are."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def logistic(shape: Shape, classes: int) -> nn.Module:
