@@ -12,6 +12,7 @@ from fairlag.analyse import theory
 from fairlag.analyse.effort import Compiling, enough_seeds
 from fairlag.analyse.incentives import FACTORS, REPLICATIONS, Incentive, judge
 from fairlag.analyse.trial import Bench, Observation, Trial, added, influence, observe
+from fairlag.execute.child import stop_if_started_again
 from fairlag.lab.experiment import Experiment
 from fairlag.strategy import Strategy
 from fairlag.types import Floats, Integers
@@ -115,7 +116,6 @@ def audit(
     """Simulates every strategy of an experiment without learning, and what throttling would do for a client.
 
     The incentive part simulates about `incentive_updates` updates per strategy, so it may be shorter than the rest.
-    More than one worker starts processes: a script that asks for them needs the usual `if __name__ == "__main__":`.
     With the extra `fast`, long audits go through the compiled loop as far as it knows their strategies; `compiled`
     says whether short ones shall, or none. The numbers are the same.
 
@@ -124,6 +124,7 @@ def audit(
     >>> first.label, first.updates
     ('Buffered FedAvg', 100)
     """
+    stop_if_started_again()
     seeds = seeds or enough_seeds(experiment)
     compiling = Compiling(experiment, seeds=seeds, incentive_updates=incentive_updates, wanted=compiled)
     with Bench(experiment, workers=workers, keep_compiled=compiling.here) as bench:

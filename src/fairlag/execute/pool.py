@@ -9,8 +9,8 @@ from itertools import count
 from threading import RLock
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from fairlag.errors import InputError, WorkerError
-from fairlag.execute import named, not_there
+from fairlag.errors import InputError, Interrupted, WorkerError
+from fairlag.execute import interrupted, named, not_there
 from fairlag.execute.memories import Memories
 from fairlag.execute.worker import Beginning
 from fairlag.learn.learner import Placement, Score, chunks, total
@@ -125,6 +125,8 @@ class Pool(ABC, Generic[Hand]):
                     break
                 if number not in self._orders:
                     raise not_there(task)
+                if interrupted.get()():
+                    raise Interrupted(f"interrupted while {named(number, task.client)} was waited for")
                 self._pump(None)
         if isinstance(done, str):
             raise InputError(f"{named(number, task.client)} failed: {done}")
@@ -182,7 +184,7 @@ class Pool(ABC, Generic[Hand]):
 
     @abstractmethod
     def _pump(self, patience: float | None) -> None:
-        """Takes the answers that are there, or waits for one; and hands out new work."""
+        """Takes the answers that are there, or waits a moment for one; and hands out new work."""
 
     @abstractmethod
     def _hand(self, worker: Hand, number: int, asked: Asked) -> None:
@@ -202,16 +204,14 @@ class Pool(ABC, Generic[Hand]):
             if number in self._orders:
                 self._hand(worker, number, self._orders[number])
 
-    def _blame(self, worker: Hand, kind: str, how: str, *, allowed: int = 1, hint: str = "") -> None:
+    def _blame(self, worker: Hand, kind: str, how: str, *, allowed: int = 1) -> None:
         """A worker has died, not more often than is allowed: by its job, wherever that kills, or else by itself."""
         what = worker.doing
         blamed = worker.jobs[0].number if worker.ready and worker.jobs else id(worker)
         self._deaths[kind, what, blamed] += 1
         if self._deaths[kind, what, blamed] > allowed:
             times = "twice" if allowed == 1 else f"{allowed + 1} times"
-            raise WorkerError(
-                f"{kind} died {times} at {what} ({how}), perhaps for want of memory: try fewer workers{hint}"
-            )
+            raise WorkerError(f"{kind} died {times} at {what} ({how}), perhaps for want of memory: try fewer workers")
 
     def _wait_again(self, jobs: Iterable[Handed[Any]]) -> None:
         for job in jobs:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fairlag.errors import FairlagError, InputError, Interrupted, StoreError, WorkerError
+from fairlag.execute.child import stop_if_started_again
 from fairlag.lab.conduct import Conductor, simulated
 from fairlag.lab.events import Event, Tell
 from fairlag.lab.experiment import Experiment, Use, load, parse
@@ -38,6 +39,7 @@ def execute(
     several that fails does not keep the others from being made: what failed, and why, is said at the end. Trackers are
     told of finished runs, too: the process may have been killed right before it told them of the end.
     """
+    stop_if_started_again()
     staff = Staff(executor, workers, address, plan.folder)
     if new:
         plan.check_new()

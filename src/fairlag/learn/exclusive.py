@@ -1,4 +1,4 @@
-"""What torch has only one of per process, its number of threads and its random generator: one task at a time uses them."""
+"""Torch has one number of threads and one random generator per process: they are used by one task at a time."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from heapq import heappop, heappush
 from threading import Lock
 
+from fairlag.errors import Interrupted
 from fairlag.execute import Executor
 from fairlag.execute.nothing import Nothing
 from fairlag.fleet.clients import Fleet
@@ -176,7 +177,7 @@ class Simulation:
         """The hot loop: so many events, each answered by the server's commands."""
         heap, running, next_event = self._heap, self._server.running, self._presence.next_event
         handle, obey, result = self._server.handle, self._obey, self._executor.result
-        for _ in range(events):
+        for passed in range(events):
             if not running and is_over(self._server, self._presence, self._fleet):
                 return nothing_more(self._server)
             if heap[0][1]:
@@ -187,11 +188,18 @@ class Simulation:
                 if isinstance(event, Woke):
                     self._uncounted += len(running) > 0
             else:
-                time, _, _, number = heappop(heap)
+                time, _, _, number = heap[0]
                 task = running.get(number)
                 if task is None:  # it was cancelled
+                    heappop(heap)
                     continue
-                commands = handle(quick(Arrived, (time, number, result(task))))
+                try:
+                    update = result(task)
+                except Interrupted:  # the event is still to come, for whoever continues
+                    self._passed += passed
+                    raise
+                heappop(heap)
+                commands = handle(quick(Arrived, (time, number, update)))
             if commands and (stop := obey(commands)) is not None:
                 return stop
         return None
