@@ -218,10 +218,14 @@ def weak(make: Make) -> Actors:
 def test_failures_are_worded_as_in_the_other_executors(weak: Actors) -> None:
     start = first(unscaled(fragile))
     weak.submit(task(6, client=1), start, 0.0)
-    with pytest.raises(InputError, match=r"^task 6 of client 1 failed: ValueError: no such layer$"):
+    with pytest.raises(
+        InputError, match=r"^task 6 of client 1 failed: ValueError: no such layer \(learning\.py, line \d+\)$"
+    ):
         weak.result(task(6, client=1))
     weak.evaluate(3, start, 0.0, 1)
-    with pytest.raises(InputError, match=r"^evaluating version 3 failed: ValueError: no such layer$"):
+    with pytest.raises(
+        InputError, match=r"^evaluating version 3 failed: ValueError: no such layer \(learning\.py, line \d+\)$"
+    ):
         while not weak.evaluated(1.0):
             pass
     weak.submit(task(4, client=2), start, 0.0)

@@ -149,7 +149,7 @@ def test_a_users_own_model_that_does_not_fit(own: Path, use: str, classes: int, 
 
 def test_examples_of_a_shape_that_a_model_cannot_take(own: Path) -> None:
     with pytest.raises(
-        InputError, match=r"'own_models:fixed' cannot take examples of shape \(1, 5, 5\): mat1 and mat2"
+        InputError, match=r"'own_models:fixed' cannot take examples of shape \(1, 5, 5\): RuntimeError: mat1 and mat2"
     ):
         build("own_models:fixed", {}, shape=(1, 5, 5), classes=10, seed=0, folder=own)
 

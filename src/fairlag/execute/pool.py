@@ -13,6 +13,7 @@ from fairlag.errors import InputError, Interrupted, WorkerError
 from fairlag.execute import interrupted, named, not_there
 from fairlag.execute.memories import Memories
 from fairlag.execute.worker import Beginning
+from fairlag.learn.failure import Failure
 from fairlag.learn.learner import Placement, Score, chunks, total
 from fairlag.rules.local import Local
 from fairlag.state import State
@@ -88,12 +89,12 @@ class Pool(ABC, Generic[Hand]):
         self._orders: dict[int, Asked] = {}
         self._waiting: list[tuple[float, int, int]] = []
         self._sequence = count()
-        self._done: dict[int, tuple[Update, Vector] | str] = {}
+        self._done: dict[int, tuple[Update, Vector] | Failure] = {}
         self._memories = Memories(self._beginning.local.vectors * self._trained)
         self._deaths: Counter[tuple[str, str, int]] = Counter()
         self._parts = count(-1, -1)
         self._evaluations: deque[tuple[int, list[int]]] = deque()
-        self._scores: dict[int, Score | str] = {}
+        self._scores: dict[int, Score | Failure] = {}
 
     def begin(self, seed: int, placement: Placement, local: Local = Local()) -> None:  # noqa: B008 (frozen)
         """A new run, whose strategy asks for that; whatever is still under way for another is not wanted any more."""
@@ -119,7 +120,7 @@ class Pool(ABC, Generic[Hand]):
             with self._lock:
                 if number in self._done:
                     done = self._done.pop(number)
-                    if not isinstance(done, str):
+                    if not isinstance(done, Failure):
                         self._memories.keep(task.client, done[1])
                     self._pump(0)
                     break
@@ -128,8 +129,8 @@ class Pool(ABC, Generic[Hand]):
                 if interrupted.get()():
                     raise Interrupted(f"interrupted while {named(number, task.client)} was waited for")
                 self._pump(None)
-        if isinstance(done, str):
-            raise InputError(f"{named(number, task.client)} failed: {done}")
+        if isinstance(done, Failure):
+            raise InputError(f"{named(number, task.client)} failed: {done.sentence}") from done.cause
         return done[0]
 
     def discard(self, number: int) -> None:
@@ -157,9 +158,9 @@ class Pool(ABC, Generic[Hand]):
             while self._evaluations and not self._is_open(self._evaluations[0][1]):
                 version, numbers = self._evaluations.popleft()
                 parts = [self._scores.pop(number) for number in numbers]
-                if failed := next((part for part in parts if isinstance(part, str)), None):
-                    raise InputError(f"evaluating version {version} failed: {failed}")
-                scores.append((version, total([part for part in parts if not isinstance(part, str)])))
+                if failed := next((part for part in parts if isinstance(part, Failure)), None):
+                    raise InputError(f"evaluating version {version} failed: {failed.sentence}") from failed.cause
+                scores.append((version, total([part for part in parts if isinstance(part, Score)])))
         return scores
 
     def state(self) -> State:

@@ -15,6 +15,7 @@ from fairlag.execute import children
 from fairlag.execute.child import Failed
 from fairlag.execute.pool import DEPTH, Asked, Handed, Pool, Worker
 from fairlag.execute.worker import READY, Answer, Beginning, Evaluation, Shared, Trained, Training, work
+from fairlag.learn.failure import Failure
 from fairlag.learn.flat import Flat
 from fairlag.learn.learner import Blueprint, Order, Placement, Score
 from fairlag.rules.local import Local
@@ -151,8 +152,8 @@ class Processes(Pool[_Worker]):
             return
         if isinstance(said, Failed):
             raise InputError(f"a worker cannot start: {said.reason}")
-        if isinstance(said, str):
-            raise InputError(f"a worker cannot build the model: {said}")
+        if isinstance(said, Failure):
+            raise InputError(f"a worker cannot build the model: {said.sentence}") from said.cause
         number, answer = said
         job = worker.jobs.popleft().how
         self._release(worker, job)

@@ -15,6 +15,7 @@ from fairlag.execute import children
 from fairlag.execute.actor import Actor
 from fairlag.execute.cluster import Cluster
 from fairlag.execute.pool import Asked, Handed, Pool, Worker
+from fairlag.learn.failure import Failure
 from fairlag.learn.flat import Flat
 from fairlag.learn.learner import Blueprint, Order, Placement
 from fairlag.rules.local import Local
@@ -159,7 +160,7 @@ class Actors(Pool[_Worker]):
         if not worker.ready:
             worker.node, failed = said
             if failed is not None:
-                raise InputError(f"a worker cannot build the model: {failed}")
+                raise InputError(f"a worker cannot build the model: {failed.sentence}") from failed.cause
             self._deaths.pop((_NODE, worker.doing, id(worker)), None)
             worker.ready = True
             return
@@ -168,7 +169,7 @@ class Actors(Pool[_Worker]):
             return
         if number < 0:
             self._scores[number] = said
-        elif isinstance(said, str):
+        elif isinstance(said, Failure):
             self._done[number] = said
         else:
             delta, memory, report = said

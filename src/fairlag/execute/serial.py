@@ -14,7 +14,8 @@ from fairlag.errors import InputError
 from fairlag.execute import named, not_there
 from fairlag.execute.memories import Memories
 from fairlag.learn.blas import ONE_THREAD
-from fairlag.learn.learner import Blueprint, Learner, Order, Placement, Score, chunks, keep_memory, reason, total
+from fairlag.learn.failure import reason
+from fairlag.learn.learner import Blueprint, Learner, Order, Placement, Score, chunks, keep_memory, total
 from fairlag.rules.local import Local
 from fairlag.state import State
 from fairlag.types import Dispatch, Update

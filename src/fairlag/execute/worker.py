@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from fairlag.data.dataset import Dataset
 from fairlag.execute.child import received
 from fairlag.learn.blas import ONE_THREAD
-from fairlag.learn.learner import Blueprint, Learner, Order, Placement, Score, keep_memory, reason
+from fairlag.learn.failure import Failure
+from fairlag.learn.learner import Blueprint, Learner, Order, Placement, Score, keep_memory
 from fairlag.rules.admit import well_formed
 from fairlag.rules.local import Local
 from fairlag.types import Report, Update
@@ -55,7 +56,7 @@ class Trained(NamedTuple):
     sound: bool
 
 
-Answer = Trained | Score | str
+Answer = Trained | Score | Failure
 """What comes back for a job: what is said of an update, sums, or what went wrong."""
 
 
@@ -150,7 +151,7 @@ def work(line: Connection, blueprint: Blueprint, shared: Shared, beginning: Begi
         try:
             learner = Learner(blueprint, inputs, labels, placement, *beginning)
         except Exception as error:
-            line.send(reason(error))
+            line.send(Failure.of(error))
             return
         line.send(READY)
         while True:
@@ -176,4 +177,4 @@ def _answer(learner: Learner, job: Training | Evaluation, room: _Room) -> Answer
             return Trained(report, well_formed(Update(row, report), len(row)) is None)
         return learner.evaluate(room.slots[job.slot], job.start, job.stop)
     except Exception as error:
-        return reason(error)
+        return Failure.of(error)

@@ -11,6 +11,7 @@ from torch import nn
 from fairlag import imported, seeds
 from fairlag.errors import InputError
 from fairlag.learn.exclusive import exclusive
+from fairlag.learn.failure import reason
 
 Shape = tuple[int, ...]
 Make = Callable[..., nn.Module]
@@ -101,8 +102,7 @@ def _check_output(model: nn.Module, name: str, shape: Shape, classes: int) -> No
         with torch.no_grad():
             output = model.eval()(torch.zeros(2, *shape))
     except Exception as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"the model {name!r} cannot take examples of shape {shape}: {reason}") from error
+        raise InputError(f"the model {name!r} cannot take examples of shape {shape}: {reason(error)}") from error
     finally:
         model.train(training)
     found = tuple(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__
