@@ -12,6 +12,7 @@ from fairlag.errors import InputError, StrategyError
 from fairlag.execute.crew import Crew
 from fairlag.fleet.clients import Fleet
 from fairlag.lab.experiment import Experiment
+from fairlag.lab.staff import usable
 from fairlag.runtime import virtual
 from fairlag.runtime.compiled.plan import plan
 from fairlag.server import Server
@@ -203,7 +204,7 @@ class Bench:
         self._experiment = experiment
         self._keep_compiled = keep_compiled
         self._is_compiled = False
-        self._crew = Crew(experiment, workers) if workers > 1 else None
+        self._crew = Crew(experiment, workers) if (workers := usable(workers)) > 1 else None
 
     def __enter__(self) -> Self:
         return self
