@@ -44,6 +44,11 @@ def build(
         model = imported.called(make, name, {**known, **parameters}, "model")
         if not isinstance(model, nn.Module):
             raise InputError(f"the model {name!r} returned {type(model).__name__}, it must return an nn.Module")
+        if callable(getattr(model, "loss", None)):
+            raise InputError(
+                f"the model {name!r} has a `loss` of its own, which is never called: training minimises the "
+                "cross-entropy of the model's output; remove or rename it"
+            )
         # Still within the seed: some layers draw their first weights when they first see an example.
         _check_output(model, name, shape, classes)
     return model
