@@ -40,16 +40,16 @@ class Actor:
         ONE_THREAD.__enter__()
         self._given: tuple[Blueprint, NDArray[Any], Integers] = pickle.loads(blueprint), inputs, labels
 
-    def begin(self, beginning: Beginning, placement: Placement) -> tuple[str, Failure | None]:
-        """From now on everything is for that run; answers which node this is, and why the model cannot be built."""
+    def begin(self, beginning: Beginning, placement: Placement) -> tuple[str, int, Failure | None]:
+        """From now on everything is for that run; answers which node and process this is, and why there is no model."""
         import ray
 
         node = ray.get_runtime_context().get_node_id()
         try:
             self._learner = Learner(*self._given, placement, *beginning)
         except Exception as error:
-            return node, Failure.of(error)
-        return node, None
+            return node, os.getpid(), Failure.of(error)
+        return node, os.getpid(), None
 
     def train(self, order: Order, parameters: Vector, memory: Vector) -> Trained | Failure:
         """The update of a task, or what went wrong."""

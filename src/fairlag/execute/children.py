@@ -90,9 +90,9 @@ STOPPED = 5
 """At how many looks in a row a process must be found stopped: after Ctrl-Z and `fg`, it may wake after us."""
 
 
-def replaced(process: Process) -> str:
+def replaced(pid: int) -> str:
     """What is said if a process is replaced because somebody has stopped it."""
-    return f"worker process {process.pid} is stopped (SIGSTOP): another one replaces it and repeats its tasks"
+    return f"worker process {pid} is stopped (SIGSTOP): another one replaces it and repeats its tasks"
 
 
 def is_stopped(pid: int) -> bool:

@@ -94,7 +94,7 @@ class Crew:
         self._stopped = self._stopped + 1 if stopped else 0
         if self._stopped >= children.STOPPED:
             for line in stopped:
-                print(children.replaced(self._processes[line]), file=sys.stderr, flush=True)
+                print(children.replaced(self._processes[line].pid), file=sys.stderr, flush=True)
                 waiting.extendleft(reversed(self._handed[line]))
                 self._dismiss(line)
                 self._hire()

@@ -137,7 +137,7 @@ class Processes(Pool[_Worker]):
         for worker in self._workers:
             worker.stopped = worker.stopped + 1 if children.is_stopped(worker.process.pid) else 0
             if worker.stopped >= children.STOPPED:
-                print(children.replaced(worker.process), file=sys.stderr, flush=True)
+                print(children.replaced(worker.process.pid), file=sys.stderr, flush=True)
                 worker.process.kill()
                 self._succeed(worker)
 
