@@ -4,6 +4,7 @@ import math
 import sys
 from dataclasses import asdict
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from fairlag.analyse.audit import StrategyAudit, audit
 from fairlag.analyse.effort import Compiling
 from fairlag.analyse.incentives import FACTORS, judge
 from fairlag.analyse.trial import Bench, Trial, influence
-from fairlag.errors import StrategyError
+from fairlag.errors import InputError, StrategyError
 from fairlag.fleet.clients import Fleet
 from fairlag.lab.experiment import Experiment, load, parse
 from fairlag.report.tables import audit_table
@@ -74,6 +75,25 @@ def test_workers_change_nothing() -> None:
     alone = [each.as_json() for each in audit(experiment, seeds=2, workers=1, incentive_updates=10_000)]
     together = [each.as_json() for each in audit(experiment, seeds=2, workers=2, incentive_updates=10_000)]
     assert alone == together
+
+
+def test_an_experiment_is_given_as_to_simulate(tmp_path: Path) -> None:
+    tables: dict[str, Any] = {
+        "name": "tables",
+        "aggregations": 5,
+        "clients": [{"group": "all", "count": 3, "delay": "uniform(1, 2)"}],
+        "strategies": [{"use": "fedstaleweight", "buffer": 3}],
+    }
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        'name = "tables"\naggregations = 5\nclients = [{group = "all", count = 3, delay = "uniform(1, 2)"}]\n'
+        'strategies = [{use = "fedstaleweight", buffer = 3}]\n'
+    )
+    one, *others = (audit(given, seeds=1, incentive_updates=10) for given in (parse(tables), tables, file, str(file)))
+    assert [each[0].as_json() for each in others] == [one[0].as_json()] * 3
+    assert len(audit("demo", seeds=1, incentive_updates=10)) == 3
+    with pytest.raises(InputError, match=r"^an experiment is given as 7, it must be an Experiment, its tables, a file"):
+        audit(7)  # type: ignore[arg-type]
 
 
 def test_predictions_stand_beside_what_was_simulated() -> None:

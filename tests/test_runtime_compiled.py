@@ -262,7 +262,8 @@ def test_clients_that_come_and_go_are_left_to_the_reference() -> None:
 
 def test_weights_that_the_reference_refuses_are_in_doubt() -> None:
     fleet = Fleet(PAPER, seed=0)
-    for rule in (weigh.normalised(weigh.constant(0.0)), weigh.divided(weigh.uniform, 1e-320)):
+    empty = weigh.normalised(weigh.constant(0.0)), weigh.constant(0.0), weigh.constant(-1.0)
+    for rule in (*empty, weigh.divided(weigh.uniform, 1e-320)):
         known = plan(replace(BUFFERED, weigh=rule), fleet)
         assert isinstance(known, Plan)
         with np.errstate(all="ignore"), pytest.raises(Doubt):

@@ -140,6 +140,13 @@ class Merger:
                 f"the weighting {label_of(weigh)} returned {returned!r} for a buffer of {len(buffer)}: "
                 "it must return one finite number per update"
             )
+        total = math.fsum(weights.tolist())
+        # Whoever reads updates may find nothing in them: AsyncFedED weighs an update of length 0 by 0.
+        if total < 0 or (total == 0 and not self._shows_updates):
+            raise StrategyError(
+                f"the weighting {label_of(weigh)} returned {returned!r}: weights must add up to more than 0; "
+                "an update that is not wanted is refused by a rule of `admit`"
+            )
         weights.setflags(write=False)
         return weights
 

@@ -1,8 +1,9 @@
 """The audit of an experiment: who the model would listen to, how stale updates would be, who would gain by cheating."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from math import ceil, isnan, prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ from fairlag.analyse import theory
 from fairlag.analyse.effort import Compiling, enough_seeds
 from fairlag.analyse.incentives import FACTORS, REPLICATIONS, Incentive, judge
 from fairlag.analyse.trial import Bench, Observation, Trial, added, influence, observe
-from fairlag.lab.experiment import Experiment
+from fairlag.execute.child import stop_if_started_again
+from fairlag.lab.experiment import Experiment, given
 from fairlag.strategy import Strategy
 from fairlag.types import Floats, Integers
 
@@ -104,7 +106,7 @@ class StrategyAudit:
 
 
 def audit(
-    experiment: Experiment,
+    experiment: Experiment | Mapping[str, Any] | str | Path,
     *,
     seeds: int | None = None,
     workers: int = 1,
@@ -114,8 +116,8 @@ def audit(
 ) -> list[StrategyAudit]:
     """Simulates every strategy of an experiment without learning, and what throttling would do for a client.
 
+    `experiment` is one, its tables, a file or a preset.
     The incentive part simulates about `incentive_updates` updates per strategy, so it may be shorter than the rest.
-    More than one worker starts processes: a script that asks for them needs the usual `if __name__ == "__main__":`.
     With the extra `fast`, long audits go through the compiled loop as far as it knows their strategies; `compiled`
     says whether short ones shall, or none. The numbers are the same.
 
@@ -124,6 +126,8 @@ def audit(
     >>> first.label, first.updates
     ('Buffered FedAvg', 100)
     """
+    stop_if_started_again()
+    experiment = given(experiment)
     seeds = seeds or enough_seeds(experiment)
     compiling = Compiling(experiment, seeds=seeds, incentive_updates=incentive_updates, wanted=compiled)
     with Bench(experiment, workers=workers, keep_compiled=compiling.here) as bench:

@@ -1,9 +1,6 @@
 """Trials: single runs of an experiment without learning, in this process or in workers, always in the same order."""
 
-import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -11,10 +8,11 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 import numpy as np
 
-from fairlag.errors import FairlagError, InputError, StrategyError
-from fairlag.execute import children
+from fairlag.errors import InputError, StrategyError
+from fairlag.execute.crew import Crew
 from fairlag.fleet.clients import Fleet
 from fairlag.lab.experiment import Experiment
+from fairlag.lab.staff import usable
 from fairlag.runtime import virtual
 from fairlag.runtime.compiled.plan import plan
 from fairlag.server import Server
@@ -206,11 +204,7 @@ class Bench:
         self._experiment = experiment
         self._keep_compiled = keep_compiled
         self._is_compiled = False
-        self._pool: ProcessPoolExecutor | None = None
-        self._others = set(multiprocessing.active_children())
-        if workers > 1:
-            children.check_that_it_travels(experiment)
-            self._pool = ProcessPoolExecutor(workers, children.CONTEXT, initializer=children.settle_in)
+        self._crew = Crew(experiment, workers) if (workers := usable(workers)) > 1 else None
 
     def __enter__(self) -> Self:
         return self
@@ -218,11 +212,8 @@ class Bench:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        if self._pool is not None:
-            if error is not None:
-                for process in set(multiprocessing.active_children()) - self._others:
-                    process.terminate()
-            self._pool.shutdown(cancel_futures=True)
+        if self._crew is not None:
+            self._crew.close()
 
     def map(
         self, ask: Callable[[Experiment, Trial], Result], trials: Sequence[Trial], progress: Progress | None = None
@@ -231,18 +222,14 @@ class Bench:
         task = partial(ask, self._experiment)
         elsewhere = [trial for trial in trials if self._sends(trial)]
         answers: Iterator[Result] = iter(())
-        if self._pool is not None and elsewhere:
+        if self._crew is not None and elsewhere:
             self._compile(elsewhere)
-            with children.interrupts_held_back():
-                answers = self._pool.map(task, elsewhere, chunksize=2)
+            answers = self._crew.answers(ask, elsewhere)
         results = []
-        try:
-            for trial in trials:
-                results.append(next(answers) if self._sends(trial) else task(trial))
-                if progress is not None:
-                    progress(1)
-        except BrokenProcessPool:
-            raise FairlagError("a worker process died, perhaps for want of memory: try one worker") from None
+        for trial in trials:
+            results.append(next(answers) if self._sends(trial) else task(trial))
+            if progress is not None:
+                progress(1)
         return results
 
     def _compile(self, trials: Sequence[Trial]) -> None:
@@ -254,4 +241,4 @@ class Bench:
 
     def _sends(self, trial: Trial) -> bool:
         """Does another process run this trial?"""
-        return self._pool is not None and not (trial.compiled and self._keep_compiled)
+        return self._crew is not None and not (trial.compiled and self._keep_compiled)

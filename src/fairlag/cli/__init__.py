@@ -2,6 +2,7 @@
 
 import signal
 import sys
+import traceback
 from errno import EBADF, EDQUOT, EIO, ENOSPC, EPIPE
 from io import TextIOWrapper
 from typing import Annotated
@@ -14,6 +15,7 @@ from fairlag.cli.terminal import err, show
 from fairlag.errors import FairlagError, InputError, Interrupted
 
 _INTERRUPTED = 130
+_shows_tracebacks = False
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -46,13 +48,13 @@ def main() -> None:
     try:
         code = app(standalone_mode=False)
     except InputError as error:
-        code = _fail(str(error))
+        code = _fail(str(error), trace=error)
     except (Interrupted, KeyboardInterrupt) as error:
         code = _leave(str(error))
     except FairlagError as error:
-        code = _fail(str(error), 1)
+        code = _fail(str(error), 1, error)
     except OSError as error:
-        code = _fail(_mishap(error), 1)
+        code = _fail(_mishap(error), 1, error)
     except Exception as error:
         # What the option parser raises: told by what it can do, because typer hides where it comes from.
         if not hasattr(error, "format_message"):
@@ -71,7 +73,9 @@ def _mishap(error: OSError) -> str:
     return f"the system refused: {error}"
 
 
-def _fail(sentence: str, code: int = 2) -> int:
+def _fail(sentence: str, code: int = 2, trace: Exception | None = None) -> int:
+    if trace is not None and _shows_tracebacks:
+        traceback.print_exception(trace)
     err.print(f"fairlag: {' '.join(sentence.split())}", markup=False, highlight=False, soft_wrap=True)
     return code
 
@@ -92,5 +96,9 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
+    tracebacks: Annotated[
+        bool, typer.Option("--traceback", help="Before the sentence that says what failed, show where it was raised.")
+    ] = False,
 ) -> None:
-    pass
+    global _shows_tracebacks
+    _shows_tracebacks = tracebacks

@@ -3,12 +3,13 @@
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from time import monotonic
 from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from fairlag import execute
 from fairlag.errors import Interrupted
 from fairlag.lab.events import Kept, Progress, Tell, nobody
 from fairlag.lab.experiment import Experiment, Use
@@ -147,7 +148,7 @@ class Conductor:
         events = 1
         with _interrupts_noted() as interrupted:
             began = monotonic()
-            while (stop := self._timeline.proceed(events)) is None:
+            while (stop := self._proceed(events)) is None:
                 self._look(interrupted)
                 now = monotonic()
                 if not self._stage.real:  # there, each event may make a version, to be committed at once
@@ -160,6 +161,11 @@ class Conductor:
         self._finish(stop)
         if interrupted.is_set():
             raise self._interruption()
+
+    def _proceed(self, events: int) -> Stop | None:
+        with suppress(Interrupted):  # while a result was waited for: no event was cut in two
+            return self._timeline.proceed(events)
+        return None
 
     def _look(self, interrupted: threading.Event, patience: float = 0.0) -> None:
         self._collect(patience)
@@ -284,7 +290,9 @@ def _interrupts_noted() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, before)
 
     signal.signal(signal.SIGINT, note)
+    asked = execute.interrupted.set(noted.is_set)
     try:
         yield noted
     finally:
+        execute.interrupted.reset(asked)
         signal.signal(signal.SIGINT, before)

@@ -23,7 +23,6 @@ from fairlag.lab.simulate import single
 from fairlag.lab.track.listen import Trackers
 from fairlag.lab.workshop import Scoring, Setting, Workshop
 from fairlag.learn.learner import Learner, Score, chunks, total
-from fairlag.learn.models import one_thread
 from fairlag.rules.admit import all_of, max_norm
 from fairlag.runtime.flower.link import Link, Work
 from fairlag.runtime.flower.nodes import LOG
@@ -114,8 +113,7 @@ def _own(workshop: Workshop, planned: Planned) -> _Model:
     hidden = frozenset(setting.layout.names) - state.keys()
 
     def score(parameters: Vector, stop: int) -> Score:
-        with one_thread():
-            return total([learner.evaluate(parameters, *part) for part in chunks(stop)])
+        return total([learner.evaluate(parameters, *part) for part in chunks(stop)])
 
     return _Model(setting, Wire(setting.layout, fixed, hidden), score)
 

@@ -1,7 +1,7 @@
 """Experiment files: TOML, validated whole when read, so that every mistake is one sentence before anything runs."""
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import resources
 from math import inf
@@ -251,6 +251,27 @@ def load(source: str | Path) -> Experiment:
         raise ExperimentError(f"{source} is not valid TOML: {error}") from None
     except InputError as error:
         raise ExperimentError(f"{source}: {error}") from None
+
+
+def given(experiment: Experiment | Mapping[str, Any] | str | Path) -> Experiment:
+    """The experiment that a user means: one, its tables, a file or a preset.
+
+    >>> given("demo") == given(load("demo"))
+    True
+    >>> given(7)
+    Traceback (most recent call last):
+    ...
+    fairlag.errors.InputError: an experiment is given as 7, it must be an Experiment, its tables, a file or a preset
+    """
+    if isinstance(experiment, Experiment):
+        return experiment
+    if isinstance(experiment, Mapping):
+        return parse(dict(experiment))
+    if not isinstance(experiment, str | Path):
+        raise InputError(
+            f"an experiment is given as {experiment!r}, it must be an Experiment, its tables, a file or a preset"
+        )
+    return load(experiment)
 
 
 def presets() -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Reading a run directory: what a run recorded, as pandas frames, also while it is still being written."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -79,6 +79,8 @@ class Run:
         """How many aggregations were to be made, if a number of them was to end the run."""
         self.kept: object = None
         """What keeps a temporary folder from being removed."""
+        self.make: Callable[..., nn.Module] | None = None
+        """The function that builds the model, if the experiment was given one by this process."""
 
     @property
     def meta(self) -> dict[str, Any]:
@@ -175,13 +177,31 @@ class Run:
             fair=1 / max(1, len(frame)) if by == "client" else frame["clients"] / frame["clients"].sum(),
         )
 
-    def curve(self, scope: str = "all", name: str | None = None) -> "pd.DataFrame":
+    def curve(self, scope: str = "all", name: str | int | None = None) -> "pd.DataFrame":
         """The evaluations over the run, one row a version, all on the same examples: a sample, if one was taken."""
-        return curve_of(self.evaluations, scope, name)
+        return curve_of(self.evaluations, scope, self._known(scope, name))
 
-    def accuracy(self, scope: str = "all", name: str | None = None) -> float:
-        """The accuracy of the last version that was evaluated, on the whole test set where that was done."""
-        return final_of(self.evaluations, scope, name)
+    def accuracy(self, scope: str = "all", name: str | int | None = None) -> float:
+        """The accuracy of the last version that was evaluated, on the whole test set where that was done.
+
+        On all test examples; or, with the scopes "group" and "class", on the labels that a client group holds, or on
+        one label, such as 3 or "3". Not a number if the run has not evaluated any such example.
+        """
+        return final_of(self.evaluations, scope, self._known(scope, name))
+
+    def _known(self, scope: str, name: str | int | None) -> str | None:
+        """The name as evaluations have it; refuses what no evaluation of this run can have."""
+        if scope not in _SCOPES:
+            raise InputError(f"evaluations are asked for by {scope!r}, it must be one of {', '.join(_SCOPES)}")
+        if name is None:
+            return None
+        if scope == "all":
+            raise InputError(f"evaluations on all examples have no name, such as {name!r}: leave it out")
+        classes = int(self.meta.get("classes", 0))
+        if str(name) not in (self.groups if scope == "group" else map(str, range(classes))):
+            known = f"one of {', '.join(self.groups)}" if scope == "group" else f"from 0 to {classes - 1}"
+            raise InputError(f"the run has no {scope} {name!r}: it must be {known}")
+        return str(name)
 
     def tensors(self) -> dict[str, NDArray[Any]]:
         """The named arrays of the model that the run ended with."""
@@ -190,21 +210,28 @@ class Run:
             raise InputError(f"the run in {str(self.folder)!r} has no final model yet, it is {status}{hint}")
         return unpacked(self.folder / MODEL)[0]
 
-    def model(self) -> "nn.Module":
-        """The model that the run ended with, ready to predict."""
+    def model(self, make: "Callable[..., nn.Module] | None" = None) -> "nn.Module":
+        """The model that the run ended with, ready to predict.
+
+        `make` is the function that builds it, if the experiment was given a function instead of the name of one; the
+        run that `fairlag.simulate` returns knows it.
+        """
         from fairlag.learn import models
         from fairlag.learn.flat import Flat
 
         tensors, meta = self.tensors(), self.meta
         written = self._written()
         table = dict(written["experiment"].get("model", {}))
-        if not table or table["use"].startswith("<"):
-            why = (
-                "was given as a Python object: build it, and load `tensors()`" if table else "is none in its experiment"
+        if not table:
+            raise InputError(f"the run in {str(self.folder)!r} has no model: its experiment has none")
+        use, make = table.pop("use"), make or self.make
+        if make is None and use.startswith("<"):
+            raise InputError(
+                f"the model of the run in {str(self.folder)!r} was given as the Python function {use}: "
+                "give it again, as in run.model(function)"
             )
-            raise InputError(f"the model of the run in {str(self.folder)!r} {why}")
         model = models.build(
-            table.pop("use"),
+            make or use,
             table,
             shape=tuple(meta["shape"]),
             classes=meta["classes"],

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from fairlag.errors import FairlagError, InputError, Interrupted, StoreError, WorkerError
+from fairlag.execute.child import stop_if_started_again
 from fairlag.lab.conduct import Conductor, simulated
 from fairlag.lab.events import Event, Tell
-from fairlag.lab.experiment import Experiment, Use, load, parse
+from fairlag.lab.experiment import Experiment, Use, given
 from fairlag.lab.folder import is_run
 from fairlag.lab.plan import Plan, Planned
 from fairlag.lab.records import LIBRARIES, begun, check_same, name_of, opened, over, told, version_of
@@ -38,6 +39,7 @@ def execute(
     several that fails does not keep the others from being made: what failed, and why, is said at the end. Trackers are
     told of finished runs, too: the process may have been killed right before it told them of the end.
     """
+    stop_if_started_again()
     staff = Staff(executor, workers, address, plan.folder)
     if new:
         plan.check_new()
@@ -64,7 +66,14 @@ def execute(
                 plan.save()
             _remark_on_versions(left)
             _make(workshop, plan, left, tell)
-    return [Run(planned.folder) for planned in plan]
+    return [_made(planned, plan.experiment) for planned in plan]
+
+
+def _made(planned: Planned, experiment: Experiment) -> Run:
+    run = Run(planned.folder)
+    if experiment.model is not None and callable(experiment.model.use):
+        run.make = experiment.model.use
+    return run
 
 
 def simulate(
@@ -113,8 +122,7 @@ def single(
     track: str | Sequence[str] | None = None,
 ) -> Experiment:
     """An experiment with one strategy alone, the one that is named, or given as an object."""
-    if not isinstance(experiment, Experiment):
-        experiment = parse(dict(experiment)) if isinstance(experiment, Mapping) else load(experiment)
+    experiment = given(experiment)
     if isinstance(strategy, str):
         experiment = experiment.only([strategy])
     elif strategy is not None:
