@@ -26,6 +26,7 @@ for command in (
     run.run,
     run.resume,
     results.runs,
+    results.rollback,
     results.compare,
     report.report,
     report.watch,
