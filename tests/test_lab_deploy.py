@@ -15,6 +15,7 @@ from torch import nn
 
 import fairlag
 from fairlag.errors import InputError
+from fairlag.lab.checkpoints import found
 from fairlag.lab.deploy import deploy
 from fairlag.lab.events import Event, Kept, Progress
 from fairlag.lab.run import Run
@@ -300,8 +301,8 @@ def test_evaluations_slower_than_versions_do_not_pile_up(tmp_path: Path) -> None
 
     def look(event: Event) -> None:
         if isinstance(event, Kept):
-            (file,) = (tmp_path / "run").glob("checkpoint-*")
-            with safe_open(file, "np") as tensors:
+            newest, *_ = found(tmp_path / "run")
+            with safe_open(newest.file, "np") as tensors:
                 waiting.append(sum("pending" in name for name in list(tensors.keys())))
 
     told = {**OWN, "evaluate": {"every": 1}}

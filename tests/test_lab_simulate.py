@@ -30,6 +30,7 @@ from fairlag.lab.store import Store
 from fairlag.lab.workshop import Workshop
 from fairlag.rules.apply import Apply
 from fairlag.vector import Layout, Vector
+from tests.sealed import edited
 from tests.test_lab_plan import idle
 
 _error: FairlagError | None = None
@@ -212,7 +213,7 @@ def test_another_version_of_a_library_is_remarked_on_once(
     with pytest.raises(InputError):
         execute(plan, new=True)
     for planned in plan:
-        with closing(sqlite3.connect(planned.folder / "run.sqlite", isolation_level=None)) as database:
+        with edited(planned.folder) as database:
             database.execute("UPDATE meta SET value = '\"1.0\"' WHERE key = 'numpy'")
     moods(None)
     assert capsys.readouterr().err == ""

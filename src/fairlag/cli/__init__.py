@@ -28,6 +28,7 @@ for command in (
     run.run,
     run.resume,
     results.runs,
+    results.rollback,
     results.compare,
     report.report,
     report.watch,

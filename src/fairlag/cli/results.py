@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Container, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Annotated
 
@@ -11,17 +12,56 @@ from fairlag.analyse import compare as comparing
 from fairlag.analyse.ranking import CRITERIA, check_criterion, ranked
 from fairlag.cli.terminal import Json, check_file, say, show
 from fairlag.errors import InputError
+from fairlag.lab import rollback as going_back
+from fairlag.lab.folder import explained, put
 from fairlag.lab.plan import planned_labels, slug
 from fairlag.lab.run import Run, run_folders
+from fairlag.lab.verify import verified
 from fairlag.report.comparison import compare_table, runs_table
 from fairlag.report.figures import accuracy_figure, check_format
 
 FIGURE = "accuracy.png"
 
 
-def runs(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to look.")] = Path("runs")) -> None:
+def runs(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to look.")] = Path("runs"),
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Check every row and file for damage; exit code 1 if there is any.")
+    ] = False,
+) -> None:
     """The runs in a folder: what each is, how far it came, and how good its model is."""
+    if verify:
+        _verify(_folders([folder]))
+        return
     show(runs_table(_folders([folder])))
+
+
+def _verify(folders: Sequence[Path]) -> None:
+    """One line per run."""
+    found = [(folder, *verified(folder)) for folder in folders]
+    for folder, whole, what in found:
+        say(f"{folder}: {'whole' if whole else 'DAMAGED'}: {what}")
+    if not all(whole for _, whole, _ in found):
+        raise typer.Exit(1)
+
+
+def rollback(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run that nobody is writing.")],
+    version: Annotated[
+        int | None, typer.Option(metavar="V", help="Go back to this version; without it, list those there are.")
+    ] = None,
+) -> None:
+    """Go back to an earlier version of a run, as after an attack: what came after it is removed."""
+    if version is None:
+        there = going_back.points(folder)
+        if not there:
+            say(f"The run in {folder} has no checkpoint to go back to")
+        for point in there:
+            unknown = "" if point.known else "; newer than the database, without rows"
+            say(f"version {point.version}, written {point.written}{unknown}")
+        return
+    point = going_back.rollback(folder, version)
+    say(f"The run in {folder} is at version {point.version} again; what made it continues from there")
 
 
 def compare(
@@ -68,7 +108,10 @@ def conclude(found: Sequence[Run], folder: Path, *, trained: bool) -> None:
     show(compare_table(ranked(comparing.compare(found), "accuracy" if trained else "jain")))
     say("")
     if trained:
-        accuracy_figure(found, folder / FIGURE)
+        with BytesIO() as sheet:
+            accuracy_figure(found, sheet)
+            with explained(folder, "the figure", f"`fairlag figure {folder}` draws it"):
+                put(folder / FIGURE, sheet.getvalue())
         say(f"The runs are in {folder}, the figure is {folder / FIGURE}")
     else:
         say(f"The runs are in {folder}; there was nothing to train, so there is no figure")

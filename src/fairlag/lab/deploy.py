@@ -54,6 +54,7 @@ def deploy(
     evaluate: Judge | None = None,
     track: str | Sequence[str] | None = None,
     watch: Tell | None = None,
+    keep: int = 5,
     **options: Any,
 ) -> Run:
     """Trains with one strategy on the nodes of a Flower federation, and returns the run: call it in a ServerApp.
@@ -61,10 +62,13 @@ def deploy(
     The experiment is the same as for a simulation; its clients' delays are what is assumed of them, and not used. It
     has the model and the test examples, unless `arrays` are what training begins with: a model, its `state_dict()`, or
     named arrays; then `evaluate`, if given, judges versions. A run that is in `out` already is gone on with from its
-    last version. `options` are those of `fairlag.runtime.flower.options.Options`.
+    last version. `keep` checkpoints are kept, ever further apart, so that `fairlag rollback` can go back to one.
+    `options` are those of `fairlag.runtime.flower.options.Options`.
     """
     chosen = single(experiment, strategy, seed=seed, track=track)
     how = Options(**options)
+    if type(keep) is not int or keep < 1:
+        raise InputError(f"keep is {keep!r}, it must be a whole number of at least 1")
     plan = Plan(chosen, (chosen.seed,), Path(out), single=True)
     (planned,) = plan
     if plan.saved:
@@ -85,7 +89,7 @@ def deploy(
         groups = [(table.group, table.count) for table in chosen.clients]
         roster = Roster(groups, by_key=how.by_key, most=how.max_clients)
         with closing(_Fleet(grid, model.wire, roster, how, work)) as fleet:
-            _conduct(workshop, planned, model, fleet, teller)
+            _conduct(workshop, planned, model, fleet, teller, keep)
     return Run(planned.folder)
 
 
@@ -150,12 +154,14 @@ def _counts(given: ArrayLike) -> Integers:
     return np.atleast_1d(np.asarray(given)).astype(np.int64)
 
 
-def _conduct(workshop: Workshop, planned: Planned, model: _Model, fleet: "_Fleet", teller: "_Teller") -> None:
+def _conduct(
+    workshop: Workshop, planned: Planned, model: _Model, fleet: "_Fleet", teller: "_Teller", keep: int
+) -> None:
     experiment, queued = workshop.experiment, fleet.options.queued
     with ExitStack() as held:
         judge = None if model.score is None else held.enter_context(closing(Aside(model.score)))
         meta = {"runtime": "flower", "queued": queued}
-        store = held.enter_context(opened(workshop, planned, meta, queued=queued))
+        store = held.enter_context(opened(workshop, planned, meta, queued=queued, keep=keep))
         if store.meta.get("queued") != queued:
             raise InputError(
                 f"the run in {str(planned.folder)!r} was begun with {store.meta.get('queued')} tasks a node, "

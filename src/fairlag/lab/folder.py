@@ -15,14 +15,17 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from fairlag.errors import InputError, StoreError, UnreadableError
+from fairlag.lab import digest
 
-FORMAT = 2
+FORMAT = 3
 """Grows when an older fairlag could not read what a newer one writes."""
 
 DATABASE = "run.sqlite"
 MODEL = "model.safetensors"
 EXPERIMENT = "experiment.json"
 PLAN = "plan.json"
+SUMS = "SHA256SUMS"
+"""Of a finished run: the digests of its files, as `sha256sum -c` reads them."""
 LOCK = "lock"
 PARTIAL = ".partial"
 """Ends the name of a file that is not whole yet."""
@@ -49,7 +52,13 @@ CREATE TABLE evaluations (
     PRIMARY KEY (version, scope, name, whole)
 ) WITHOUT ROWID;
 CREATE TABLE refusals (reason TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE checkpoint (number INTEGER PRIMARY KEY, version INTEGER NOT NULL, file TEXT NOT NULL);
+CREATE TABLE checkpoints (
+    number INTEGER PRIMARY KEY, version INTEGER NOT NULL, file TEXT NOT NULL, refusals TEXT NOT NULL,
+    tasks BLOB NOT NULL
+);
+CREATE TABLE digests (
+    name TEXT NOT NULL, block INTEGER NOT NULL, rows INTEGER NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (name, block)
+) WITHOUT ROWID;
 """
 """A task has a row once it was merged or ended otherwise; `ended` is when its update came in, or when it was lost.
 `steps` and `pace` are what the strategy asked of its local training: 0 steps are as many as the client makes by itself.
@@ -57,7 +66,11 @@ Only a strategy that keeps updates has rows in `parts`: by how many units a clie
 that version on; and in `units`: `acted` is what a unit was worth in all versions up to that one together.
 `refused` is why nothing of an aggregation was used, and who is suspected, else empty.
 A number that is not finite and not infinite is NULL. Times are virtual, or those
-of a real fleet where `meta` has a `runtime`."""
+of a real fleet where `meta` has a `runtime`. `checkpoints` are those that the run can go back to, with what was refused
+until then, and the tasks (as 64-bit numbers) whose rows were written since the checkpoint before. `digests` has one row
+for each block of rows of a table (digest.py)."""
+
+LAYOUT = digest.Layout(SCHEMA)
 
 _PATIENCE = 30.0
 """Seconds to wait for another process that holds the database for a moment."""
@@ -99,14 +112,55 @@ def connected(folder: Path, mode: str) -> sqlite3.Connection:
 
 
 @contextmanager
-def reading(folder: Path) -> Iterator[sqlite3.Connection]:
-    """The database of a run as it is at this moment, while others may go on writing it."""
+def reading(folder: Path, *, check: bool = True) -> Iterator[sqlite3.Connection]:
+    """The database of a run as it is at this moment, while others may go on writing it; refuses a damaged one."""
     with closing(connected(folder, "ro")) as database:
         try:
             database.execute("BEGIN")
+            if check:
+                check_rows(folder, database)
             yield database
         except sqlite3.DatabaseError as error:
             raise unreadable(folder, str(error)) from None
+
+
+_seen: dict[Path, tuple[tuple[int, ...], digest.Digests | None]] = {}
+"""What this process has checked: the database file of a run as it was then, and the digests of its rows."""
+
+
+def check_rows(folder: Path, database: sqlite3.Connection) -> None:
+    """Refuses a database whose rows are not those that were written; each is looked at once.
+
+    A file that `SUMS` vouches for as a whole, as that of every finished run, is not looked at row by row.
+    """
+    check_format(database, folder)
+    place = (folder / DATABASE).resolve()
+    found, log = place.stat(), place.with_name(f"{DATABASE}-wal")
+    stamp = found.st_ino, found.st_size, found.st_mtime_ns
+    is_plain = not log.exists() or not log.stat().st_size
+    before, seen = _seen.get(place, ((), None))
+    if is_plain and (before == stamp or sums_of(folder).get(DATABASE) == digest.of_file(place)):
+        _seen[place] = stamp, seen
+        return
+    try:
+        digests = digest.check(database, LAYOUT, None if before[:1] != stamp[:1] else seen)
+    except digest.Damage as damage:
+        raise damaged(folder, f"in its {DATABASE}, {damage}") from None
+    _seen[place] = stamp, digests
+
+
+def sums_of(folder: Path) -> dict[str, str]:
+    """The digests of the files of a finished run, by name, as far as they can be read."""
+    try:
+        lines = (folder / SUMS).read_text("ascii").splitlines()
+    except (OSError, ValueError):
+        return {}
+    return {name: value for value, _, name in (line.partition("  ") for line in lines)}
+
+
+def damaged(folder: Path, what: str) -> UnreadableError:
+    """Of a run of which something is not what was written."""
+    return UnreadableError.of(folder, f"the run in {str(folder)!r} is damaged: {what}; restore it from a backup")
 
 
 def unreadable(folder: Path, why: str) -> UnreadableError:
@@ -116,18 +170,48 @@ def unreadable(folder: Path, why: str) -> UnreadableError:
 
 def meta_of(database: sqlite3.Connection, folder: Path) -> dict[str, Any]:
     """What is known about a run as a whole; refuses what this version of fairlag cannot read."""
+    check_format(database, folder)
     try:
-        meta = {key: json.loads(value) for key, value in database.execute("SELECT key, value FROM meta")}
+        return {key: json.loads(value) for key, value in database.execute("SELECT key, value FROM meta")}
+    except (ValueError, TypeError, RecursionError) as error:
+        raise unreadable(folder, f"what it says about itself is no JSON ({error})") from None
+
+
+def check_format(database: sqlite3.Connection, folder: Path) -> None:
+    """Refuses what this version of fairlag cannot read."""
+    try:
+        meta = dict(database.execute("SELECT key, value FROM meta WHERE key IN ('format', 'fairlag')").fetchall())
     except sqlite3.DatabaseError as error:
         sentence = f"there is no run in {str(folder)!r}: its {DATABASE} is something else ({error})"
         raise UnreadableError.of(folder, sentence) from None
-    if meta.get("format") != FORMAT:
+    if "format" not in meta:
+        raise damaged(folder, f"its {DATABASE} does not say which format it has")
+    if meta["format"] != str(FORMAT):
+        maker = str(meta.get("fairlag")).strip('"')
         sentence = (
-            f"the run in {str(folder)!r} has format {meta.get('format')}, but this fairlag reads format {FORMAT}: "
-            f"read it with the version that made it, a fairlag {meta.get('fairlag')}, or run its experiment again"
+            f"the run in {str(folder)!r} has format {meta['format']}, but this fairlag reads format {FORMAT}: "
+            f"read it with the version that made it, a fairlag {maker}, or run its experiment again"
         )
         raise UnreadableError.of(folder, sentence)
-    return meta
+
+
+def check_experiment(folder: Path, meta: Mapping[str, Any]) -> None:
+    """Refuses a run whose resolved experiment is not the one that it was made from."""
+    try:
+        found = digest.of_file(folder / EXPERIMENT)
+    except OSError as error:
+        raise unreadable(folder, f"its {EXPERIMENT} is missing or spoilt ({error})") from None
+    if found != meta.get("file_sha256"):
+        raise damaged(folder, f"its {EXPERIMENT} is not what was written")
+
+
+def check_own(folder: Path) -> None:
+    """Refuses to write through a symbolic link that somebody put where a file of the run belongs."""
+    for name in (LOCK, *(DATABASE + end for end in ("", "-wal", "-shm", "-journal", PARTIAL))):
+        if (folder / name).is_symlink():
+            raise UnreadableError.of(
+                folder, f"{str(folder / name)!r} is a symbolic link: a run is only written to files of its own"
+            )
 
 
 def locked(folder: Path) -> sqlite3.Connection:
@@ -184,12 +268,19 @@ def put(file: Path, content: bytes) -> None:
     """Writes a file such that under its name it is whole or not there, even after a power cut."""
     partial = file.with_name(file.name + PARTIAL)
     try:
-        with partial.open("wb") as stream:
-            stream.write(content)
+        write_anew(partial, content)
         place(partial, file)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+def write_anew(file: Path, content: bytes) -> None:
+    """Writes a new file in the place of what was there: never through a link that somebody put there."""
+    if file.is_symlink() or file.exists():
+        file.unlink()
+    with file.open("xb") as stream:
+        stream.write(content)
 
 
 def place(partial: Path, file: Path) -> None:
@@ -215,6 +306,16 @@ def packed(tensors: Mapping[str, NDArray[Any]], words: dict[str, str]) -> bytes:
     0
     """
     return save({name: np.asarray(tensor, order="C") for name, tensor in tensors.items()}, words)
+
+
+def check_model(folder: Path, meta: Mapping[str, Any]) -> None:
+    """Refuses a finished run whose model is gone or damaged."""
+    try:
+        found = digest.of_file(folder / MODEL)
+    except OSError as error:
+        raise damaged(folder, f"its {MODEL} is gone ({error.strerror})") from None
+    if found != meta.get("model_sha256"):
+        raise damaged(folder, f"its {MODEL} is not what was written")
 
 
 def unpacked(file: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:

@@ -4,17 +4,19 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import numpy as np
 
-from fairlag.errors import FairlagError, InputError, Interrupted, StoreError, WorkerError
+from fairlag.errors import FairlagError, InputError, Interrupted, StoreError, UnreadableError, WorkerError
+from fairlag.lab import rollback
 from fairlag.lab.events import Begun, Over, Tell
-from fairlag.lab.folder import EXPERIMENT, check_free, is_run
+from fairlag.lab.folder import EXPERIMENT, MODEL, check_experiment, check_free, check_model, is_run
 from fairlag.lab.plan import Planned, difference, key_of, settings_of
 from fairlag.lab.run import Run
-from fairlag.lab.store import Store
+from fairlag.lab.store import KEPT, Store
 from fairlag.lab.workshop import Workshop
 from fairlag.runtime.compiled import available
 
@@ -25,22 +27,44 @@ LIBRARIES = ("numpy", "torch", "numba")
 def check_same(planned: Planned) -> None:
     """Refuses to go on with a run that another experiment began, or that another process is making."""
     check_free(planned.folder)
-    if is_run(planned.folder) and Run(planned.folder).meta["experiment_sha256"] != planned.sha256:
+    if not is_run(planned.folder):
+        return
+    meta = Run(planned.folder).meta
+    check_experiment(planned.folder, meta)
+    if meta["experiment_sha256"] != planned.sha256:
         there = (planned.folder / EXPERIMENT).read_text("utf-8")
         raise InputError(
             f"the run in {str(planned.folder)!r} was made by a different experiment: {difference(there, planned.text)}"
         )
+    if meta["status"] == "finished":
+        _check_ended(planned.folder, meta)
 
 
-def opened(workshop: Workshop, planned: Planned, meta: Mapping[str, object] | None = None, queued: int = 1) -> Store:
+def _check_ended(folder: Path, meta: Mapping[str, Any]) -> None:
+    """Goes back to the last checkpoint of a run that lost its model, so that it is made again; refuses one without."""
+    try:
+        check_model(folder, meta)
+    except UnreadableError:
+        if not (there := rollback.points(folder)):
+            sentence = (
+                f"the run in {str(folder)!r} is finished, but its {MODEL} is gone or damaged, and it has no checkpoint "
+                "to make it from: restore the file from a backup, or run its experiment again in another folder"
+            )
+            raise UnreadableError.of(folder, sentence) from None
+        rollback.rollback(folder, there[0].version)
+
+
+def opened(
+    workshop: Workshop, planned: Planned, meta: Mapping[str, object] | None = None, queued: int = 1, keep: int = KEPT
+) -> Store:
     """The store of a run, made where there is none; `meta` is what else is to be known of it.
 
-    Each client of the experiment counts as so many as it has tasks at once.
+    Each client of the experiment counts as so many as it has tasks at once; so many checkpoints are kept.
     """
     experiment, setting = workshop.experiment, workshop.setting(planned.seed)
     facts = _learnt(workshop) if experiment.data is not None else {}
     if is_run(planned.folder):
-        store = Store.open(planned.folder)
+        store = Store.open(planned.folder, keep)
         if store.meta.get("data") != facts.get("data"):
             store.close()
             raise InputError(f"the data of the run in {str(planned.folder)!r} has changed since it was begun")
@@ -66,6 +90,7 @@ def opened(workshop: Workshop, planned: Planned, meta: Mapping[str, object] | No
         groups=[table.group for table in experiment.clients],
         group_of=np.repeat(np.arange(len(counts)), counts),
         examples=np.repeat(setting.examples, queued),
+        keep=keep,
     )
 
 

@@ -10,7 +10,18 @@ from numpy.typing import NDArray
 
 from fairlag.errors import InputError
 from fairlag.lab.card import Card, Group
-from fairlag.lab.folder import DATABASE, EXPERIMENT, MODEL, is_locked, meta_of, reading, unpacked, unreadable
+from fairlag.lab.folder import (
+    DATABASE,
+    EXPERIMENT,
+    MODEL,
+    check_experiment,
+    check_model,
+    is_locked,
+    meta_of,
+    reading,
+    unpacked,
+    unreadable,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -208,6 +219,7 @@ class Run:
         if (status := self.status) != "finished":
             hint = "" if status == "running" else f": `fairlag resume {self.folder}` goes on with it"
             raise InputError(f"the run in {str(self.folder)!r} has no final model yet, it is {status}{hint}")
+        check_model(self.folder, self.meta)
         return unpacked(self.folder / MODEL)[0]
 
     def model(self, make: "Callable[..., nn.Module] | None" = None) -> "nn.Module":
@@ -247,6 +259,7 @@ class Run:
 
     def _written(self) -> dict[str, Any]:
         """What it was made from, as it is on disk."""
+        check_experiment(self.folder, self.meta)
         try:
             found: dict[str, Any] = dict(json.loads((self.folder / EXPERIMENT).read_text("utf-8")))
         except (OSError, ValueError, TypeError) as error:

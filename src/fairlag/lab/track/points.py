@@ -93,7 +93,7 @@ class Points:
 
     def new(self, *, finished: bool = False) -> list[Point]:
         """Those that came since it was last asked, up to the end of a finished run."""
-        with reading(self._folder) as database:
+        with reading(self._folder, check=False) as database:  # this process has just written it
             stop = self._stop(database, finished)
             if stop <= self._told:
                 return []
