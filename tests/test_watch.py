@@ -136,7 +136,8 @@ def test_a_run_that_cannot_be_read_is_named_and_the_others_are_shown(tmp_path: P
         spoilt(folder, how)
     with following(tmp_path) as address:
         page = json.loads(asked(address, "/page.json")[2])
-        assert page["status"].startswith(f"1 of 1 runs finished; there is no run in {str(folder)!r}")
+        assert page["status"] == "1 of 1 runs finished; 1 cannot be read"
+        assert page["lead"][-1].startswith(f"Left out: there is no run in {str(folder)!r}")
         assert page["facts"]["aggregations"] == "20"
         shutil.rmtree(tmp_path / "runs/fairshare-buffer-2-seed0")
         sleep(1.1)

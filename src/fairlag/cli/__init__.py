@@ -10,7 +10,7 @@ import typer
 
 import fairlag
 from fairlag.cli import audit, data, figure, fit, lists, report, results, run
-from fairlag.cli.terminal import err, show
+from fairlag.cli.terminal import complain, name_modules, show
 from fairlag.errors import FairlagError, InputError, Interrupted
 
 _INTERRUPTED = 130
@@ -43,6 +43,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no × still gets its table
+    name_modules()
     try:
         code = app(standalone_mode=False)
     except InputError as error:
@@ -72,7 +73,7 @@ def _mishap(error: OSError) -> str:
 
 
 def _fail(sentence: str, code: int = 2) -> int:
-    err.print(f"fairlag: {' '.join(sentence.split())}", markup=False, highlight=False, soft_wrap=True)
+    complain(sentence)
     return code
 
 

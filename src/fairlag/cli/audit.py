@@ -15,6 +15,7 @@ from fairlag.analyse.effort import enough_seeds
 from fairlag.cli.terminal import (
     Aggregations,
     Json,
+    NoCode,
     Source,
     Strategies,
     Workers,
@@ -51,6 +52,7 @@ def audit(
     page: Annotated[
         Path | None, typer.Option("--report", metavar="FILE", help="Also write a page about it: .html.")
     ] = None,
+    no_code: NoCode = False,
 ) -> None:
     """Who would the model listen to, how stale would updates be, who would gain by throttling? Without learning."""
     workers = cores() if workers is None else at_least_one("--workers", workers)

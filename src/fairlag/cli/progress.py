@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from math import isnan
 from pathlib import Path
 from time import monotonic
@@ -14,6 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from fairlag.cli.terminal import err
+from fairlag.errors import InputError
+from fairlag.lab.damaged import without_damaged
 from fairlag.lab.events import Event, Over, Progress
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.folder import is_run
@@ -87,12 +89,17 @@ class Row:
 
 def _kept(folder: Path) -> tuple[Progress, bool]:
     """How far a run is on disk, and whether that is its end."""
-    if not is_run(folder):
-        return Progress(0, 0.0, 0, {}), False
-    run = Run(folder)
-    found = {"": run.accuracy(), **{name: run.accuracy("group", name) for name in run.groups}}
-    accuracy = {} if isnan(found[""]) else {name: value for name, value in found.items() if not isnan(value)}
-    return Progress(run.version, run.virtual_time, 0, accuracy), run.status == "finished"
+
+    def read(runs: list[Run]) -> tuple[Progress, bool]:
+        (run,) = runs
+        found = {"": run.accuracy(), **{name: run.accuracy("group", name) for name in run.groups}}
+        accuracy = {} if isnan(found[""]) else {name: value for name, value in found.items() if not isnan(value)}
+        return Progress(run.version, run.virtual_time, 0, accuracy), run.status == "finished"
+
+    with suppress(InputError):  # what is wrong with a damaged run is said when it is to be continued
+        if is_run(folder):
+            return without_damaged([folder], read)[0]
+    return Progress(0, 0.0, 0, {}), False
 
 
 class Watch:

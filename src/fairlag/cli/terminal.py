@@ -11,6 +11,7 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
 from fairlag.errors import InputError
+from fairlag.imported import before_importing
 
 err = Console(stderr=True)
 
@@ -49,6 +50,38 @@ Track = Annotated[
         "MLFLOW_TRACKING_URI or WANDB_MODE=online says otherwise. Needs fairlag's extra `track`.",
     ),
 ]
+
+
+def name_modules() -> None:
+    """From now on, every module that a file names is named on standard error before it is imported, once each."""
+    named: set[str] = set()
+
+    def name(use: str, noun: str) -> None:
+        module = use.partition(":")[0]
+        if module not in named:
+            named.add(module)
+            complain(f"importing the module {module!r} for the {noun} {use!r}")
+
+    before_importing(name)
+
+
+def _refuse_modules(wanted: bool) -> bool:
+    def refuse(use: str, noun: str) -> None:
+        raise InputError(f"the {noun} {use!r} is code, which --no-code refuses: take one that comes with fairlag")
+
+    if wanted:
+        before_importing(refuse)
+    return wanted
+
+
+NoCode = Annotated[
+    bool,
+    typer.Option(
+        "--no-code",
+        callback=_refuse_modules,
+        help="Import nothing: refuse an experiment that names code (module:function).",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 
@@ -60,6 +93,11 @@ def show(what: RenderableType) -> None:
 def say(sentence: str) -> None:
     """Prints a sentence; its lines are not broken, so that a path in it can be copied."""
     Console().print(sentence, highlight=False, markup=False, soft_wrap=True)
+
+
+def complain(sentence: str) -> None:
+    """Prints a sentence on standard error, in one line, so that it cannot get between the lines of a result."""
+    err.print(f"fairlag: {' '.join(sentence.split())}", markup=False, highlight=False, soft_wrap=True)
 
 
 def at_least_one(option: str, value: int) -> int:

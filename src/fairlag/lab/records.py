@@ -1,5 +1,6 @@
 """Where a planned run is kept: its store, made or opened again, and what listeners are told when it begins and ends."""
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -11,12 +12,13 @@ import numpy as np
 
 from fairlag.errors import FairlagError, InputError, Interrupted, StoreError, WorkerError
 from fairlag.lab.events import Begun, Over, Tell
-from fairlag.lab.folder import EXPERIMENT, check_free, is_run
+from fairlag.lab.folder import check_free, is_run
 from fairlag.lab.plan import Planned, difference, key_of, settings_of
 from fairlag.lab.run import Run
 from fairlag.lab.store import Store
 from fairlag.lab.workshop import Workshop
 from fairlag.runtime.compiled import available
+from fairlag.strategy import Strategy
 
 LIBRARIES = ("numpy", "torch", "numba")
 """Those whose versions may be noted of a run."""
@@ -25,8 +27,8 @@ LIBRARIES = ("numpy", "torch", "numba")
 def check_same(planned: Planned) -> None:
     """Refuses to go on with a run that another experiment began, or that another process is making."""
     check_free(planned.folder)
-    if is_run(planned.folder) and Run(planned.folder).meta["experiment_sha256"] != planned.sha256:
-        there = (planned.folder / EXPERIMENT).read_text("utf-8")
+    if is_run(planned.folder) and (run := Run(planned.folder)).meta.get("experiment_sha256") != planned.sha256:
+        there = json.dumps({"experiment": run.settings})
         raise InputError(
             f"the run in {str(planned.folder)!r} was made by a different experiment: {difference(there, planned.text)}"
         )
@@ -58,6 +60,7 @@ def opened(workshop: Workshop, planned: Planned, meta: Mapping[str, object] | No
             "until_time": experiment.until_time,
             "experiment_sha256": planned.sha256,
             "experiment_key": key_of(experiment),
+            "queues": _queues(experiment.strategy(planned.use)),
             **_versions(workshop, planned),
             **facts,
             **(meta or {}),
@@ -113,6 +116,11 @@ def name_of(planned: Planned) -> str:
 def version_of(library: str) -> str:
     """Of one of the libraries that numbers go through; numba, which takes long to load, may be missing."""
     return "none" if library == "numba" and not available() else metadata.version(library)
+
+
+def _queues(strategy: Strategy) -> bool:
+    """Do idle clients wait to be picked? Who looks at the run later cannot build a strategy that is code."""
+    return strategy.select.places is not None or strategy.select.rounds
 
 
 def _versions(workshop: Workshop, planned: Planned) -> dict[str, str]:

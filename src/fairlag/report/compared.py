@@ -10,7 +10,8 @@ from rich.console import Console
 from fairlag.analyse import compare as comparing
 from fairlag.analyse.compare import Comparison, GroupComparison
 from fairlag.analyse.ranking import Ranked, Ranking, check_criterion, ranked
-from fairlag.lab.run import Runs, given
+from fairlag.lab.damaged import made_of
+from fairlag.lab.run import Runs
 from fairlag.markup import element
 from fairlag.report.comparison import compare_table
 from fairlag.report.ranking_html import ranking_html
@@ -31,7 +32,7 @@ def compare(runs: Runs, targets: Sequence[float] = (), *, by: str = "accuracy") 
     fairlag.errors.InputError: nothing is ranked by 'speed'; choose accuracy, group, influence, jain or time
     """
     check_criterion(by)
-    return Compared(ranked(comparing.compare(given(runs), targets), by))
+    return Compared(ranked(made_of(runs, lambda found: comparing.compare(found, targets)), by))
 
 
 class Compared(Sequence[Comparison]):
