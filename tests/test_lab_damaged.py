@@ -83,7 +83,7 @@ def test_the_others_are_shown_and_the_damaged_one_is_named(call: Call, runs: Pat
     folder = runs / "fairshare-buffer-2-seed1"
     DAMAGES[how](folder)
     page = page_of(runs)
-    assert page["status"] == "1 of 1 runs finished; 1 cannot be read"
+    assert page["status"] == "1 of 1 runs finished; 1 more cannot be read"
     assert isinstance(page["lead"], list) and f"Left out: the run in {str(folder)!r} cannot be read" in page["lead"][-1]
     assert call("runs", "runs").code == 0
 

@@ -28,6 +28,9 @@ from fairlag.report.watch import Address, Follower, Server, is_loopback
 
 _PORTS = 65535
 
+_NAMED = 5
+"""How many damaged runs a page names."""
+
 
 def report(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Runs, or folders of runs.")],
@@ -121,13 +124,19 @@ def _page(folder: Path, tried: Throttled) -> Page:
         return waiting_page(str(folder), f"the page cannot be made ({type(error).__name__}: {sentence(str(error))})")
     if not damaged:
         return page
-    missing = f"{len(damaged)} cannot be read"
+    missing = f"{len(damaged)} more cannot be read"
     return replace(page, lead=[*page.lead, *left_out(damaged)], status=f"{page.status}; {missing}")
 
 
 def left_out(damaged: Mapping[Path, str]) -> list[str]:
     """What a page says of the runs that cannot be read."""
-    return [f"Left out: {why}." for why in damaged.values()]
+    words = [f"Left out: {why}." for why in damaged.values()]
+    more = len(words) - _NAMED
+    return (
+        words
+        if more <= 0
+        else [*words[:_NAMED], f"Left out: {more:,} more that cannot be read; `fairlag runs` lists all."]
+    )
 
 
 def _status(runs: Sequence[Run]) -> str:
