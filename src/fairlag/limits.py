@@ -41,7 +41,15 @@ def shown(value: object) -> str:
     >>> shown("fedbuff"), len(shown("x" * 66_000))
     ("'fedbuff'", 120)
     """
-    return _cut(repr(value[:_SENTENCE] if isinstance(value, str | bytes) else value), _VALUE)
+    try:
+        return clipped(repr(value[:_SENTENCE] if isinstance(value, str | bytes) else value))
+    except (RecursionError, ValueError):  # nested too deep, or a number of too many digits
+        return f"a {type(value).__name__} that is too large to be shown"
+
+
+def clipped(text: str) -> str:
+    """A text as a message contains it: not all of it if it is long."""
+    return _cut(text, _VALUE)
 
 
 def sentence(text: str) -> str:

@@ -1,6 +1,5 @@
 """How far runs are: a live table on a terminal, a line at each quarter of a run elsewhere; both on standard error."""
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from math import isnan
@@ -13,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from fairlag.cli.terminal import err
+from fairlag.cli.terminal import err, tell
 from fairlag.errors import InputError
 from fairlag.lab.damaged import without_damaged
 from fairlag.lab.events import Event, Over, Progress
@@ -129,7 +128,7 @@ class Lines(Watch):
         before = row.share
         super().__call__(planned, event)
         if row.status == "finished" or (int(4 * row.share) > int(4 * before) and row.share < 1):
-            print(row.sentence, file=sys.stderr, flush=True)
+            tell(row.sentence)
 
 
 class Board(Watch):

@@ -268,6 +268,8 @@ def load(source: str | Path) -> Experiment:
         return parse(tomllib.loads(text), folder)
     except tomllib.TOMLDecodeError as error:
         raise ExperimentError(f"{source} is not valid TOML: {error}") from None
+    except ValueError:
+        raise ExperimentError(f"{source}: a number in it has more digits than can be read") from None
     except RecursionError:
         raise ExperimentError(f"{source}: its values are nested more than {DEPTH} deep") from None
     except InputError as error:

@@ -13,7 +13,7 @@ from fairlag.imported import is_code
 from fairlag.lab.card import Card, Group
 from fairlag.lab.experiment import check
 from fairlag.lab.folder import DATABASE, EXPERIMENT, MODEL, is_locked, meta_of, reading, unpacked, unreadable
-from fairlag.limits import json_of, text_of
+from fairlag.limits import json_of, printable, text_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -280,10 +280,10 @@ class Run:
         )
 
     def __repr__(self) -> str:
-        return self._card(groups=False).in_a_line()
+        return printable(self._card(groups=False).in_a_line())
 
     def __str__(self) -> str:
-        return self._card().text()
+        return printable(self._card().text())
 
     def _repr_html_(self) -> str:
         return self._card().html()

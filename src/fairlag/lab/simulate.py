@@ -19,6 +19,7 @@ from fairlag.lab.run import Run
 from fairlag.lab.staff import Staff
 from fairlag.lab.track.listen import Trackers
 from fairlag.lab.workshop import Workshop
+from fairlag.limits import printable
 
 Watch = Callable[[Planned, Event], None]
 
@@ -183,4 +184,4 @@ def _remark_on_versions(left: list[Planned]) -> None:
         noted = {meta[name] for meta in begun if name in meta}
         if others := noted and sorted(noted - {version_of(name)}):
             sentence = f"begun with {name} {others[0]}, resumed with {version_of(name)}: the bytes may differ"
-            print(sentence, file=sys.stderr, flush=True)
+            print(printable(sentence), file=sys.stderr, flush=True)
