@@ -172,7 +172,7 @@ def served(folder: Path) -> Iterator[Server]:
 
 def stalled(server: Server) -> socket.socket:
     """A connection that never says what it wants."""
-    line = socket.create_connection(server.server_address[:2], timeout=PATIENCE)
+    line = socket.create_connection(("127.0.0.1", server.server_address[1]), timeout=PATIENCE)
     line.sendall(b"GET /page.json HTTP/1.1\r\n")
     return line
 
