@@ -11,6 +11,7 @@ import typer
 import fairlag
 from fairlag.cli import audit, data, figure, fit, lists, report, results, run
 from fairlag.cli.terminal import complain, name_modules, show
+from fairlag.ending import shortage
 from fairlag.errors import FairlagError, InputError, Interrupted
 
 _INTERRUPTED = 130
@@ -53,7 +54,7 @@ def main() -> None:
     except FairlagError as error:
         code = _fail(str(error), 1)
     except OSError as error:
-        code = _fail(_mishap(error), 1)
+        code = _fail(shortage(error) or _mishap(error), 1)
     except Exception as error:
         # What the option parser raises: told by what it can do, because typer hides where it comes from.
         if not hasattr(error, "format_message"):

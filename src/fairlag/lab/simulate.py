@@ -3,11 +3,12 @@
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fairlag.ending import terminated_cleanly
 from fairlag.errors import FairlagError, InputError, Interrupted, StoreError, UnreadableError, WorkerError
 from fairlag.lab.conduct import Conductor, simulated
 from fairlag.lab.events import Event, Tell
@@ -104,7 +105,8 @@ def simulate(
     plan = Plan(chosen, (chosen.seed,), Path(out), single=True)
     new = not (resume and is_run(plan.folder))
     seen = None if watch is None else lambda _, event: watch(event)
-    run = execute(plan, new=new, workers=workers, executor=executor, address=address, watch=seen)[0]
+    with terminated_cleanly() if temporary else nullcontext():
+        run = execute(plan, new=new, workers=workers, executor=executor, address=address, watch=seen)[0]
     run.kept = temporary
     return run
 
