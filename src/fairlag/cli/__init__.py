@@ -18,7 +18,6 @@ _INTERRUPTED = 130
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     help="Asynchronous federated learning in virtual time: who the model listens to, and who gains by cheating.",
 )
