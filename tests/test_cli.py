@@ -1,6 +1,7 @@
 """The command line as a user meets it: what it prints, where, and its exit codes."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import fairlag
 from fairlag.zoo import ALGORITHMS
 from tests.command import Call
 from tests.patience import PATIENCE
+from tests.test_lab_run import made
 
 ROOT = Path(__file__).parent.parent
 
@@ -215,3 +217,43 @@ def test_an_output_file_that_cannot_be_written_is_noticed_before_the_work(call: 
     done = call("audit", "demo", "--out", str(tmp_path))
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert "a folder: give the name of a file in it" in done.err
+
+
+def test_lists_are_printed_as_json(call: Call, tmp_path: Path) -> None:
+    presets = json.loads(call("presets", "--json").out)
+    assert {"name": "demo"}.items() <= presets[0].items() and all(each["what"] for each in presets)
+    assert json.loads(call("presets", "demo", "--json").out)["clients"][0]["group"] == "fast"
+    data = json.loads(call("data", "list", "--json").out)
+    assert [each["name"] for each in data][:2] == ["digits", "synthetic"]
+    assert data[0]["shape"] == [1, 8, 8]
+    made(tmp_path / "runs/good", seed=3)
+    made(tmp_path / "runs/spoilt")
+    (tmp_path / "runs/spoilt/run.sqlite").write_bytes(b"x" * 5000)
+    done = call("runs", str(tmp_path), "--json")
+    assert (done.code, done.err) == (0, "")
+    good, spoilt = json.loads(done.out)
+    assert (good["folder"], good["seed"], good["status"], good["version"]) == (
+        str(tmp_path / "runs/good"),
+        3,
+        "finished",
+        2,
+    )
+    assert (good["accuracy"], good["error"]) == (0.64, "")
+    assert (spoilt["status"], spoilt["accuracy"]) == ("unreadable", None)
+    assert "its run.sqlite is something else" in spoilt["error"]
+
+
+def test_a_shell_is_given_completion(call: Call) -> None:
+    assert "--install-completion" in call("--help").out
+    command = [sys.executable, "-c", "import sys; sys.argv = ['fairlag']; from fairlag.__main__ import main; main()"]
+
+    def answer(**variables: str) -> str:
+        return subprocess.run(
+            command, env={**os.environ, **variables}, capture_output=True, text=True, check=True
+        ).stdout
+
+    script = answer(_FAIRLAG_COMPLETE="source_bash")
+    assert "complete -o default -F _fairlag_completion fairlag" in script
+    assert subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True, check=True).stderr == ""
+    words = answer(_FAIRLAG_COMPLETE="complete_bash", COMP_WORDS="fairlag ru", COMP_CWORD="1")
+    assert words.split() == ["run", "runs"]

@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 from fairlag.analyse.compare import compare
 from fairlag.analyse.ranking import ranked
 from fairlag.errors import InputError
-from fairlag.report.comparison import compare_table, runs_table
+from fairlag.report.comparison import Listed, compare_table, runs_table
 from fairlag.report.figures import accuracy_figure, holdings_figure
 from tests.test_analyse_compare import bare
 from tests.test_lab_run import made
@@ -133,7 +133,7 @@ def test_holdings_of_any_size(tmp_path: Path, counts: np.ndarray) -> None:
 
 def test_the_table_of_runs(tmp_path: Path) -> None:
     runs = [made(tmp_path / "a"), made(tmp_path / "b", seed=1, finished=False), bare(tmp_path / "c", planned=None)]
-    text = shown(runs_table([run.folder for run in runs]), 160)
+    text = shown(runs_table([Listed.of(run.folder) for run in runs]), 160)
     assert [line.split()[0] for line in text.splitlines() if line.rstrip().endswith(("%", "–"))] == ["a", "b", "c"]
     assert all(word in text for word in ("finished", "interrupted", "2/2", "1/2", "64.00 %", "50.00 %"))
     assert "Runs in" in shown(runs_table([]))
@@ -173,7 +173,7 @@ def test_a_run_that_cannot_be_read_is_a_row(tmp_path: Path) -> None:
         (tmp_path / name / "run.sqlite").write_bytes(content)
     made(tmp_path / "d")
     (tmp_path / "d/lock").write_bytes(b"no lock" * 100)
-    lines = shown(runs_table([tmp_path / name for name in "abcd"]), 200).splitlines()
+    lines = shown(runs_table([Listed.of(tmp_path / name) for name in "abcd"]), 200).splitlines()
     assert [line.split() for line in lines if "unreadable" in line] == [["b", "unreadable"], ["c", "unreadable"]]
     assert sum("finished" in line for line in lines) == 2
     assert any(line.startswith("b: there is no run in") and "not a database" in line for line in lines)

@@ -172,9 +172,9 @@ def staleness_if_any(strategy: Repeated) -> list[GroupStaleness] | None:
 
 
 def experiment_of(run: Run) -> Experiment:
-    """The experiment of a run, with its strategy and seed alone."""
+    """The experiment of a run, with its strategy and seed alone; code that it names is never imported."""
     try:
-        return Plan.open(run.folder).experiment
+        return Plan.open(run.folder, code=False).experiment
     except InputError as error:
         raise InputError(f"the experiment of the run in {str(run.folder)!r} cannot be built again: {error}") from None
 
@@ -189,7 +189,7 @@ def _predictions(runs: Sequence[Run]) -> dict[str, float]:
     """Mean staleness per group by the closed forms that the audit uses; nothing where they do not apply.
 
     They are for clients that are always there. A group's mean is over its updates, as the simulated one is. Of a real
-    fleet only what was seen is known.
+    fleet only what was seen is known, and of a strategy that is code nothing.
     """
     try:
         experiment = fit_fleet(runs, split=False).experiment if runs[0].deployed else experiment_of(runs[0])

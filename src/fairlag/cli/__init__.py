@@ -11,7 +11,8 @@ import typer
 
 import fairlag
 from fairlag.cli import audit, data, figure, fit, lists, report, results, run
-from fairlag.cli.terminal import err, show
+from fairlag.cli.terminal import complain, name_modules, show
+from fairlag.ending import shortage
 from fairlag.errors import FairlagError, InputError, Interrupted
 
 _INTERRUPTED = 130
@@ -19,7 +20,6 @@ _shows_tracebacks = False
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     help="Asynchronous federated learning in virtual time: who the model listens to, and who gains by cheating.",
 )
@@ -46,6 +46,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no × still gets its table
+    name_modules()
     try:
         code = app(standalone_mode=False)
     except InputError as error:
@@ -55,7 +56,7 @@ def main() -> None:
     except FairlagError as error:
         code = _fail(str(error), 1, error)
     except OSError as error:
-        code = _fail(_mishap(error), 1, error)
+        code = _fail(shortage(error) or _mishap(error), 1, error)
     except Exception as error:
         # What the option parser raises: told by what it can do, because typer hides where it comes from.
         if not hasattr(error, "format_message"):
@@ -77,7 +78,7 @@ def _mishap(error: OSError) -> str:
 def _fail(sentence: str, code: int = 2, trace: Exception | None = None) -> int:
     if trace is not None and _shows_tracebacks:
         traceback.print_exception(trace)
-    err.print(f"fairlag: {' '.join(sentence.split())}", markup=False, highlight=False, soft_wrap=True)
+    complain(sentence)
     return code
 
 

@@ -15,6 +15,7 @@ from fairlag.analyse.effort import enough_seeds
 from fairlag.cli.terminal import (
     Aggregations,
     Json,
+    NoCode,
     Source,
     Strategies,
     Workers,
@@ -25,6 +26,7 @@ from fairlag.cli.terminal import (
     err,
     say,
     show,
+    tell,
 )
 from fairlag.lab.experiment import load
 from fairlag.lab.staff import cores
@@ -51,6 +53,7 @@ def audit(
     page: Annotated[
         Path | None, typer.Option("--report", metavar="FILE", help="Also write a page about it: .html.")
     ] = None,
+    no_code: NoCode = False,
 ) -> None:
     """Who would the model listen to, how stale would updates be, who would gain by throttling? Without learning."""
     workers = cores() if workers is None else at_least_one("--workers", workers)
@@ -90,11 +93,11 @@ def trials_progress(*parts: str) -> Iterator[auditing.Progress]:
     """A bar on a terminal, a line at each quarter of a part elsewhere; both on standard error."""
     if not err.is_terminal:
 
-        def tell(part: str, done: int, total: int) -> None:
+        def tell_quarters(part: str, done: int, total: int) -> None:
             if done * 4 // total > (done - 1) * 4 // total:
-                print(f"{part}: {done} of {total} trials", file=sys.stderr, flush=True)
+                tell(f"{part}: {done} of {total} trials")
 
-        yield tell
+        yield tell_quarters
         return
     with bars(MofNCompleteColumn()) as shown:
         known = {part: shown.add_task(part, total=None) for part in parts}

@@ -11,7 +11,18 @@ import typer
 
 from fairlag.cli.progress import watching
 from fairlag.cli.results import conclude
-from fairlag.cli.terminal import Address, Aggregations, Executor, Source, Strategies, Track, Workers, at_least_one, say
+from fairlag.cli.terminal import (
+    Address,
+    Aggregations,
+    Executor,
+    NoCode,
+    Source,
+    Strategies,
+    Track,
+    Workers,
+    at_least_one,
+    say,
+)
 from fairlag.errors import InputError, Interrupted
 from fairlag.lab.experiment import Experiment, load
 from fairlag.lab.override import changed
@@ -40,6 +51,7 @@ def run(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where to keep the runs; default: runs/ and the file's name.")
     ] = None,
+    no_code: NoCode = False,
 ) -> None:
     """Train every strategy with every seed in virtual time, compare them, and draw their accuracy."""
     at_least_one("--seeds", seeds)
@@ -58,6 +70,7 @@ def resume(
     executor: Executor = None,
     address: Address = None,
     track: Track = None,
+    no_code: NoCode = False,
 ) -> None:
     """Go on where runs were interrupted; they end with the same bytes as if nothing had happened."""
     with redirect_stdout(sys.stderr):

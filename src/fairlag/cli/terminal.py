@@ -1,18 +1,22 @@
 """What the commands share: where they print, the options that several have, and how options are checked."""
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
 from fairlag.errors import InputError
+from fairlag.imported import before_importing
+from fairlag.limits import printable
+from fairlag.report.console import SafeConsole
 
-err = Console(stderr=True)
+err = SafeConsole(stderr=True)
 
 Source = Annotated[str, typer.Argument(metavar="FILE|PRESET", help="An experiment file, or a preset's name.")]
 Strategies = Annotated[
@@ -49,17 +53,59 @@ Track = Annotated[
         "MLFLOW_TRACKING_URI or WANDB_MODE=online says otherwise. Needs fairlag's extra `track`.",
     ),
 ]
+
+
+def name_modules() -> None:
+    """From now on, every module that a file names is named on standard error before it is imported, once each."""
+    named: set[str] = set()
+
+    def name(use: str, noun: str) -> None:
+        module = use.partition(":")[0]
+        if module not in named:
+            named.add(module)
+            complain(f"importing the module {module!r} for the {noun} {use!r}")
+
+    before_importing(name)
+
+
+def _refuse_modules(wanted: bool) -> bool:
+    def refuse(use: str, noun: str) -> None:
+        raise InputError(f"the {noun} {use!r} is code, which --no-code refuses: take one that comes with fairlag")
+
+    if wanted:
+        before_importing(refuse)
+    return wanted
+
+
+NoCode = Annotated[
+    bool,
+    typer.Option(
+        "--no-code",
+        callback=_refuse_modules,
+        help="Import nothing: refuse an experiment that names code (module:function).",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 
 def show(what: RenderableType) -> None:
     """Prints a table or text; a narrow terminal breaks its lines rather than cutting its columns."""
-    Console(width=max(Console().width, 80)).print(what, highlight=False)
+    SafeConsole(width=max(SafeConsole().width, 80)).print(what, highlight=False)
 
 
 def say(sentence: str) -> None:
     """Prints a sentence; its lines are not broken, so that a path in it can be copied."""
-    Console().print(sentence, highlight=False, markup=False, soft_wrap=True)
+    SafeConsole().print(sentence, highlight=False, markup=False, soft_wrap=True)
+
+
+def complain(sentence: str) -> None:
+    """Prints a sentence on standard error, in one line, so that it cannot get between the lines of a result."""
+    err.print(f"fairlag: {' '.join(sentence.split())}", markup=False, highlight=False, soft_wrap=True)
+
+
+def tell(line: str) -> None:
+    """Prints a line on standard error as it is, for those who read what a process writes: how far it is."""
+    print(printable(line), file=sys.stderr, flush=True)
 
 
 def at_least_one(option: str, value: int) -> int:

@@ -72,7 +72,7 @@ def label(use: Used, parameters: Mapping[str, object]) -> str:
 
 
 def _maker(use: str, folder: Path | None) -> Maker:
-    if ":" not in use:
+    if not imported.is_code(use):
         if use not in ALGORITHMS:
             raise StrategyError(f"unknown strategy {use!r}: {nearest(use, ALGORITHMS)}")
         return ALGORITHMS[use].make

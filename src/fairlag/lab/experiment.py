@@ -19,14 +19,15 @@ from pydantic import (
     model_validator,
 )
 
-from fairlag.errors import ExperimentError, InputError
+from fairlag.errors import ExperimentError, InputError, StrategyError
 from fairlag.fleet import availability, delay
 from fairlag.fleet.clients import Fleet, Group
-from fairlag.imported import name_of
+from fairlag.imported import is_code, name_of
 from fairlag.lab.build import build, checked_use, label
 from fairlag.lab.learning import Data, Evaluate, LocalTraining, Model, Table
 from fairlag.lab.track import checked_names
 from fairlag.lab.words import first_mistake, nearest
+from fairlag.limits import DEPTH, TooMuchError, check_depth, text_of
 from fairlag.strategy import Strategy
 
 
@@ -154,6 +155,7 @@ class Experiment(Table):
     """The trackers that are told of its runs; no run is another one for that."""
     _folder: Path | None = PrivateAttr(default=None)
     _groups: tuple[Group, ...] = PrivateAttr(default=())
+    _code: bool = PrivateAttr(default=True)
 
     @model_validator(mode="after")
     def _is_consistent(self) -> "Experiment":
@@ -193,7 +195,12 @@ class Experiment(Table):
         )
 
     def strategy(self, use: Use) -> Strategy:
-        """The strategy of a table, checked against the fleet."""
+        """The strategy of a table, checked against the fleet.
+
+        The experiment of a run that is only looked at refuses one that is code: building it would run that code.
+        """
+        if not self._code and is_code(use.use):
+            raise StrategyError(f"{use.use!r} is code, which is not imported to look at a run")
         strategy = build(use.use, use.parameters, self._folder)
         strategy.check(self.population)
         return strategy
@@ -209,16 +216,31 @@ class Experiment(Table):
     def checked(self, **changes: Any) -> "Experiment":
         """The same with changes, validated as a whole again."""
         same = {name: getattr(self, name) for name in type(self).model_fields}
-        return parse({**same, **changes}, self._folder)
+        return parse({**same, **changes}, self._folder, code=self._code)
 
 
-def parse(tables: dict[str, Any], folder: Path | None = None) -> Experiment:
+def parse(tables: dict[str, Any], folder: Path | None = None, *, code: bool = True) -> Experiment:
     """An experiment from the contents of a file; relative paths and modules are looked for in the folder.
+
+    Strategies of the user's own are imported to check them. Not so with `code=False`, which is for looking at runs:
+    the experiment of a run may be anybody's.
 
     >>> parse({"name": "x", "sead": 1, "aggregations": 1})
     Traceback (most recent call last):
     fairlag.errors.ExperimentError: unknown key 'sead': did you mean 'seed'?
     """
+    experiment = check(tables)
+    experiment._folder, experiment._code = folder, code
+    experiment.fleet()
+    for use in experiment.strategies:
+        if code or not is_code(use.use):
+            experiment.strategy(use)
+    experiment.local.build()
+    return experiment
+
+
+def check(tables: dict[str, Any]) -> Experiment:
+    """The experiment that tables describe, of which nothing was built yet: no file is read, no rule called."""
     keys = {
         "": Experiment.model_fields,
         "clients": Clients.model_fields,
@@ -226,15 +248,12 @@ def parse(tables: dict[str, Any], folder: Path | None = None) -> Experiment:
         "evaluate": Evaluate.model_fields,
     }
     try:
-        experiment = Experiment.model_validate(tables)
+        check_depth(tables)
+        return Experiment.model_validate(tables)
+    except TooMuchError as error:
+        raise ExperimentError(f"the experiment cannot be read: {error}") from None
     except ValidationError as error:
         raise ExperimentError(first_mistake(error, keys)) from None
-    experiment._folder = folder
-    experiment.fleet()
-    for use in experiment.strategies:
-        experiment.strategy(use)
-    experiment.local.build()
-    return experiment
 
 
 def load(source: str | Path) -> Experiment:
@@ -249,6 +268,10 @@ def load(source: str | Path) -> Experiment:
         return parse(tomllib.loads(text), folder)
     except tomllib.TOMLDecodeError as error:
         raise ExperimentError(f"{source} is not valid TOML: {error}") from None
+    except ValueError:
+        raise ExperimentError(f"{source}: a number in it has more digits than can be read") from None
+    except RecursionError:
+        raise ExperimentError(f"{source}: its values are nested more than {DEPTH} deep") from None
     except InputError as error:
         raise ExperimentError(f"{source}: {error}") from None
 
@@ -283,10 +306,10 @@ def presets() -> dict[str, str]:
 
 def _read(path: Path, shipped: dict[str, str]) -> str:
     try:
-        return path.read_text("utf-8-sig")
+        return text_of(path, "utf-8-sig")
     except FileNotFoundError:
         raise ExperimentError(f"no experiment file or preset {str(path)!r}: {nearest(str(path), shipped)}") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise ExperimentError(f"cannot read the experiment file {str(path)!r}: {error}") from None
 
 

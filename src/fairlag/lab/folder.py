@@ -1,9 +1,8 @@
 """What writing and reading a run directory share: its files, its tables, its lock, and how its mishaps are worded."""
 
-import json
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from errno import EDQUOT, ENOSPC
 from pathlib import Path
@@ -16,6 +15,7 @@ from safetensors.numpy import save
 
 from fairlag.errors import InputError, StoreError, UnreadableError
 from fairlag.lab import digest
+from fairlag.limits import json_of, shown
 
 FORMAT = 3
 """Grows when an older fairlag could not read what a newer one writes."""
@@ -75,6 +75,22 @@ LAYOUT = digest.Layout(SCHEMA)
 _PATIENCE = 30.0
 """Seconds to wait for another process that holds the database for a moment."""
 
+_STEPS, _STEPS_PER_BYTE, _LOOK = 50_000_000, 20, 10_000
+"""How many steps of SQLite's machine reading may take: the questions that fairlag asks take half a step per byte."""
+
+_LONGEST = 64_000_000
+"""Bytes of the longest text that is read."""
+
+_COMPUTED = """
+SELECT type, name FROM sqlite_master WHERE type NOT IN ('table', 'index') OR sql LIKE 'CREATE VIRTUAL%'
+UNION ALL
+SELECT 'column', columns.name FROM sqlite_master AS tables, pragma_table_xinfo(tables.name) AS columns WHERE hidden > 1
+"""
+"""Views, triggers, virtual tables, and columns that are generated."""
+
+STATUSES = ("running", "finished", "failed")
+"""What a run says of itself."""
+
 
 def is_run(folder: Path) -> bool:
     """Does the folder hold a run?"""
@@ -113,15 +129,49 @@ def connected(folder: Path, mode: str) -> sqlite3.Connection:
 
 @contextmanager
 def reading(folder: Path, *, check: bool = True) -> Iterator[sqlite3.Connection]:
-    """The database of a run as it is at this moment, while others may go on writing it; refuses a damaged one."""
-    with closing(connected(folder, "ro")) as database:
-        try:
+    """The database of a run as it is at this moment, while others may go on writing it; refuses a damaged one.
+
+    It may be anybody's: nothing in it is run, and nothing takes for ever. What turns out to be something else than a
+    run has, such as a text instead of a number, makes it unreadable.
+    """
+    try:
+        with closing(connected(folder, "ro")) as database:
+            _bound(database, folder)
             database.execute("BEGIN")
+            _check_plain(database)
             if check:
                 check_rows(folder, database)
             yield database
-        except sqlite3.DatabaseError as error:
-            raise unreadable(folder, str(error)) from None
+    except sqlite3.OperationalError as error:
+        why = "reading it takes too long for its size" if str(error) == "interrupted" else str(error)
+        raise unreadable(folder, why) from None
+    except (sqlite3.Error, ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise (
+            _no_run(folder, error) if "not a database" in str(error) else unreadable(folder, damage(error))
+        ) from None
+
+
+def damage(error: Exception) -> str:
+    """What an error says of a record that is not what it must be."""
+    return str(error) if isinstance(error, sqlite3.Error) else f"it holds what no run has, {shown(error)}"
+
+
+def _bound(database: sqlite3.Connection, folder: Path) -> None:
+    """A bound on how long reading takes, by the size of what is read; and nothing is written or called."""
+    files = (folder / DATABASE, folder / f"{DATABASE}-wal")
+    size = sum(file.stat().st_size for file in files if file.exists())
+    left = iter(range((_STEPS + _STEPS_PER_BYTE * size) // _LOOK))
+    database.set_progress_handler(lambda: next(left, None) is None, _LOOK)
+    database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
+    database.execute("PRAGMA query_only = ON")
+    database.execute("PRAGMA trusted_schema = OFF")
+
+
+def _check_plain(database: sqlite3.Connection) -> None:
+    """Refuses tables that are computed when they are read."""
+    found = database.execute(_COMPUTED).fetchone()
+    if found is not None:
+        raise sqlite3.DatabaseError(f"its {found[0]} {shown(found[1])} is computed, but a run has plain tables only")
 
 
 _seen: dict[Path, tuple[tuple[int, ...], digest.Digests | None]] = {}
@@ -168,13 +218,23 @@ def unreadable(folder: Path, why: str) -> UnreadableError:
     return UnreadableError.of(folder, f"the run in {str(folder)!r} cannot be read: {why}")
 
 
+def _no_run(folder: Path, error: Exception) -> UnreadableError:
+    sentence = f"there is no run in {str(folder)!r}: its {DATABASE} is something else ({error})"
+    return UnreadableError.of(folder, sentence)
+
+
 def meta_of(database: sqlite3.Connection, folder: Path) -> dict[str, Any]:
     """What is known about a run as a whole; refuses what this version of fairlag cannot read."""
     check_format(database, folder)
     try:
-        return {key: json.loads(value) for key, value in database.execute("SELECT key, value FROM meta")}
-    except (ValueError, TypeError, RecursionError) as error:
-        raise unreadable(folder, f"what it says about itself is no JSON ({error})") from None
+        meta = {str(key): json_of(value) for key, value in database.execute("SELECT key, value FROM meta")}
+    except sqlite3.DatabaseError as error:
+        raise _no_run(folder, error) from None
+    except (TypeError, ValueError) as error:
+        raise unreadable(folder, f"what it says of itself is damaged ({error})") from None
+    if wrong := next((key for key, fits in _FACTS.items() if not fits(meta.get(key))), None):
+        raise unreadable(folder, f"its {wrong} is {shown(meta.get(wrong))}")
+    return meta
 
 
 def check_format(database: sqlite3.Connection, folder: Path) -> None:
@@ -182,8 +242,7 @@ def check_format(database: sqlite3.Connection, folder: Path) -> None:
     try:
         meta = dict(database.execute("SELECT key, value FROM meta WHERE key IN ('format', 'fairlag')").fetchall())
     except sqlite3.DatabaseError as error:
-        sentence = f"there is no run in {str(folder)!r}: its {DATABASE} is something else ({error})"
-        raise UnreadableError.of(folder, sentence) from None
+        raise _no_run(folder, error) from None
     if "format" not in meta:
         raise damaged(folder, f"its {DATABASE} does not say which format it has")
     if meta["format"] != str(FORMAT):
@@ -214,6 +273,24 @@ def check_own(folder: Path) -> None:
             )
 
 
+def _is_text(value: object) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _is_count(value: object) -> bool:
+    return value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0)
+
+
+_FACTS: dict[str, Callable[[Any], bool]] = {
+    "status": lambda value: value in STATUSES,
+    "groups": lambda value: isinstance(value, list) and all(isinstance(each, str) for each in value),
+    **dict.fromkeys(("experiment", "label", "reason"), _is_text),
+    **dict.fromkeys(("seed", "aggregations"), _is_count),
+    "until_time": lambda value: value is None or isinstance(value, int | float),
+}
+"""What must be true of a run's own account of itself, by key."""
+
+
 def locked(folder: Path) -> sqlite3.Connection:
     """The right to write a run: until it is closed, or the process ends, however it ends.
 
@@ -223,17 +300,19 @@ def locked(folder: Path) -> sqlite3.Connection:
     try:
         lock.execute("PRAGMA journal_mode = OFF")  # nothing is ever written: no file beside it
         lock.execute("BEGIN EXCLUSIVE")
-    except sqlite3.OperationalError as error:
+    except sqlite3.DatabaseError as error:
         lock.close()
         if "locked" in str(error):
             raise _taken(folder) from None
-        raise
+        if isinstance(error, sqlite3.OperationalError):
+            raise
+        raise InputError(f"{str(folder / LOCK)!r} is no lock of fairlag's ({error}): remove it") from None
     return lock
 
 
 def is_locked(folder: Path) -> bool:
     """Is somebody writing the run now?"""
-    if not (folder / LOCK).exists():
+    if not (folder / LOCK).is_file():
         return False
     with closing(sqlite3.connect(f"{(folder / LOCK).resolve().as_uri()}?mode=ro", uri=True, timeout=0)) as lock:
         try:

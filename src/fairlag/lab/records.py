@@ -1,5 +1,6 @@
 """Where a planned run is kept: its store, made or opened again, and what listeners are told when it begins and ends."""
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
@@ -13,12 +14,13 @@ import numpy as np
 from fairlag.errors import FairlagError, InputError, Interrupted, StoreError, UnreadableError, WorkerError
 from fairlag.lab import rollback
 from fairlag.lab.events import Begun, Over, Tell
-from fairlag.lab.folder import EXPERIMENT, MODEL, check_experiment, check_free, check_model, is_run
+from fairlag.lab.folder import MODEL, check_experiment, check_free, check_model, is_run
 from fairlag.lab.plan import Planned, difference, key_of, settings_of
 from fairlag.lab.run import Run
 from fairlag.lab.store import KEPT, Store
 from fairlag.lab.workshop import Workshop
 from fairlag.runtime.compiled import available
+from fairlag.strategy import Strategy
 
 LIBRARIES = ("numpy", "torch", "numba")
 """Those whose versions may be noted of a run."""
@@ -29,15 +31,15 @@ def check_same(planned: Planned) -> None:
     check_free(planned.folder)
     if not is_run(planned.folder):
         return
-    meta = Run(planned.folder).meta
-    check_experiment(planned.folder, meta)
-    if meta["experiment_sha256"] != planned.sha256:
-        there = (planned.folder / EXPERIMENT).read_text("utf-8")
+    run = Run(planned.folder)
+    check_experiment(planned.folder, run.meta)
+    if run.meta.get("experiment_sha256") != planned.sha256:
+        there = json.dumps({"experiment": run.settings})
         raise InputError(
             f"the run in {str(planned.folder)!r} was made by a different experiment: {difference(there, planned.text)}"
         )
-    if meta["status"] == "finished":
-        _check_ended(planned.folder, meta)
+    if run.meta["status"] == "finished":
+        _check_ended(planned.folder, run.meta)
 
 
 def _check_ended(folder: Path, meta: Mapping[str, Any]) -> None:
@@ -82,6 +84,7 @@ def opened(
             "until_time": experiment.until_time,
             "experiment_sha256": planned.sha256,
             "experiment_key": key_of(experiment),
+            "queues": _queues(experiment.strategy(planned.use)),
             **_versions(workshop, planned),
             **facts,
             **(meta or {}),
@@ -138,6 +141,11 @@ def name_of(planned: Planned) -> str:
 def version_of(library: str) -> str:
     """Of one of the libraries that numbers go through; numba, which takes long to load, may be missing."""
     return "none" if library == "numba" and not available() else metadata.version(library)
+
+
+def _queues(strategy: Strategy) -> bool:
+    """Do idle clients wait to be picked? Who looks at the run later cannot build a strategy that is code."""
+    return strategy.select.places is not None or strategy.select.rounds
 
 
 def _versions(workshop: Workshop, planned: Planned) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """Reading a run directory: what a run recorded, as pandas frames, also while it is still being written."""
 
-import json
+import warnings
 from collections.abc import Callable, Iterable
 from math import nan
 from pathlib import Path
@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from fairlag.errors import InputError
+from fairlag.errors import ExperimentError, InputError, UnreadableError
+from fairlag.imported import is_code
 from fairlag.lab.card import Card, Group
+from fairlag.lab.experiment import check
 from fairlag.lab.folder import (
     DATABASE,
     EXPERIMENT,
@@ -22,6 +24,7 @@ from fairlag.lab.folder import (
     unpacked,
     unreadable,
 )
+from fairlag.limits import json_of, printable, text_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -102,16 +105,20 @@ class Run:
     @property
     def settings(self) -> dict[str, Any]:
         """The tables of its resolved experiment, with its strategy and seed alone."""
-        tables = self._written().get("experiment", {})
-        if not {"clients", "strategies", "seed"} <= tables.keys():
+        tables = self._written().get("experiment")
+        if not isinstance(tables, dict) or not {"clients", "strategies", "seed"} <= tables.keys():
             raise unreadable(self.folder, f"its {EXPERIMENT} is no experiment")
-        return dict(tables)
+        try:
+            check(tables)
+        except ExperimentError as error:
+            raise unreadable(self.folder, f"its {EXPERIMENT} is no experiment: {error}") from None
+        return tables
 
     @property
     def home(self) -> Path | None:
         """Where relative paths and modules of its experiment are looked for."""
         place = self._written().get("folder")
-        return None if place is None else Path(place)
+        return Path(place) if isinstance(place, str) else None
 
     @property
     def deployed(self) -> bool:
@@ -222,11 +229,12 @@ class Run:
         check_model(self.folder, self.meta)
         return unpacked(self.folder / MODEL)[0]
 
-    def model(self, make: "Callable[..., nn.Module] | None" = None) -> "nn.Module":
+    def model(self, make: "Callable[..., nn.Module] | None" = None, *, code: bool = False) -> "nn.Module":
         """The model that the run ended with, ready to predict.
 
         `make` is the function that builds it, if the experiment was given a function instead of the name of one; the
-        run that `fairlag.simulate` returns knows it.
+        run that `fairlag.simulate` returns knows it. A model of the user's own is code: the module that the run names
+        is imported only with `code=True`.
         """
         from fairlag.learn import models
         from fairlag.learn.flat import Flat
@@ -241,6 +249,11 @@ class Run:
             raise InputError(
                 f"the model of the run in {str(self.folder)!r} was given as the Python function {use}: "
                 "give it again, as in run.model(function)"
+            )
+        if make is None and is_code(use) and not code:
+            raise InputError(
+                f"the model {use!r} of the run in {str(self.folder)!r} is code: if you trust it, "
+                "`model(code=True)` imports it; or build the model yourself, and load `tensors()`"
             )
         model = models.build(
             make or use,
@@ -261,9 +274,11 @@ class Run:
         """What it was made from, as it is on disk."""
         check_experiment(self.folder, self.meta)
         try:
-            found: dict[str, Any] = dict(json.loads((self.folder / EXPERIMENT).read_text("utf-8")))
-        except (OSError, ValueError, TypeError) as error:
+            found = json_of(text_of(self.folder / EXPERIMENT))
+        except (OSError, ValueError) as error:
             raise unreadable(self.folder, f"its {EXPERIMENT} is missing or spoilt ({error})") from None
+        if not isinstance(found, dict):
+            raise unreadable(self.folder, f"its {EXPERIMENT} is no experiment")
         return found
 
     def _newest(self) -> tuple[int, float]:
@@ -278,8 +293,8 @@ class Run:
             try:
                 frame = pd.read_sql_query(query, database, params=parameters)
             except pd.errors.DatabaseError as error:  # its own words are the whole query
-                raise unreadable(self.folder, str(error.__cause__ or "it is spoilt")) from None
-        return frame.astype({name: kind for name, kind in _KINDS.items() if name in frame})
+                raise error.__cause__ or error from None
+            return frame.astype({name: kind for name, kind in _KINDS.items() if name in frame})
 
     def _card(self, *, groups: bool = True) -> Card:
         """What is to be shown; groups take a look at every task."""
@@ -317,10 +332,10 @@ class Run:
         )
 
     def __repr__(self) -> str:
-        return self._card(groups=False).in_a_line()
+        return printable(self._card(groups=False).in_a_line())
 
     def __str__(self) -> str:
-        return self._card().text()
+        return printable(self._card().text())
 
     def _repr_html_(self) -> str:
         return self._card().html()
@@ -372,8 +387,14 @@ def given(meant: Runs) -> list[Run]:
 
 
 def runs(folder: str | Path) -> list[Run]:
-    """The runs in a folder and its folders, sorted by name."""
-    return [Run(each) for each in run_folders(folder)]
+    """The runs in a folder and its folders, sorted by name; those that cannot be read are left out, with a warning."""
+    found = []
+    for each in run_folders(folder):
+        try:
+            found.append(Run(each))
+        except UnreadableError as error:
+            warnings.warn(f"left out: {error}", stacklevel=2)
+    return found
 
 
 def run_folders(folder: str | Path) -> list[Path]:

@@ -11,6 +11,7 @@ from fairlag.analyse.compare import Repeated
 from fairlag.analyse.evidence import experiment_of
 from fairlag.analyse.fit import fit_fleet
 from fairlag.errors import InputError
+from fairlag.imported import is_code
 from fairlag.lab.experiment import Experiment
 from fairlag.report.words import labels_of
 
@@ -39,9 +40,16 @@ def throttled(found: Sequence[Repeated], workers: int, progress: Progress | None
 
 
 def _fleet_of(strategy: Repeated, label: str) -> tuple[Experiment | None, str]:
-    """What is simulated; None and why, where not enough is known of a real fleet."""
+    """What is simulated; None and why, if the strategy is code or too little is known of a real fleet."""
+    experiment = experiment_of(strategy.runs[0])
+    (use,) = experiment.strategies
+    if is_code(use.use):
+        return None, (
+            f"{label} was not simulated: it is code ({use.use}), which is not run to look at runs. "
+            "`fairlag audit` of its experiment file simulates it."
+        )
     if not any(run.deployed for run in strategy.runs):
-        return experiment_of(strategy.runs[0]), ""
+        return experiment, ""
     try:
         fitted = fit_fleet(strategy.runs, split=False)
     except InputError as error:

@@ -171,11 +171,20 @@ def strategies_table() -> RenderableType:
     return table
 
 
+def presets_json(presets: dict[str, str]) -> list[dict[str, str]]:
+    """The shipped experiment files, each with the comment that it begins with, as `fairlag presets --json` prints it.
+
+    >>> presets_json({"mine": "# Three kinds.\\nname = 'mine'"})
+    [{'name': 'mine', 'what': 'Three kinds.'}]
+    """
+    return [{"name": name, "what": text.partition("\n")[0].lstrip("# ")} for name, text in presets.items()]
+
+
 def presets_table(presets: dict[str, str]) -> RenderableType:
     """The shipped experiment files, each with the comment that it begins with."""
     table = titled("Presets")
     table.add_column("name", no_wrap=True, style="bold")
     table.add_column("what it is")
-    for name, text in presets.items():
-        table.add_row(name, text.partition("\n")[0].lstrip("# "))
+    for each in presets_json(presets):
+        table.add_row(each["name"], each["what"])
     return table
