@@ -16,7 +16,6 @@ from fairlag.buffer import Buffer
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
 from fairlag.rules import admit, keep, select, trigger, weigh
-from fairlag.rules.reduce import Reduce, weighted_sum
 from fairlag.rules.rule import recipe
 from fairlag.runtime import virtual
 from fairlag.runtime.compiled import timeline as compiled
@@ -94,8 +93,7 @@ def compositions(draw: st.DrawFn, clients: int) -> Strategy:
     buffer = draw(st.integers(1, clients if chosen.fresh else 8))
     limit = draw(st.sampled_from([None, None, 0, 2]))
     admission = None if limit is None else admit.max_staleness(limit)
-    reduction: Reduce | keep.Keeping = keep.replacing() if draw(st.booleans()) else weighted_sum
-    return Strategy(chosen, trigger.count(buffer), draw(RULES), admit=admission, reduce=reduction)
+    return Strategy(chosen, trigger.count(buffer), draw(RULES), admit=admission)
 
 
 @st.composite
@@ -179,12 +177,12 @@ def check_with(sizes: dict[str, int], strategy: Strategy, fleet: Fleet, **until:
 
 
 @settings(max_examples=200, deadline=None)
-@given(worlds(), st.integers(0, 2**32), st.sampled_from(SIZES))
+@given(worlds(), st.booleans(), st.integers(0, 2**32), st.sampled_from(SIZES))
 def test_the_same_events_and_weights_as_the_reference(
-    world: tuple[Fleet, Strategy], seed: int, sizes: dict[str, int]
+    world: tuple[Fleet, Strategy], kept: bool, seed: int, sizes: dict[str, int]
 ) -> None:
     fleet, strategy = world
-    check_with(sizes, strategy, fleet, seed=seed)
+    check_with(sizes, replace(strategy, reduce=keep.replacing()) if kept else strategy, fleet, seed=seed)
 
 
 @settings(max_examples=50, deadline=None)
