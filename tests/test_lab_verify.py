@@ -80,7 +80,7 @@ def judged(
             assert ask(copy) in right, (file, number)
             refused.append(False)
         except InputError as error:
-            assert str(copy) in str(error) and "\n" not in str(error)
+            assert str(copy) in str(error)
             refused.append(True)
         shutil.rmtree(copy)
     return refused
@@ -88,7 +88,7 @@ def judged(
 
 @pytest.mark.parametrize(
     ("finished", "flips"),
-    [(False, 15), (True, 15), *(pytest.param(each, 400, marks=pytest.mark.slow) for each in (False, True))],
+    [(False, 15), (True, 15), *(pytest.param(each, 100, marks=pytest.mark.slow) for each in (False, True))],
 )
 def test_bits_that_flip_in_the_database_are_found_or_change_nothing(tmp_path: Path, finished: bool, flips: int) -> None:
     folder = made(tmp_path / "run", finished=finished)

@@ -4,7 +4,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from errno import EDQUOT, ENOSPC
 from pathlib import Path
 from typing import Any
@@ -162,29 +162,31 @@ def unreadable(folder: Path, why: str) -> UnreadableError:
 
 def meta_of(database: sqlite3.Connection, folder: Path) -> dict[str, Any]:
     """What is known about a run as a whole; refuses what this version of fairlag cannot read."""
-    check_format(database, folder)
     try:
-        return {key: json.loads(value) for key, value in database.execute("SELECT key, value FROM meta")}
-    except (ValueError, TypeError, RecursionError) as error:
-        raise unreadable(folder, f"what it says about itself is no JSON ({error})") from None
-
-
-def check_format(database: sqlite3.Connection, folder: Path) -> None:
-    """Refuses what this version of fairlag cannot read."""
-    try:
-        meta = dict(database.execute("SELECT key, value FROM meta WHERE key IN ('format', 'fairlag')").fetchall())
+        meta = {key: json.loads(value) for key, value in database.execute("SELECT key, value FROM meta")}
     except sqlite3.DatabaseError as error:
         sentence = f"there is no run in {str(folder)!r}: its {DATABASE} is something else ({error})"
         raise UnreadableError.of(folder, sentence) from None
-    if "format" not in meta:
-        raise damaged(folder, f"its {DATABASE} does not say which format it has")
-    if meta["format"] != str(FORMAT):
-        maker = str(meta.get("fairlag")).strip('"')
+    if meta.get("format") != FORMAT:
         sentence = (
-            f"the run in {str(folder)!r} has format {meta['format']}, but this fairlag reads format {FORMAT}: "
-            f"read it with the version that made it, a fairlag {maker}, or run its experiment again"
+            f"the run in {str(folder)!r} has format {meta.get('format')}, but this fairlag reads format {FORMAT}: "
+            f"read it with the version that made it, a fairlag {meta.get('fairlag')}, or run its experiment again"
         )
         raise UnreadableError.of(folder, sentence)
+    return meta
+
+
+def check_format(database: sqlite3.Connection, folder: Path) -> None:
+    """Refuses what this version of fairlag cannot read, before anything else is read of it."""
+    found = None
+    with suppress(sqlite3.DatabaseError):
+        found = database.execute("SELECT value FROM meta WHERE key = 'format'").fetchone()
+    if found == (str(FORMAT),):
+        return
+    try:
+        meta_of(database, folder)
+    except ValueError as error:
+        raise damaged(folder, f"its {DATABASE} does not say which format it has ({error})") from None
 
 
 def check_experiment(folder: Path, meta: Mapping[str, Any]) -> None:
