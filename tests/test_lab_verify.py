@@ -209,6 +209,8 @@ def test_verify_has_one_line_per_run_and_an_exit_code(tmp_path: Path, call: Call
         f"{tmp_path / 'good'}: whole: finished, 99 versions, 0 checkpoints",
         f"{tmp_path / 'more'}: whole: running, 99 versions, 2 checkpoints",
     ]
+    with Store.open(tmp_path / "more"):
+        assert verified(tmp_path / "more")[1].endswith("versions, being written, so its checkpoints are not checked")
     content = (tmp_path / "good/run.sqlite").read_bytes()
     place = content.index(b"its client left")
     (tmp_path / "good/run.sqlite").write_bytes(content[:place] + b"I" + content[place + 1 :])
