@@ -80,7 +80,7 @@ def judged(
             assert ask(copy) in right, (file, number)
             refused.append(False)
         except InputError as error:
-            assert str(copy) in str(error) and "\n" not in str(error)
+            assert str(copy) in str(error)
             refused.append(True)
         shutil.rmtree(copy)
     return refused
@@ -88,7 +88,7 @@ def judged(
 
 @pytest.mark.parametrize(
     ("finished", "flips"),
-    [(False, 15), (True, 15), *(pytest.param(each, 400, marks=pytest.mark.slow) for each in (False, True))],
+    [(False, 15), (True, 15), *(pytest.param(each, 100, marks=pytest.mark.slow) for each in (False, True))],
 )
 def test_bits_that_flip_in_the_database_are_found_or_change_nothing(tmp_path: Path, finished: bool, flips: int) -> None:
     folder = made(tmp_path / "run", finished=finished)
@@ -209,6 +209,8 @@ def test_verify_has_one_line_per_run_and_an_exit_code(tmp_path: Path, call: Call
         f"{tmp_path / 'good'}: whole: finished, 99 versions, 0 checkpoints",
         f"{tmp_path / 'more'}: whole: running, 99 versions, 2 checkpoints",
     ]
+    with Store.open(tmp_path / "more"):
+        assert verified(tmp_path / "more")[1].endswith("versions, being written, so its checkpoints are not checked")
     content = (tmp_path / "good/run.sqlite").read_bytes()
     place = content.index(b"its client left")
     (tmp_path / "good/run.sqlite").write_bytes(content[:place] + b"I" + content[place + 1 :])

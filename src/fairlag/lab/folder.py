@@ -3,7 +3,7 @@
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from errno import EDQUOT, ENOSPC
 from pathlib import Path
 from typing import Any
@@ -225,33 +225,30 @@ def _no_run(folder: Path, error: Exception) -> UnreadableError:
 
 def meta_of(database: sqlite3.Connection, folder: Path) -> dict[str, Any]:
     """What is known about a run as a whole; refuses what this version of fairlag cannot read."""
-    check_format(database, folder)
     try:
         meta = {str(key): json_of(value) for key, value in database.execute("SELECT key, value FROM meta")}
     except sqlite3.DatabaseError as error:
         raise _no_run(folder, error) from None
     except (TypeError, ValueError) as error:
         raise unreadable(folder, f"what it says of itself is damaged ({error})") from None
+    if meta.get("format") != FORMAT:
+        sentence = (
+            f"the run in {str(folder)!r} has format {meta.get('format')}, but this fairlag reads format {FORMAT}: "
+            f"read it with the version that made it, a fairlag {meta.get('fairlag')}, or run its experiment again"
+        )
+        raise UnreadableError.of(folder, sentence)
     if wrong := next((key for key, fits in _FACTS.items() if not fits(meta.get(key))), None):
         raise unreadable(folder, f"its {wrong} is {shown(meta.get(wrong))}")
     return meta
 
 
 def check_format(database: sqlite3.Connection, folder: Path) -> None:
-    """Refuses what this version of fairlag cannot read."""
-    try:
-        meta = dict(database.execute("SELECT key, value FROM meta WHERE key IN ('format', 'fairlag')").fetchall())
-    except sqlite3.DatabaseError as error:
-        raise _no_run(folder, error) from None
-    if "format" not in meta:
-        raise damaged(folder, f"its {DATABASE} does not say which format it has")
-    if meta["format"] != str(FORMAT):
-        maker = str(meta.get("fairlag")).strip('"')
-        sentence = (
-            f"the run in {str(folder)!r} has format {meta['format']}, but this fairlag reads format {FORMAT}: "
-            f"read it with the version that made it, a fairlag {maker}, or run its experiment again"
-        )
-        raise UnreadableError.of(folder, sentence)
+    """Refuses what this version of fairlag cannot read, before anything else is read of it."""
+    found = None
+    with suppress(sqlite3.DatabaseError):
+        found = database.execute("SELECT value FROM meta WHERE key = 'format'").fetchone()
+    if found != (str(FORMAT),):
+        meta_of(database, folder)
 
 
 def check_experiment(folder: Path, meta: Mapping[str, Any]) -> None:

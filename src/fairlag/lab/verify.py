@@ -12,6 +12,7 @@ from fairlag.lab.folder import (
     check_experiment,
     check_format,
     check_model,
+    is_locked,
     meta_of,
     reading,
     unreadable,
@@ -22,9 +23,11 @@ def verified(folder: Path) -> tuple[bool, str]:
     """Is a run whole, and what there is of it, or what is damaged; every row and file is looked at."""
     whole = [each for each in checkpoints.found(folder) if each.damage is None]
     there = f"{len(whole)} checkpoint{'' if len(whole) == 1 else 's'}"
+    if live := is_locked(folder):
+        there = "being written, so its checkpoints are not checked"
     try:
         meta, known, version = _database(folder)
-        problems = list(_problems(folder, meta, known))
+        problems = list(_problems(folder, meta, known, live=live))
     except UnreadableError as error:
         versions = ", ".join(str(each.version) for each in whole)
         return False, str(error) + (f" (its checkpoints of versions {versions} are whole)" if whole else "")
@@ -47,13 +50,15 @@ def _database(folder: Path) -> tuple[dict[str, Any], set[str], int]:
         return meta_of(database, folder), known, version
 
 
-def _problems(folder: Path, meta: dict[str, Any], known: set[str]) -> Iterator[str]:
+def _problems(folder: Path, meta: dict[str, Any], known: set[str], *, live: bool) -> Iterator[str]:
     found = checkpoints.found(folder)
     for check in [check_experiment] + [check_model] * (meta["status"] == "finished"):
         try:
             check(folder, meta)
         except UnreadableError as error:
             yield str(error)
+    if live:  # they come and go
+        return
     yield from (f"{name} is gone" for name in sorted(known - {each.file.name for each in found}))
     yield from (damage for each in found if each.file.name in known and (damage := each.damage))
     newest = max((each.number for each in found if each.file.name in known), default=0)
