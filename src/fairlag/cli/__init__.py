@@ -11,7 +11,7 @@ import typer
 
 import fairlag
 from fairlag.cli import audit, data, figure, fit, lists, report, results, run
-from fairlag.cli.terminal import complain, name_modules, show
+from fairlag.cli.terminal import complain, modules_named, show
 from fairlag.ending import shortage
 from fairlag.errors import FairlagError, InputError, Interrupted
 
@@ -46,9 +46,9 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no × still gets its table
-    name_modules()
     try:
-        code = app(standalone_mode=False)
+        with modules_named():
+            code = app(standalone_mode=False)
     except InputError as error:
         code = _fail(str(error), trace=error)
     except (Interrupted, KeyboardInterrupt) as error:

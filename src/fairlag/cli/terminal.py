@@ -55,8 +55,9 @@ Track = Annotated[
 ]
 
 
-def name_modules() -> None:
-    """From now on, every module that a file names is named on standard error before it is imported, once each."""
+@contextmanager
+def modules_named() -> Iterator[None]:
+    """Inside, every module that a file names is named on standard error before it is imported, once each."""
     named: set[str] = set()
 
     def name(use: str, noun: str) -> None:
@@ -66,6 +67,10 @@ def name_modules() -> None:
             complain(f"importing the module {module!r} for the {noun} {use!r}")
 
     before_importing(name)
+    try:
+        yield
+    finally:
+        before_importing(None)
 
 
 def _refuse_modules(wanted: bool) -> bool:

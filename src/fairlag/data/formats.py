@@ -83,7 +83,7 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
                 yield PurePosixPath(member.name).name, content
 
 
-def _bounded(file: IO[bytes], most: int) -> bytes:
+def _bounded(file: IO[bytes] | gzip.GzipFile, most: int) -> bytes:
     """What is packed in a file: a small one may hold terabytes of nothing."""
     content = file.read(most + 1)
     if len(content) > most:
