@@ -154,7 +154,7 @@ def test_an_interrupt_ends_cleanly(times: int) -> None:
     command = [sys.executable, "-m", "fairlag", "audit", "paper-cifar10", "--workers", "2"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        assert process.stderr.readline().startswith("fairness: ")
+        assert any(line.startswith("fairness: ") for line in process.stderr)  # a busy machine may say more before
         for _ in range(times):
             process.send_signal(signal.SIGINT)
             time.sleep(0.1)

@@ -9,9 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-import fairlag
-
-_LIBRARIES = tuple(f"{Path(str(each.__file__)).parent}{os.sep}" for each in (fairlag, torch, np))
+_FOLDERS = [Path(__file__).parents[1], *(Path(str(each.__file__)).parent for each in (torch, np))]
+_LIBRARIES = tuple(f"{folder}{os.sep}" for folder in _FOLDERS)
 _PYTHON = f"{sysconfig.get_path('stdlib')}{os.sep}"
 _INSTALLED = f"{os.sep}site-packages{os.sep}"
 
