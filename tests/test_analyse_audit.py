@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from fairlag import fairness
 from fairlag.analyse import trial
 from fairlag.analyse.audit import StrategyAudit, audit
 from fairlag.analyse.effort import Compiling
+from fairlag.analyse.evidence import Influence
 from fairlag.analyse.incentives import FACTORS, judge
 from fairlag.analyse.trial import Bench, Trial, influence
 from fairlag.errors import StrategyError
@@ -246,3 +248,17 @@ def test_where_the_compiled_loop_is_in_doubt_the_reference_says_what_is_wrong() 
     experiment = paper({"use": Strategy(all_idle(), count(5), normalised(constant(0.0)))}, aggregations=10)
     with pytest.raises(StrategyError, match="add up to nothing"):
         audit(experiment, seeds=1, compiled=True)
+
+
+def test_more_seeds_do_not_make_a_strategy_look_fairer() -> None:
+    """Evenness is the mean of each run's, as in `compare`: of mean influence it would rise with the number of seeds."""
+    clients = [{"group": "all", "count": 60, "delay": "exponential(1)"}]
+    use = {"use": "buffered_fedavg", "buffer": 10}
+    experiment = parse({"name": "short", "aggregations": 20, "clients": clients, "strategies": [use]})
+    (many,) = audit(experiment, seeds=20, incentive_updates=1)
+    each = [audit(experiment.checked(seed=seed), seeds=1, incentive_updates=1)[0] for seed in range(20)]
+    for name in ("jain", "welfare", "largest_deviation"):
+        assert getattr(many, name) == pytest.approx(np.mean([getattr(one, name) for one in each]))
+    assert fairness.jain(many.influence) > many.jain + 0.1  # what was reported before
+    assert len(Influence.of_audit(many).shares) == 20
+    assert Influence.of_audit(many).jain.mean == pytest.approx(many.jain)

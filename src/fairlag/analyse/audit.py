@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import ceil, isnan, prod
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -52,13 +53,10 @@ class StrategyAudit:
     virtual_time: float
     aggregations: int
     buffer: float
-    jain: float
-    welfare: float
-    largest_deviation: float
     shares: Floats
     """Per client: its part of all updates."""
-    influence: Floats
-    """Per client: its part of all weight."""
+    influences: Floats
+    """One row per seed, one column per client: its part of all weight."""
     staleness: Floats
     """Per client: the mean of its updates, not a number where it sent none."""
     groups: tuple[GroupAudit, ...]
@@ -72,6 +70,30 @@ class StrategyAudit:
     """Does it depend on what only training shows, such as updates or losses? Here these are all alike."""
     incentive_aggregations: int
     """How long, about, the runs were in which clients throttled themselves."""
+
+    @property
+    def influence(self) -> Floats:
+        """Per client: its part of all weight, the mean over seeds."""
+        return np.asarray(self.influences.mean(axis=0))
+
+    def over_seeds(self, measure: Callable[[Floats], float]) -> list[float]:
+        """A measure of evenness for each seed."""
+        return [measure(row) for row in self.influences]
+
+    @property
+    def jain(self) -> float:
+        """The mean of each seed's Jain index, as in `fairlag compare`."""
+        return fmean(self.over_seeds(fairness.jain))
+
+    @property
+    def welfare(self) -> float:
+        """The mean of each seed's welfare objective."""
+        return fmean(self.over_seeds(fairness.welfare))
+
+    @property
+    def largest_deviation(self) -> float:
+        """The mean of each seed's largest deviation from a fair share."""
+        return fmean(self.over_seeds(fairness.largest_deviation))
 
     @property
     def whole_buffer(self) -> int:
@@ -227,13 +249,13 @@ def _summary(
     incentive_part: float,
 ) -> StrategyAudit:
     use = experiment.strategies[number]
-    influences = np.mean([fairness.normalised(each.weights) for each in observations], axis=0)
+    influences = np.array([fairness.normalised(each.weights) for each in observations])
     updates = np.sum([each.updates for each in observations], axis=0)
     late = np.sum([each.staleness for each in observations], axis=0)
     aggregations = sum(each.aggregations for each in observations)
     buffer = float(updates.sum() / aggregations)
     names = [table.group for table in experiment.clients]
-    measured = fairness.by_group(experiment.fleet().group_of, names, updates, influences, late)
+    measured = fairness.by_group(experiment.fleet().group_of, names, updates, influences.mean(axis=0), late)
     return StrategyAudit(
         label=use.label,
         use=use.name,
@@ -241,11 +263,8 @@ def _summary(
         virtual_time=float(np.mean([each.virtual_time for each in observations])),
         aggregations=round(aggregations / len(observations)),
         buffer=buffer,
-        jain=fairness.jain(influences),
-        welfare=fairness.welfare(influences),
-        largest_deviation=fairness.largest_deviation(influences),
         shares=updates / updates.sum(),
-        influence=influences,
+        influences=influences,
         staleness=_means(late, updates),
         groups=_groups(experiment, number, observations, measured, buffer, incentives),
         weights=(min(each.lightest for each in observations), max(each.heaviest for each in observations)),

@@ -42,14 +42,14 @@ class Influence:
 
     @classmethod
     def of_audit(cls, audit: StrategyAudit) -> "Influence":
-        """What an audit found: the means over its seeds, as if they were one."""
+        """What an audit found, one row per seed as for runs."""
         sizes = [group.clients for group in audit.groups]
         return cls(
             groups=tuple(group.name for group in audit.groups),
             clients=np.arange(sum(sizes)),
             group_of=np.repeat(np.arange(len(sizes)), sizes),
-            shares=audit.influence[None, :],
-            jain=Spread.of([audit.jain]),
+            shares=audit.influences,
+            jain=Spread.of(audit.over_seeds(fairness.jain)),
         )
 
     @property
