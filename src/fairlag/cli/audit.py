@@ -12,6 +12,8 @@ from rich.progress import MofNCompleteColumn
 
 from fairlag.analyse import audit as auditing
 from fairlag.analyse.effort import enough_seeds
+from fairlag.analyse.incentives import WANTED
+from fairlag.analyse.throttling import COMPILED_UPDATES, SERVER_UPDATES
 from fairlag.cli.terminal import (
     Aggregations,
     Json,
@@ -41,9 +43,17 @@ def audit(
     seeds: Annotated[
         int | None, typer.Option(metavar="K", help="How many seeds to average over; default: 5, fewer if long.")
     ] = None,
+    incentive_error: Annotated[
+        float, typer.Option(metavar="E", help="Which error of a gain by throttling is wanted: trials are that long.")
+    ] = WANTED,
     incentive_updates: Annotated[
-        int, typer.Option(metavar="N", help="How many updates per strategy may go into trying to throttle.")
-    ] = auditing.INCENTIVE_UPDATES,
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="How many updates per strategy they may take; default: "
+            f"{COMPILED_UPDATES:,}, or {SERVER_UPDATES:,} without compiled loops.",
+        ),
+    ] = None,
     workers: Workers = None,
     theory: Annotated[bool, typer.Option("--theory", help="Also print what the paper predicts for the fleet.")] = False,
     as_json: Json = False,
@@ -54,7 +64,8 @@ def audit(
 ) -> None:
     """Who would the model listen to, how stale would updates be, who would gain by throttling? Without learning."""
     workers = cores() if workers is None else at_least_one("--workers", workers)
-    at_least_one("--incentive-updates", incentive_updates)
+    if incentive_updates is not None:
+        at_least_one("--incentive-updates", incentive_updates)
     check_file("--out", file)
     check_page("--report", page)
     # What a user's rule prints must not get between the lines of the result.
@@ -65,7 +76,12 @@ def audit(
         seeds = enough_seeds(experiment) if seeds is None else at_least_one("--seeds", seeds)
         with trials_progress("fairness", "incentives") as progress:
             audits = auditing.audit(
-                experiment, seeds=seeds, workers=workers, incentive_updates=incentive_updates, progress=progress
+                experiment,
+                seeds=seeds,
+                workers=workers,
+                incentive_updates=incentive_updates,
+                incentive_error=incentive_error,
+                progress=progress,
             )
     text = json.dumps({"experiment": experiment.name, "strategies": [each.as_json() for each in audits]}, indent=2)
     if file is not None:
