@@ -13,7 +13,7 @@ from fairlag.fleet.clients import Fleet
 from fairlag.lab.experiment import Experiment
 from fairlag.types import Floats
 
-COMPILED_UPDATES = 40_000_000
+COMPILED_UPDATES = 20_000_000
 """How many updates may go into the trials of a strategy by default if the compiled loop takes them: seconds."""
 
 SERVER_UPDATES = 1_000_000
@@ -148,7 +148,9 @@ class Throttler:
                 break
             lengths = np.where(due, lengths * more, lengths)
         # Errors of errors are large: all of a group's trials as long as the most uncertain one wishes, four times.
-        needed = self._spent + 4 * self._cost(lengths * wished.max(axis=1, keepdims=True) * due.any(axis=1)[:, None])
+        needed = self._spent + 4 * self._cost(
+            lengths * wished.max(axis=1, keepdims=True) * due.max(axis=1, keepdims=True)
+        )
         advice = "" if self._is_enough(found) else f"--incentive-updates {_rounded(needed)}"
         made = [4 * self._stride(length) for length in (lengths.min(), lengths.max())]
         return Throttling(found, (made[0], made[1]), self._replications, self._wanted, advice)
@@ -171,11 +173,11 @@ class Throttler:
             found[place] = Trial(self._number, 0, 4 * stride, None, stride=stride, compiled=self._compiled)
         return found
 
-    def _stride(self, updates: float) -> int:
+    def _stride(self, updates: np.float64) -> int:
         """A quarter of a trial of so many updates, in versions: a number that the compiled loop can divide well."""
-        stride = ceil(float(updates) / self._buffer / 4)
+        stride = int(np.ceil(updates / self._buffer / 4))
         unit = 1 << max(0, stride.bit_length() - 4)
-        return ceil(stride / unit) * unit
+        return -(-stride // unit) * unit
 
     def _measure(self, trials: dict[tuple[int, ...], Trial]) -> None:
         asked = [
@@ -221,5 +223,5 @@ def _rounded(number: float) -> int:
     >>> _rounded(1_234_567), _rounded(9_990)
     (1300000, 10000)
     """
-    unit = 10 ** max(0, floor(log10(max(number, 1))) - 1)
+    unit = int(10 ** max(0, floor(log10(max(number, 1))) - 1))
     return ceil(number / unit) * unit

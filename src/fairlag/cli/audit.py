@@ -17,6 +17,7 @@ from fairlag.analyse.throttling import COMPILED_UPDATES, SERVER_UPDATES
 from fairlag.cli.terminal import (
     Aggregations,
     Json,
+    Settings,
     Source,
     Strategies,
     Workers,
@@ -24,13 +25,18 @@ from fairlag.cli.terminal import (
     bars,
     check_file,
     check_page,
+    chosen,
     err,
+    number_of_seeds,
     say,
     show,
 )
+from fairlag.errors import InputError
 from fairlag.lab.experiment import load
+from fairlag.lab.override import with_buffers
 from fairlag.lab.staff import cores
 from fairlag.report import tables
+from fairlag.report.answer import answer
 from fairlag.report.page.build import audit_page
 from fairlag.report.page.shell import html
 from fairlag.report.save import save
@@ -39,6 +45,10 @@ from fairlag.report.save import save
 def audit(
     source: Source,
     strategy: Strategies = None,
+    settings: Settings = None,
+    buffers: Annotated[
+        str | None, typer.Option(metavar="B,B,…", help="Compare buffer sizes: each strategy that has one, with each.")
+    ] = None,
     aggregations: Aggregations = None,
     seeds: Annotated[
         int | None, typer.Option(metavar="K", help="How many seeds to average over; default: 5, fewer if long.")
@@ -70,10 +80,12 @@ def audit(
     check_page("--report", page)
     # What a user's rule prints must not get between the lines of the result.
     with redirect_stdout(sys.stderr):
-        experiment = load(source).only(strategy or [])
+        experiment = chosen(load(source), strategy, settings)
+        if buffers is not None:
+            experiment = with_buffers(experiment, _sizes(buffers))
         if aggregations is not None:
             experiment = experiment.checked(aggregations=at_least_one("--aggregations", aggregations))
-        seeds = enough_seeds(experiment) if seeds is None else at_least_one("--seeds", seeds)
+        seeds = enough_seeds(experiment) if seeds is None else number_of_seeds(seeds)
         with trials_progress("fairness", "incentives") as progress:
             audits = auditing.audit(
                 experiment,
@@ -83,7 +95,9 @@ def audit(
                 incentive_error=incentive_error,
                 progress=progress,
             )
-    text = json.dumps({"experiment": experiment.name, "strategies": [each.as_json() for each in audits]}, indent=2)
+    strategies = [each.as_json() for each in audits]
+    found = {"experiment": experiment.name, "strategies": strategies, "answer": answer(audits)}
+    text = json.dumps(found, indent=2)
     if file is not None:
         save(file, text + "\n")
     if page is not None:
@@ -99,6 +113,13 @@ def audit(
         show(f"The audit is in {file}")
     if page is not None:
         say(f"The report is {page}")
+
+
+def _sizes(text: str) -> list[int]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() and 0 < int(part[:9]) == int(part) for part in parts):
+        raise InputError(f"--buffers is {text!r}, it must be whole numbers above 0, such as 5,10,20")
+    return list(map(int, parts))
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """Tables for a terminal: what an audit found, which strategies there are, what the theory says."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isinf
+from textwrap import wrap
 from typing import Literal
 
 from rich.box import SIMPLE_HEAD
@@ -14,6 +15,7 @@ from fairlag.analyse.audit import GroupAudit, StrategyAudit
 from fairlag.analyse.incentives import FACTORS
 from fairlag.lab.experiment import Experiment
 from fairlag.numerals import number
+from fairlag.report.answer import DEPLOYMENT, answer, deployment_cells, device_cells
 from fairlag.report.figures.incentives import brief_verdict, how_tried
 from fairlag.report.words import span
 from fairlag.runtime.presence import NOTHING_MORE
@@ -31,6 +33,16 @@ _COLUMNS = {
 }
 """What an audit's table shows, and how wide: 80 in all, as wide as a terminal is."""
 
+_DEPLOYED = {
+    "group": 22,
+    "versions/h": 11,
+    "updates/day": 12,
+    "MB/day": 9,
+    "lost": 7,
+    "waiting": 8,
+    "settled": 11,
+}
+
 
 def audit_table(experiment: Experiment, audits: Sequence[StrategyAudit], seeds: int) -> RenderableType:
     """The audit of an experiment, one block a strategy, one row a group."""
@@ -42,7 +54,22 @@ def audit_table(experiment: Experiment, audits: Sequence[StrategyAudit], seeds: 
         parts.append(block(_COLUMNS, (_group_row(group, tried=audit.throttling.tried) for group in audit.groups)))
     parts += [Text(), *(Text(line, style="dim") for line in _reading(audits, seeds))]
     parts += [Text(remark, style="yellow") for remark in _remarks(audits)]
+    parts += [Text(), block(_DEPLOYED, _deployment_rows(audits)), Text()]
+    parts += [
+        Text(line, style="dim")
+        for name, meaning in DEPLOYMENT.items()
+        for line in wrap(f"{name}: {meaning}", 78, subsequent_indent="  ")
+    ]
+    parts += [Text(), *(Text(sentence, style="bold") for sentence in answer(audits))]
     return Group(*parts)
+
+
+def _deployment_rows(audits: Sequence[StrategyAudit]) -> Iterator[list[Text]]:
+    yield [Text(name, style="dim") for name in ("", *list(_DEPLOYED)[1:])]
+    for audit in audits:
+        yield [Text(audit.label, style="bold"), *map(Text, deployment_cells(audit))]
+        for group in audit.groups:
+            yield [Text(f"  {group.name}"), Text(), *map(Text, device_cells(group.deployment))]
 
 
 def block(columns: Mapping[str, int], rows: Iterable[Sequence[Text]]) -> Table:
