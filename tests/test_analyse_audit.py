@@ -212,7 +212,7 @@ def test_the_compiled_loop_changes_nothing() -> None:
     experiment = parse({"name": "small", "aggregations": 100, "clients": clients, "strategies": uses})
 
     def audited(**options: Any) -> list[str]:
-        found = audit(experiment, seeds=2, incentive_updates=70_000, incentive_error=0.9, **options)
+        found = audit(experiment, seeds=2, incentive_updates=150_000, incentive_error=0.9, **options)
         assert all(each.throttling.tried for each in found)
         return [repr(asdict(each)) for each in found]
 

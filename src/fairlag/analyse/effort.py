@@ -2,7 +2,7 @@
 
 import itertools
 
-from fairlag.analyse.throttling import least_updates
+from fairlag.analyse.throttling import Need
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.worth import expected_updates, updates_per_version
 from fairlag.runtime.compiled import available
@@ -41,9 +41,10 @@ class Compiling:
         """Averaged over so many seeds; wanted or not, or, if that is None, where it is worth while."""
         strategies, fleet = [experiment.strategy(use) for use in experiment.strategies], experiment.fleet()
         known = [isinstance(plan(strategy, fleet), Plan) for strategy in strategies]
-        throttled = least_updates(fleet)
+        need = Need.of(fleet)
+        throttled = need.usual
         if incentive_updates is not None:
-            throttled = throttled if throttled <= incentive_updates else 0.0
+            throttled = min(throttled, incentive_updates) if need.least <= incentive_updates else 0.0
         updates = 0.0
         for strategy in itertools.compress(strategies, known):
             once = expected_updates(experiment, strategy, fleet.mean_durations)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, floor, log10
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,6 +40,8 @@ class Throttling:
     """The error that was wanted."""
     advice: str = ""
     """The option that would make it as precise as wanted; empty if it is."""
+    rough: str = ""
+    """The option that would give a rough answer, if nothing was simulated."""
 
     @property
     def tried(self) -> bool:
@@ -59,18 +62,27 @@ def goes_on(fleet: Fleet) -> bool:
     )
 
 
-def least_updates(fleet: Fleet) -> float:
-    """About how many updates the trials of a strategy that lets everybody train have at the least.
+class Need(NamedTuple):
+    """About how many updates the trials of a strategy that lets everybody train have."""
 
-    >>> from fairlag.lab.experiment import load
-    >>> least_updates(load("demo").fleet()) < SERVER_UPDATES, least_updates(load("million").fleet()) > COMPILED_UPDATES
-    (True, True)
-    """
-    with np.errstate(divide="ignore"):
-        rates = 1 / fleet.mean_durations[[fleet.members(group)[0] for group in range(len(fleet.groups))]]
-    sizes = np.bincount(fleet.group_of)
-    shares = np.nan_to_num(rates / (rates @ sizes), nan=1 / fleet.clients)
-    return float(_lengths(np.maximum(shares, np.finfo(np.float64).tiny), _FEW).sum()) * REPLICATIONS
+    least: float
+    """For a rough answer."""
+    usual: float
+
+    @classmethod
+    def of(cls, fleet: Fleet) -> "Need":
+        """By the mean durations of its clients.
+
+        >>> from fairlag.lab.experiment import load
+        >>> Need.of(load("demo").fleet()).least < SERVER_UPDATES, Need.of(load("million").fleet()).least > 10**9
+        (True, True)
+        """
+        with np.errstate(divide="ignore"):
+            rates = 1 / fleet.mean_durations[[fleet.members(group)[0] for group in range(len(fleet.groups))]]
+        sizes = np.bincount(fleet.group_of)
+        shares = np.nan_to_num(rates / (rates @ sizes), nan=1 / fleet.clients)
+        shares = np.maximum(shares, np.finfo(np.float64).tiny)
+        return cls(*(float(_lengths(shares, sent).sum()) * REPLICATIONS for sent in (_FEW, _PILOT)))
 
 
 def _lengths(shares: Floats, sent: float) -> Floats:
@@ -119,7 +131,7 @@ class Throttler:
     def _as_the_experiment(self) -> Throttling:
         cost = self._heard[..., 0].size * self._updates
         if cost > self._budget:
-            return self._untried(cost)
+            return self._untried(cost, cost)
         experiment = self._experiment
         whole = Trial(self._number, 0, experiment.aggregations, experiment.until_time, compiled=self._compiled)
         self._measure({place: whole for place in np.ndindex(self._heard.shape[:2])})
@@ -132,7 +144,7 @@ class Throttler:
     def _in_the_long_run(self) -> Throttling:
         pilot = min(_PILOT, self._budget / max(self._cost(_lengths(self._shares, 1.0)), 1.0))
         if pilot < _FEW:
-            return self._untried(8 * self._cost(_lengths(self._shares, _PILOT)))
+            return self._untried(*(self._cost(_lengths(self._shares, sent)) for sent in (1.1 * _FEW, 8 * _PILOT)))
         lengths = _lengths(self._shares, pilot)
         due = np.ones(lengths.shape, np.bool_)
         for _ in range(_STAGES):
@@ -203,11 +215,11 @@ class Throttler:
     def _is_enough(self, found: Sequence[Incentive]) -> bool:
         return all(each.is_sure(self._wanted) for each in found)
 
-    def _untried(self, needed: float) -> Throttling:
+    def _untried(self, least: float, needed: float) -> Throttling:
         nothing = np.zeros((2, len(FACTORS)))
         incentives = tuple(judge(nothing, nothing, nothing[0]) for _ in self._clients)
-        advice = f"--incentive-updates {_rounded(needed)}"
-        return Throttling(incentives, (0, 0), self._replications, self._wanted, advice)
+        rough, advice = (f"--incentive-updates {_rounded(number)}" for number in (least, needed))
+        return Throttling(incentives, (0, 0), self._replications, self._wanted, advice, rough)
 
 
 def _shares(fleet: Fleet, observations: Sequence[Observation]) -> Floats:

@@ -114,7 +114,7 @@ def _who_pays(audit: StrategyAudit) -> str:
     if not paying:
         return f"Under {audit.label} nobody pays: no group has clearly less than its fair share.{waits}"
     names = _listed([group.name for group in paying])
-    pay = f"{names} pays: it has" if len(paying) == 1 else f"{names} pay: they have"
+    pay = f"the group {names} pays: it has" if len(paying) == 1 else f"the groups {names} pay: they have"
     has, fair = (_listed([f"{part:.3f}" for part in parts]) for parts in zip(*map(_parts, paying), strict=True))
     return f"Under {audit.label}, {pay} {has} of all influence; {fair} would be fair.{waits}"
 

@@ -10,7 +10,7 @@ from fairlag.analyse.audit import audit as audited
 from fairlag.analyse.compare import Repeated
 from fairlag.analyse.evidence import experiment_of
 from fairlag.analyse.fit import fit_fleet
-from fairlag.analyse.throttling import SERVER_UPDATES, least_updates
+from fairlag.analyse.throttling import SERVER_UPDATES, Need
 from fairlag.errors import InputError
 from fairlag.lab.experiment import Experiment
 from fairlag.report.words import labels_of
@@ -31,7 +31,7 @@ def throttled(found: Sequence[Repeated], workers: int, progress: Progress | None
         experiment, note = _fleet_of(each, label)
         notes += [note] if note else []
         if experiment is not None:
-            if least_updates(experiment.fleet()) > SERVER_UPDATES:  # then the audit says no more than that
+            if Need.of(experiment.fleet()).least > SERVER_UPDATES:  # then the audit says no more than that
                 experiment = experiment.checked(aggregations=1, until_time=None)
             told = None if progress is None else partial(_tell, progress, label)
             (result,) = audited(experiment, seeds=1, workers=workers, incentive_updates=SERVER_UPDATES, progress=told)

@@ -13,6 +13,7 @@ from rich.text import Text
 from fairlag.analyse import theory
 from fairlag.analyse.audit import GroupAudit, StrategyAudit
 from fairlag.analyse.incentives import FACTORS
+from fairlag.analyse.throttling import Throttling
 from fairlag.lab.experiment import Experiment
 from fairlag.numerals import number
 from fairlag.report.answer import DEPLOYMENT, answer, deployment_cells, device_cells
@@ -134,18 +135,11 @@ def _remarks(audits: Sequence[StrategyAudit]) -> list[str]:
             f"{', '.join(unseen)}: reading updates or losses, which only training makes; "
             "audited as if the model never moved and all losses were equal."
         )
-    advised: dict[str, list[StrategyAudit]] = {}
+    advised: dict[str, list[str]] = {}
     for audit in audits:
         if audit.throttling.advice:
-            advised.setdefault(audit.throttling.advice, []).append(audit)
-    for advice, found in advised.items():
-        names = ", ".join(audit.label for audit in found)
-        if found[0].throttling.tried:
-            remarks.append(
-                f"{names}: an error of {found[0].throttling.wanted:.0%} was wanted, {advice} should reach it."
-            )
-        else:
-            remarks.append(f"{names}: throttling was not tried, it would take more updates: {advice}.")
+            advised.setdefault(_advice(audit.throttling), []).append(audit.label)
+    remarks += [f"{', '.join(labels)}: {advice}" for advice, labels in advised.items()]
     for audit in audits:
         for count, words in (
             (audit.partial, "aggregations were partial: everyone was waiting while the buffer was short"),
@@ -158,6 +152,17 @@ def _remarks(audits: Sequence[StrategyAudit]) -> list[str]:
         if NOTHING_MORE.reason in audit.reasons:
             remarks.append(f"{audit.label}: a run ended early, {NOTHING_MORE.reason}.")
     return remarks
+
+
+def _advice(throttling: Throttling) -> str:
+    if throttling.tried:
+        return f"errors of throttling are larger than {throttling.wanted:.0%}; {throttling.advice} suffices."
+    if throttling.rough == throttling.advice:
+        return f"throttling was not tried; {throttling.advice} suffices."
+    return (
+        f"throttling was not tried; {throttling.rough} suffices for a rough answer, {throttling.advice} for errors of "
+        f"{throttling.wanted:.0%}."
+    )
 
 
 def theory_table(experiment: Experiment, buffer: int, audits: Sequence[StrategyAudit]) -> RenderableType:
