@@ -106,7 +106,7 @@ def test_the_answer_names_the_fairest_the_fastest_and_who_pays() -> None:
     assert sentences[1] == "plain and even are the fastest, with 4,045 versions per hour; rounds makes the fewest, 900."
     assert sentences[2].startswith("Under even nobody pays")
     assert sentences[3].startswith(
-        "Under plain, the group slow pays: it has 0.111 of all influence; 0.333 would be fair."
+        "Under plain, the group slow pays: it has 0.110 of all influence; 0.333 would be fair."
     )
     assert sentences[-1].startswith("So of these choose even: none is fairer, and none is faster.")
 

@@ -17,7 +17,7 @@ from fairlag.types import Floats
 COMPILED_UPDATES = 20_000_000
 """How many updates may go into the trials of a strategy by default if the compiled loop takes them: seconds."""
 
-SERVER_UPDATES = 1_000_000
+SERVER_UPDATES = 600_000
 """The same if the server itself must: it takes some fifty times as long."""
 
 _FEW, _PILOT = 5, 15

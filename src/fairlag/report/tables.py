@@ -24,13 +24,13 @@ from fairlag.zoo import ALGORITHMS
 
 _COLUMNS = {
     "group": 12,
-    "clients": 9,
+    "clients": 8,
     "share": 6,
     "influence": 10,
     "fair": 6,
     "staleness": 10,
     "predicted": 10,
-    "throttling": 17,
+    "throttling": 18,
 }
 """What an audit's table shows, and how wide: 80 in all, as wide as a terminal is."""
 
@@ -55,7 +55,10 @@ def audit_table(experiment: Experiment, audits: Sequence[StrategyAudit], seeds: 
         parts.append(block(_COLUMNS, (_group_row(group, tried=audit.throttling.tried) for group in audit.groups)))
     parts += [Text(), *(Text(line, style="dim") for line in _reading(audits, seeds))]
     parts += [Text(remark, style="yellow") for remark in _remarks(audits)]
-    parts += [Text(), block(_DEPLOYED, _deployment_rows(audits)), Text()]
+    parts += [Text(), block(_DEPLOYED, [[Text(name, style="dim") for name in _DEPLOYED]])]
+    for audit in audits:
+        parts += [Text(audit.label, style="bold"), block(_DEPLOYED, _deployment_rows(audit))]
+    parts.append(Text())
     parts += [
         Text(line, style="dim")
         for name, meaning in DEPLOYMENT.items()
@@ -65,12 +68,10 @@ def audit_table(experiment: Experiment, audits: Sequence[StrategyAudit], seeds: 
     return Group(*parts)
 
 
-def _deployment_rows(audits: Sequence[StrategyAudit]) -> Iterator[list[Text]]:
-    yield [Text(name, style="dim") for name in ("", *list(_DEPLOYED)[1:])]
-    for audit in audits:
-        yield [Text(audit.label, style="bold"), *map(Text, deployment_cells(audit))]
-        for group in audit.groups:
-            yield [Text(f"  {group.name}"), Text(), *map(Text, device_cells(group.deployment))]
+def _deployment_rows(audit: StrategyAudit) -> Iterator[list[Text]]:
+    yield [Text("  all"), *map(Text, deployment_cells(audit))]
+    for group in audit.groups:
+        yield [Text(f"  {group.name}"), Text(), *map(Text, device_cells(group.deployment))]
 
 
 def block(columns: Mapping[str, int], rows: Iterable[Sequence[Text]]) -> Table:
