@@ -16,6 +16,9 @@ from fairlag.rules.trigger import Trigger
 from fairlag.rules.weigh import Weigh
 from fairlag.vector import Layout
 
+_MOST_SAMPLES = 1 << 28
+"""How many staleness samples, of 8 bytes each, the ledger may keep for a window: 2 GB."""
+
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
@@ -110,6 +113,11 @@ class Strategy:
             raise StrategyError(
                 f"a buffer of {self.trigger.needs} never fills with {clients} clients that each contribute once per "
                 f"version (fresh = true): take a buffer of at most {clients}, or fresh = false"
+            )
+        if self.window * clients > _MOST_SAMPLES:
+            raise StrategyError(
+                f"a window of {self.window:,} updates is kept for each of {clients:,} clients, that takes "
+                f"{self.window * clients * 8 / 1e9:,.0f} GB: take a window of at most {_MOST_SAMPLES // clients:,}"
             )
         if self.select.least > clients:
             raise StrategyError(f"{self.select.label} needs {self.select.least} clients, the fleet has {clients}")

@@ -1,4 +1,4 @@
-"""How delays and availabilities are written: calls such as ``uniform(1, 2)``, read without evaluating anything."""
+"""How delays, availabilities and strategies are written: calls such as ``uniform(1, 2)``; nothing is evaluated."""
 
 import ast
 import inspect

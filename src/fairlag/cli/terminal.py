@@ -11,8 +11,11 @@ import typer
 from rich.console import RenderableType
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
+from fairlag.analyse.audit import MOST_SEEDS
 from fairlag.errors import InputError
 from fairlag.imported import before_importing
+from fairlag.lab.experiment import Experiment
+from fairlag.lab.override import changed
 from fairlag.limits import printable
 from fairlag.report.console import SafeConsole
 
@@ -24,7 +27,15 @@ Strategies = Annotated[
     typer.Option(
         "--strategy",
         metavar="NAME",
-        help="Only these: a label or `use` of the file, or a name of the zoo; repeatable.",
+        help="Only these: a label or `use` of the file, or one of the zoo, such as 'fedadam(cohort=5)'; repeatable.",
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change the file: local.lr=0.05, clients.slow.count=7, strategies.fairshare.buffer=10; repeatable.",
     ),
 ]
 Aggregations = Annotated[int | None, typer.Option(metavar="N", help="Instead of what the file says.")]
@@ -118,6 +129,24 @@ def at_least_one(option: str, value: int) -> int:
     if value < 1:
         raise InputError(f"{option} is {value}, it must be at least 1")
     return value
+
+
+def number_of_seeds(value: int) -> int:
+    """The value of `--seeds`."""
+    if value > MOST_SEEDS:
+        raise InputError(f"--seeds is {value}, it must be at most {MOST_SEEDS:,}")
+    return at_least_one("--seeds", value)
+
+
+def chosen(experiment: Experiment, strategies: list[str] | None, settings: list[str] | None) -> Experiment:
+    """The strategies of `--strategy` with the changes of `--set`; says which buffer a strategy takes from the file."""
+    found = experiment.only(strategies or [])
+    for use in found.strategies:
+        given = any(text.startswith(use.name) and "buffer" in text for text in strategies or [])
+        if use not in experiment.strategies and "buffer" in use.parameters and not given:
+            words = f"{use.name} takes the buffer of the file's strategies, {use.parameters['buffer']}"
+            print(f"{words}; for another one write '{use.name}(buffer=…)'", file=sys.stderr)
+    return changed(found, settings or [])
 
 
 def check_file(option: str, file: Path | None) -> None:

@@ -23,7 +23,7 @@ from fairlag.errors import ExperimentError, InputError, StrategyError
 from fairlag.fleet import availability, delay
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.imported import is_code, name_of
-from fairlag.lab.build import build, checked_use, label
+from fairlag.lab.build import build, checked_use, label, strategy_call, takes
 from fairlag.lab.learning import Data, Evaluate, LocalTraining, Model, Table
 from fairlag.lab.track import checked_names
 from fairlag.lab.words import first_mistake, nearest
@@ -39,6 +39,7 @@ def _distribution(value: object) -> object:
 
 Distribution = Annotated[Any, AfterValidator(_distribution)]
 _MOST_CLIENTS = 100_000_000
+_MOST_AGGREGATIONS = 10**15
 Probability = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -142,7 +143,7 @@ class Experiment(Table):
 
     name: str = Field(min_length=1)
     seed: int = Field(default=0, ge=0)
-    aggregations: int | None = Field(default=None, ge=1)
+    aggregations: int | None = Field(default=None, ge=1, le=_MOST_AGGREGATIONS)
     until_time: float | None = Field(default=None, gt=0, lt=inf)
     model_bytes: int = Field(default=0, ge=0)
     clients: tuple[Clients, ...] = Field(min_length=1, strict=False)
@@ -206,12 +207,27 @@ class Experiment(Table):
         return strategy
 
     def only(self, names: list[str]) -> "Experiment":
-        """The same with the named strategies alone: by label, by `use`, or a name of the zoo with its defaults."""
+        """The same with the named strategies alone: by label, by `use`, or a name of the zoo with parameters.
+
+        One that the file does not have takes the buffer of the file's strategies, if they all have the same and it is
+        not given one.
+
+        >>> load("demo").only(["fedbuff", "fedadam(cohort=5)"]).strategies[0].parameters
+        {'buffer': 5}
+        """
         chosen: list[Use] = []
         for name in names:
             mine = [use for use in self.strategies if name in (use.label, use.name)]
-            chosen += [use for use in (mine or [Use(use=name)]) if use not in chosen]
+            chosen += [use for use in (mine or [self._called(name)]) if use not in chosen]
         return self.checked(strategies=tuple(chosen)) if chosen else self
+
+    def _called(self, text: str) -> Use:
+        """The strategy that a call such as `fedadam(cohort=5)` describes."""
+        name, given = strategy_call(text)
+        buffers = {use.parameters["buffer"] for use in self.strategies if "buffer" in use.parameters}
+        if len(buffers) == 1 and "buffer" not in given and takes(name, "buffer", self._folder):
+            given = {**given, "buffer": buffers.pop()}
+        return Use.model_validate({"use": name, **given})
 
     def checked(self, **changes: Any) -> "Experiment":
         """The same with changes, validated as a whole again."""

@@ -119,7 +119,8 @@ def once_merged() -> Select:
     >>> once_merged().label
     'once_merged()'
     """
-    return Select("once_merged()", lambda view, stream: _Everyone(fresh=True, merged=True), fresh=True)
+    start = noted(lambda view, stream: _Everyone(fresh=True, merged=True), once_merged)
+    return Select("once_merged()", start, fresh=True)
 
 
 def concurrency(m: int, *, fresh: bool = False) -> Select:

@@ -58,7 +58,7 @@ def every(interval: float) -> Trigger:
         # A quotient that was rounded down would name the present tick again.
         return (tick if tick * interval > view.time else tick + 1) * interval
 
-    return Trigger(f"every({interval})", lambda view: view.woke, wake)
+    return Trigger(f"every({interval})", noted(lambda view: view.woke, every, interval=interval), wake)
 
 
 def quorum(k: int, *, deadline: float) -> Trigger:
