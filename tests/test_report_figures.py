@@ -36,7 +36,7 @@ def test_accuracy_of_all_strategies_and_groups_is_drawn(tmp_path: Path) -> None:
     accuracy_figure(runs, tmp_path / "figure.svg")
     found = words(tmp_path / "figure.svg")
     assert {"FedAvg", "Mine", "Labels of group fast", "Labels of group slow", "aggregations"} <= set(found)
-    assert "Lines and bands: mean and standard deviation over 2 seeds, as far as each goes." in found
+    assert "Lines and bands: mean and standard deviation over 2 seeds, up to the end of the shortest." in found
 
 
 def test_runs_of_other_settings_are_lines_of_their_own(tmp_path: Path) -> None:
@@ -82,9 +82,7 @@ def test_many_strategies_without_a_curve_are_drawn(tmp_path: Path) -> None:
 def test_seeds_of_any_length_are_drawn(tmp_path: Path) -> None:
     runs = [made(tmp_path / "a"), made(tmp_path / "b", seed=1, finished=False), bare(tmp_path / "c")]
     accuracy_figure(runs, tmp_path / "figure.svg")
-    assert "Lines and bands: mean and standard deviation over 2 seeds, as far as each goes." in words(
-        tmp_path / "figure.svg"
-    )
+    assert "Lines and bands: one seed, with the standard error of the test sample." in words(tmp_path / "figure.svg")
 
 
 def test_what_a_run_lacks_is_left_out(tmp_path: Path) -> None:
