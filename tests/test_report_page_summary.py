@@ -67,7 +67,7 @@ def test_each_experiment_is_told_of_and_ranked_by_what_it_has(two: Page) -> None
     assert "accuracy %" in first.head
     assert [name for name in other.head if "accuracy" in name or name == "time"] == []
     assert other.rows[0][0] == "1 FedBuff"
-    assert two.lead[0].startswith("In first: FedBuff ended with the highest accuracy, ")
+    assert two.lead[0].startswith("In first: FedBuff ended with an accuracy of ")
     assert [line.split(",")[0] for line in two.lead[1:]] == ["In first: Under FedBuff", "In other: Under FedBuff"]
     legends = [line for line in section(two, "experiment").remarks if line.startswith("In the table")]
     assert ["accuracy" in line for line in legends] == [True, False]

@@ -109,7 +109,7 @@ def shared(places: Sequence[Floats]) -> Floats:
     """
     begin, end = max(each[0] for each in places), min(each[-1] for each in places)
     every = np.unique(np.concatenate(places))
-    return every[(every >= begin) & (every <= end)]
+    return np.asarray(every[(every >= begin) & (every <= end)], np.float64)
 
 
 def mean_of_known(rows: Floats) -> Floats:
