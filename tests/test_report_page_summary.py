@@ -78,3 +78,11 @@ def test_long_names_are_cut_at_the_head_of_a_column(tmp_path: Path) -> None:
     page = runs_page(made(tmp_path, "long", names))
     table = section(page, "experiment").tables[0]
     assert max(len(name) for name in table.head) <= 32
+
+
+def test_a_fleet_that_several_settings_share_is_shown_once(tmp_path: Path) -> None:
+    fleet = {"all": (2, "uniform(1, 2)")}
+    runs = [run for rate in (0.1, 0.2) for run in made(tmp_path / str(rate), "one", fleet, local={"lr": rate})]
+    ranking, shown = section(runs_page(runs), "experiment").tables
+    assert [row[0] for row in ranking.rows] == ["1 FedBuff [local.lr=0.1]", "1 FedBuff [local.lr=0.2]"]
+    assert shown.caption == "The clients of one"

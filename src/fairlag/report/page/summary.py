@@ -48,7 +48,7 @@ def experiment_section(
         lead=" ".join(described(tables, clock) for tables in experiments),
         tables=[
             *(_ranking(ranking, named) for ranking in rankings),
-            *(_fleet(tables, groups, clock) for tables in experiments),
+            *_fleets(experiments, groups, clock),
         ],
         remarks=list(dict.fromkeys(line for each in rankings for line in (*remarks(each), _legend(each)))),
         source="\n\n".join(json.dumps(tables, indent=2, ensure_ascii=False) for tables in experiments),
@@ -129,6 +129,12 @@ _FLEET = {
 """What a file says of a group, and what the page calls it."""
 
 _USUAL = {"availability": "always", "vanish": 0.0, "join": 0.0}
+
+
+def _fleets(experiments: Sequence[Tables], groups: Sequence[str], clock: str) -> list[Table]:
+    """Each fleet once, however many experiments it is in."""
+    found = [_fleet(tables, groups, clock) for tables in experiments]
+    return [table for place, table in enumerate(found) if table not in found[:place]]
 
 
 def _fleet(tables: Tables, groups: Sequence[str], clock: str) -> Table:
