@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import fairlag
-from fairlag.cli import audit, data, figure, fit, lists, report, results, run
+from fairlag.cli import audit, data, figure, fit, lists, reference, report, results, run
 from fairlag.cli.terminal import err, show
 from fairlag.errors import FairlagError, InputError, Interrupted
 
@@ -33,6 +33,7 @@ for command in (
     fit.fit_fleet,
     lists.strategies,
     lists.presets,
+    reference.reference,
 ):
     app.command()(command)
 app.add_typer(data.app)
