@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import fairlag
 from fairlag.analyse.compare import repeated
 from fairlag.lab.run import Run
@@ -53,6 +55,21 @@ def test_many_settings_that_differ_are_cut_and_what_is_then_alike_is_named_by_it
         ran(tmp_path / f"c{end}", clients=[{**PAPER[0], "delay": long.format(end)}, PAPER[1]]) for end in (3, 4)
     )
     assert labels(one, two) == [f"FedBuff (buffer=2) [{tmp_path / f'c{end}'}]" for end in (3, 4)]
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"experiment": {"clients": 3, "strategies": [7], "seed": 0}}'])
+def test_settings_that_are_none_are_named_by_their_folder(tmp_path: Path, text: str) -> None:
+    small, large = ran(tmp_path / "a", local={"lr": 0.1}), ran(tmp_path / "b", local={"lr": 0.2})
+    for run in (*small, *large):
+        (run.folder / "experiment.json").write_text(text)
+    assert labels(small, large) == [f"FedBuff (buffer=2) [{tmp_path / name}]" for name in "ab"]
+
+
+def test_a_setting_cannot_drive_a_terminal(tmp_path: Path) -> None:
+    small, large = ran(tmp_path / "a", local={"lr": 0.1}), ran(tmp_path / "b", local={"lr": 0.2})
+    file = large[0].folder / "experiment.json"
+    file.write_text(file.read_text().replace('"lr": 0.2', '"lr": "\\u001b[2J"'))
+    assert labels(small, large)[1] == "FedBuff (buffer=2) [local.lr=?[2J]"
 
 
 def test_the_frame_and_the_json_have_what_differs(tmp_path: Path) -> None:

@@ -16,12 +16,10 @@ _FEW, _WIDE = 3, 32
 def settings_of(run: Run) -> dict[str, Any]:
     """The settings of a run by dotted names, as `--set` has them; nothing if it keeps none."""
     try:
-        tables = run.settings
-    except UnreadableError:
+        found = flat(run.settings)
+    except (UnreadableError, AttributeError, KeyError, TypeError, ValueError):  # whoever wrote it, it is no experiment
         return {}
-    if len(tables["strategies"]) != 1:
-        return {}
-    return {name: value for name, value in flat(tables).items() if name not in _NOT_SETTINGS}
+    return {name: value for name, value in found.items() if name not in _NOT_SETTINGS}
 
 
 def parameters(settings: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
@@ -75,7 +73,8 @@ def _word(name: str, value: object) -> str:
     if value is None:
         return f"no {name}"
     text = str(value).lower() if isinstance(value, bool) else str(value)
-    return f"{name}={text if len(text) <= _WIDE else f'{text[: _WIDE - 1]}…'}"
+    text = f"{name}={text if len(text) <= _WIDE else f'{text[: _WIDE - 1]}…'}"
+    return "".join(each if each.isprintable() else "?" for each in text)  # a file may say anything
 
 
 def _places(variants: Sequence[Sequence[Run]]) -> list[str]:
