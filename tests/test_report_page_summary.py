@@ -1,5 +1,6 @@
 """The top of the page: what was run and what came out, of one experiment or several whose client groups differ."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,7 @@ def test_each_experiment_is_told_of_and_ranked_by_what_it_has(two: Page) -> None
     assert [line.split(",")[0] for line in two.lead[1:]] == ["In first: Under FedBuff", "In other: Under FedBuff"]
     legends = [line for line in section(two, "experiment").remarks if line.startswith("In the table")]
     assert ["accuracy" in line for line in legends] == [True, False]
+    assert re.search(r"time: virtual time to \d+ % accuracy \(95 % of the lowest final accuracy, ", legends[0])
 
 
 def test_long_names_are_cut_at_the_head_of_a_column(tmp_path: Path) -> None:
