@@ -30,6 +30,9 @@ _CHANCE = {"normal": 1.05, "lognormal": 1.05, "gamma": 1.1, "exponential": 1.29,
 or within so many standard errors. Chance alone exceeds the number / √n once in a hundred times. It is smaller than
 Kolmogorov's 1.63 because the parameters are fitted to the same durations (Lilliefors)."""
 
+_NEARLY = 6.0
+"""A family whose criterion is larger by more than that is clearly less likely (Kass and Raftery, 1995)."""
+
 FEWEST = 10
 """Fewer durations than that pass any test, so they do not tell a family."""
 
@@ -65,7 +68,8 @@ def fit(sample: Sample, how: str = BEST) -> Fitted:
     """A delay for durations, of which at least one was seen to its end, and one is above 0.
 
     The best family is the one with the least −2 log likelihood + parameters × log n (Schwarz), where a duration that
-    was cut off counts with the probability to last longer. If it does not fit well, the durations themselves are taken.
+    was cut off counts with the probability to last longer. If it does not fit well, the next one is tried unless it is
+    clearly less likely; if none fits, the durations themselves are taken.
 
     >>> fit(Sample(np.array([2.0, 2.0, 2.0]))).delay
     Constant(seconds=2.0)
@@ -84,9 +88,12 @@ def fit(sample: Sample, how: str = BEST) -> Fitted:
         found = sorted(_tried(_thinned(sample), how, low), key=lambda each: each[0])
     if not found:
         return _empirical(sample, "no family can have such durations")
-    best = Fitted(found[0][1], distance(found[0][1], sample))
-    doubt = _doubt(best, sample)
-    return _empirical(sample, doubt) if doubt and how == BEST else best._replace(doubt=doubt)
+    near = [delay for criterion, delay in found if criterion <= found[0][0] + _NEARLY]
+    fits = [Fitted(delay, distance(delay, sample)) for delay in near]
+    doubts = [_doubt(each, sample) for each in fits]
+    if "" in doubts:
+        return fits[doubts.index("")]
+    return _empirical(sample, doubts[0]) if how == BEST else fits[0]._replace(doubt=doubts[0])
 
 
 def _thinned(sample: Sample) -> Sample:
