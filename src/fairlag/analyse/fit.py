@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairlag.analyse.durations import BEST, check_way
+from fairlag.analyse.durations import BEST, FEWEST, check_way
 from fairlag.analyse.fates import fates
 from fairlag.analyse.fitted import GroupFit, Ways, fit_group
 from fairlag.analyse.observed import Observed, observed
@@ -16,9 +16,6 @@ from fairlag.lab.toml import toml
 from fairlag.types import Outcome
 
 _SUFFIX = "-fitted"
-
-_ENOUGH = 10
-"""So many durations of each group are enough for what follows from them to be worth a look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +47,7 @@ class FleetFit:
     @property
     def enough(self) -> bool:
         """Has every group been seen often enough?"""
-        return all(each.seen is not None and each.updates >= _ENOUGH for each in self.groups)
+        return all(each.seen is not None and each.counted >= FEWEST for each in self.groups)
 
     def as_json(self) -> dict[str, Any]:
         """What `fairlag fit-fleet --json` prints."""

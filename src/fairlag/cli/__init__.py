@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import fairlag
-from fairlag.cli import audit, data, figure, fit, lists, report, results, run
+from fairlag.cli import audit, data, figure, fit, lists, reference, report, results, run
 from fairlag.cli.terminal import complain, modules_named, show
 from fairlag.ending import shortage
 from fairlag.errors import FairlagError, InputError, Interrupted
@@ -36,6 +36,7 @@ for command in (
     fit.fit_fleet,
     lists.strategies,
     lists.presets,
+    reference.reference,
 ):
     app.command()(command)
 app.add_typer(data.app)

@@ -87,7 +87,7 @@ def compare(
         Path | None, typer.Option(metavar="FILE", help="Also draw accuracy over the runs: .png, .pdf or .svg.")
     ] = None,
 ) -> None:
-    """Strategies side by side, the best first, each over its seeds: accuracy per group, influence, time to a target."""
+    """Strategies side by side, ranked, each over its seeds: accuracy per group, influence, time to a target."""
     check_criterion(by)
     if figure is not None:
         check_file("--figure", figure)

@@ -46,12 +46,7 @@ def load(
     3
     """
     name = imported.name_of(use)
-    makers: dict[str, imported.Maker] = {
-        "digits": _digits,
-        "synthetic": _synthetic,
-        **{each: partial(_published, each) for each in SOURCES},
-    }
-    made = imported.called(imported.found(use, makers, "data set", folder), name, parameters, "data set")
+    made = imported.called(imported.found(use, DATASETS, "data set", folder), name, parameters, "data set")
     return made if isinstance(made, Dataset) else _own(name, made)
 
 
@@ -121,6 +116,14 @@ def _synthetic(
     inputs = rng.standard_normal((examples, features), np.float32)
     inputs += centres[labels]
     return Dataset("synthetic", inputs, labels, classes=classes, official=examples)
+
+
+DATASETS: Mapping[str, imported.Maker] = {
+    "digits": _digits,
+    "synthetic": _synthetic,
+    **{each: partial(_published, each) for each in SOURCES},
+}
+"""What makes each data set that has a name."""
 
 
 def _own(name: str, made: object) -> Dataset:

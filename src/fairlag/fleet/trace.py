@@ -33,6 +33,7 @@ class Lines(Protocol):
 @dataclass(frozen=True, slots=True)
 class Trace(Written):
     """``trace("file.csv")``: one of n recorded durations, each equally likely.
+    The file has one number of seconds per line, or a column ``delay`` below a header.
 
     quantile(u) = the recorded durations in increasing order, at index ⌊u n⌋. The file is read once, at construction.
 

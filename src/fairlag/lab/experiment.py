@@ -54,19 +54,41 @@ DelayPer = Annotated[Literal["task", "step"] | None, AfterValidator(_unless_task
 class Clients(Table):
     """A `[[clients]]` table: a group of clients of one kind."""
 
-    group: str = Field(min_length=1)
-    count: int = Field(ge=1, le=_MOST_CLIENTS)
-    delay: Distribution
-    labels: tuple[Annotated[int, Field(ge=0)], ...] | None = Field(default=None, min_length=1, strict=False)
-    availability: str = "always"
-    join: float = Field(default=0.0, ge=0)
-    leave: float = Field(default=inf, gt=0)
-    vanish: Probability = 0.0
-    away: Distribution = None
-    download: Distribution = None
-    upload: Distribution = None
-    steps: int | None = Field(default=None, ge=1)
-    delay_per: DelayPer = None
+    group: str = Field(min_length=1, description="The name of the group.")
+    count: int = Field(ge=1, le=_MOST_CLIENTS, description="How many clients it has.")
+    delay: Distribution = Field(
+        description="How many seconds a task takes, transfers not included: a number or a [delay](#delays)."
+    )
+    labels: tuple[Annotated[int, Field(ge=0)], ...] | None = Field(
+        default=None,
+        min_length=1,
+        strict=False,
+        description="The labels that its clients hold, such as `[0, 1, 2]`, for the partition `labels`.",
+    )
+    availability: str = Field(
+        default="always", description="When its clients are there: an [availability](#availabilities)."
+    )
+    join: float = Field(default=0.0, ge=0, description="The time in seconds at which its clients first come.")
+    leave: float = Field(default=inf, gt=0, description="The time in seconds at which they leave for good.")
+    vanish: Probability = Field(
+        default=0.0,
+        description="The probability that a client vanishes during a task, at a random moment. The task is then lost.",
+    )
+    away: Distribution = Field(
+        default=None,
+        description="How many seconds a vanished client stays away: a number or a [delay](#delays). Without it, the "
+        "client is back when its task would have ended.",
+    )
+    download: Distribution = Field(
+        default=None,
+        description="Megabits per second of a client's download, drawn once per client: a number or a "
+        "[delay](#delays). It needs `model_bytes`.",
+    )
+    upload: Distribution = Field(default=None, description="The same of its upload.")
+    steps: int | None = Field(default=None, ge=1, description="Local steps of a task, instead of those of `[local]`.")
+    delay_per: DelayPer = Field(
+        default=None, description='`"task"`, the default, or `"step"`: then `delay` is the time of each local step.'
+    )
 
     def build(self, folder: Path | None) -> Group:
         """The group of the fleet that this table describes."""
@@ -108,9 +130,15 @@ class Use(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True)
 
-    use: Annotated[Any, AfterValidator(checked_use)]
-    """A name of the zoo or "module:function"; in Python also a function, or a Strategy, itself."""
-    label: str = ""
+    use: Annotated[Any, AfterValidator(checked_use)] = Field(
+        description='A name from [the table below](#strategies), or `"module:function"` for '
+        "[your own](#your-own-strategy). In Python also a function, or a Strategy, itself."
+    )
+    label: str = Field(
+        default="",
+        description="What it is called in tables, figures and folders. By default its title, with the parameters that "
+        "differ from their defaults.",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -141,19 +169,41 @@ class Experiment(Table):
     (15, 4000)
     """
 
-    name: str = Field(min_length=1)
-    seed: int = Field(default=0, ge=0)
-    aggregations: int | None = Field(default=None, ge=1, le=_MOST_AGGREGATIONS)
-    until_time: float | None = Field(default=None, gt=0, lt=inf)
-    model_bytes: int = Field(default=0, ge=0)
-    clients: tuple[Clients, ...] = Field(min_length=1, strict=False)
-    strategies: tuple[Use, ...] = Field(min_length=1, strict=False)
-    data: Data | None = None
-    model: Model | None = None
-    local: LocalTraining = LocalTraining()
-    evaluate: Evaluate = Evaluate()
-    track: Annotated[tuple[str, ...], BeforeValidator(checked_names)] = ()
-    """The trackers that are told of its runs; no run is another one for that."""
+    name: str = Field(min_length=1, description="The name of the experiment. Runs are compared within it.")
+    seed: int = Field(
+        default=0,
+        ge=0,
+        description="All random numbers follow from it: durations, who holds which examples, batches, first weights.",
+    )
+    aggregations: int | None = Field(
+        default=None,
+        ge=1,
+        le=_MOST_AGGREGATIONS,
+        description="Stop after this many versions. Give this, `until_time`, or both.",
+    )
+    until_time: float | None = Field(default=None, gt=0, lt=inf, description="Stop at this virtual time, in seconds.")
+    model_bytes: int = Field(
+        default=0, ge=0, description="The size of the model in bytes, for the time that transfers take."
+    )
+    clients: tuple[Clients, ...] = Field(
+        min_length=1, strict=False, description="The client groups, one [`[[clients]]`](#clients) table each."
+    )
+    strategies: tuple[Use, ...] = Field(
+        min_length=1,
+        strict=False,
+        description="The strategies to compare, one [`[[strategies]]`](#strategies) table each.",
+    )
+    data: Data | None = Field(
+        default=None, description="The [`[data]`](#data) table. Without it nothing is trained: an audit needs none."
+    )
+    model: Model | None = Field(default=None, description="The [`[model]`](#model) table. It comes with `[data]`.")
+    local: LocalTraining = Field(default=LocalTraining(), description="The [`[local]`](#local) table.")
+    evaluate: Evaluate = Field(default=Evaluate(), description="The [`[evaluate]`](#evaluate) table.")
+    track: Annotated[tuple[str, ...], BeforeValidator(checked_names)] = Field(
+        default=(),
+        description='The trackers that are told of its runs, such as `["tensorboard"]`: `mlflow`, `tensorboard`, '
+        "`wandb`. They change no result.",
+    )
     _folder: Path | None = PrivateAttr(default=None)
     _groups: tuple[Group, ...] = PrivateAttr(default=())
     _code: bool = PrivateAttr(default=True)

@@ -168,10 +168,17 @@ def settings_of(planned: Planned) -> dict[str, bool | int | float | str]:
     >>> found["seed"], found["clients.slow.count"], found["clients.slow.labels"], found["strategy.buffer"]
     (3, 5, '[0, 1, 2, 3]', 5)
     """
-    tables = json.loads(planned.text)["experiment"]
-    (strategy,) = tables.pop("strategies")
-    clients = {table.pop("group"): table for table in tables.pop("clients")}
-    return dict(_named({**tables, "strategy": strategy, "clients": clients}))
+    return flat(json.loads(planned.text)["experiment"])
+
+
+def flat(tables: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
+    """The same of an experiment with one strategy, as the directory of a run has it."""
+    (strategy,) = tables["strategies"]
+    clients = {
+        table["group"]: {key: value for key, value in table.items() if key != "group"} for table in tables["clients"]
+    }
+    others = {key: table for key, table in tables.items() if key not in ("strategies", "clients")}
+    return dict(_named({**others, "strategy": strategy, "clients": clients}))
 
 
 def _named(tables: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, bool | int | float | str]]:

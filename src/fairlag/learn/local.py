@@ -20,7 +20,7 @@ class Schedule(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Constant(text.Written):
-    """The same step size for ever."""
+    """``constant(lr)``: the same step size for every version; a plain number is the same."""
 
     lr: float
 
@@ -34,7 +34,7 @@ class Constant(text.Written):
 
 @dataclass(frozen=True, slots=True)
 class Step(text.Written):
-    """lr · factor^⌊version / every⌋.
+    """``step(lr, every, factor=0.1)``: lr · factor^⌊version / every⌋.
 
     >>> Step(0.1, every=1000, factor=0.5).at(2500)
     0.025
@@ -55,7 +55,7 @@ class Step(text.Written):
 
 @dataclass(frozen=True, slots=True)
 class Cosine(text.Written):
-    """From lr down to `last` along half a cosine of so many versions, then `last`.
+    """``cosine(lr, versions, last=0)``: from lr down to last along half a cosine of that many versions, then last.
 
     >>> [round(Cosine(1.0, 100).at(version), 3) for version in (0, 50, 100, 200)]
     [1.0, 0.5, 0.0, 0.0]
@@ -76,7 +76,7 @@ class Cosine(text.Written):
         return self.last + (self.lr - self.last) * (1 + math.cos(math.pi * passed)) / 2
 
 
-_SCHEDULES: dict[str, Callable[..., Schedule]] = {"constant": Constant, "step": Step, "cosine": Cosine}
+SCHEDULES: dict[str, Callable[..., Schedule]] = {"constant": Constant, "step": Step, "cosine": Cosine}
 
 
 def schedule(value: object) -> Schedule:
@@ -88,7 +88,7 @@ def schedule(value: object) -> Schedule:
     if isinstance(value, str):
         read = text.read(value, "lr", "0.01 or step(0.1, every=1000)")
         if isinstance(read, text.Call):
-            return text.build(read, _SCHEDULES, "schedule", nested=_refuse)
+            return text.build(read, SCHEDULES, "schedule", nested=_refuse)
         value = read
     return Constant(value)  # type: ignore[arg-type]
 

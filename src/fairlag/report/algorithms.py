@@ -52,9 +52,9 @@ def _row(algorithm: Algorithm) -> str:
 
 
 def _parameters(parameters: Mapping[str, Parameter]) -> str:
-    return ", ".join(f"`{name} = {_written(parameter.default)}`" for name, parameter in parameters.items())
+    return ", ".join(f"`{name} = {written(parameter.default)}`" for name, parameter in parameters.items())
 
 
-def _written(default: object) -> str:
+def written(default: object) -> str:
     """A default as an experiment file has it."""
     return '"none"' if default is None else f'"{default}"' if isinstance(default, str) else str(default).lower()

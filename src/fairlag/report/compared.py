@@ -56,7 +56,7 @@ class Compared(Sequence[Comparison]):
         return len(self._rows)
 
     def frame(self) -> "pd.DataFrame":
-        """One row a strategy: means over seeds, deviations of accuracies; of a group as "influence: slow"."""
+        """One row per strategy: the settings that differ, means over seeds; of a group as "influence: slow"."""
         import pandas as pd
 
         return pd.DataFrame([dict(_columns(ranking, row)) for ranking, row in self._rows])
@@ -76,6 +76,7 @@ class Compared(Sequence[Comparison]):
 def _columns(ranking: Ranking, row: Ranked) -> Iterator[tuple[str, object]]:
     found, goal = row.comparison, row.reached
     yield from (("experiment", ranking.experiment), ("rank", row.rank), ("strategy", found.label))
+    yield from found.settings.items()
     yield from (("seeds", len(found.seeds)), ("finished", found.finished))
     yield from (("accuracy", found.accuracy.final.mean), ("accuracy_deviation", found.accuracy.final.deviation))
     yield from (("best", found.accuracy.best.mean), ("jain", found.jain.mean), ("staleness", found.staleness.mean))
