@@ -18,7 +18,7 @@ from fairlag.lab.run import Run
 from fairlag.lab.simulate import execute
 from fairlag.lab.workshop import Workshop
 from fairlag.learn.eager import Eager
-from fairlag.learn.models import one_thread
+from fairlag.learn.exclusive import exclusive
 from fairlag.types import Floats, Integers
 from fairlag.vector import Matrix, Vector
 from fairlag.versions import Versions
@@ -69,7 +69,7 @@ def recomputed(run: Run) -> float:
     assert isinstance(norm, nn.BatchNorm1d)
     norm.reset_running_stats()
     norm.momentum = None  # the mean over all batches, and there is one
-    with one_thread(), torch.no_grad():
+    with exclusive(0), torch.no_grad():
         model.train()(train)
         right = model.eval()(tests).argmax(1).numpy() == labels
     return float(right.mean())

@@ -207,10 +207,10 @@ def test_a_statistic_that_one_client_blows_up_is_refused_and_one_that_all_have_i
     layout = Layout(("weight", "running_var"), ((2,), (1,)), statistics=1)
     server = Server(zoo.buffered_fedavg(buffer=3), clients=3, parameters=vec(3, 4, 1), layout=layout, max_growth=10.0)
     server.handle(Joined(0.0, [0, 1, 2]))
-    for task, statistic in enumerate((500, 600, 550)):
+    for task, statistic in enumerate((500.0, 600.0, 550.0)):
         server.handle(Arrived(1.0, task, Update(vec(0, 0, statistic))))
     assert server.refused == "" and server.versions.newest.tolist() == pytest.approx([3, 4, 550])
-    for task, statistic in enumerate((500, 3e38, 550), start=3):
+    for task, statistic in enumerate((500.0, 3e38, 550.0), start=3):
         server.handle(Arrived(2.0, task, Update(vec(0, 0, statistic))))
     assert server.refused.startswith("a statistic is more than 10 times as large as usual, most of it from client 1")
     assert server.versions.newest.tolist() == pytest.approx([3, 4, 550])
