@@ -345,7 +345,7 @@ def kill_at_random(folder: Path) -> None:
         writer = os.fork()
         if not writer:
             write(folder)
-        time.sleep(chance.uniform(0, 0.04))
+        time.sleep(chance.uniform(0, 0.04 + kills / 2000))  # the busier the machine, the longer
         os.kill(writer, signal.SIGKILL)
         os.waitpid(writer, 0)
         if room.is_run(folder):
