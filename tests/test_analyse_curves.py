@@ -98,7 +98,15 @@ def classified(
     **data: str,
 ) -> Run:
     """A run of evaluations alone: at a version, how many of the ten examples of each class were right."""
-    tables = {"seed": 0, "strategies": [], "clients": clients, "data": {"use": "digits"} | data}
+    tables = {
+        "name": "demo",
+        "seed": 0,
+        "aggregations": 5,
+        "strategies": [{"use": "buffered_fedavg", "buffer": 1}],
+        "clients": [{"count": 1, "delay": "constant(1)", **each} for each in clients or []],
+        "data": {"use": "digits"} | data,
+        "model": {"use": "logistic"},
+    }
     store = Store.create(
         folder,
         {"experiment": "demo", "label": "FedAvg", "seed": seed},

@@ -1,5 +1,6 @@
 """Runs that differ in a setting are named by it, and runs of other parameters are no seeds of each other."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import fairlag
 from fairlag.analyse.compare import repeated
 from fairlag.lab.run import Run
 from tests.fleets import PAPER, made, tables
+from tests.sealed import edited
 
 
 def ran(folder: Path, *seeds: int, strategy: dict[str, Any] | None = None, **more: Any) -> list[Run]:
@@ -62,14 +64,21 @@ def test_settings_that_are_none_are_named_by_their_folder(tmp_path: Path, text: 
     small, large = ran(tmp_path / "a", local={"lr": 0.1}), ran(tmp_path / "b", local={"lr": 0.2})
     for run in (*small, *large):
         (run.folder / "experiment.json").write_text(text)
+        with edited(run.folder):
+            pass
     assert labels(small, large) == [f"FedBuff (buffer=2) [{tmp_path / name}]" for name in "ab"]
 
 
 def test_a_setting_cannot_drive_a_terminal(tmp_path: Path) -> None:
-    small, large = ran(tmp_path / "a", local={"lr": 0.1}), ran(tmp_path / "b", local={"lr": 0.2})
+    small, large = ran(tmp_path / "a"), ran(tmp_path / "b")
     file = large[0].folder / "experiment.json"
-    file.write_text(file.read_text().replace('"lr": 0.2', '"lr": "\\u001b[2J"'))
-    assert labels(small, large)[1] == "FedBuff (buffer=2) [local.lr=?[2J]"
+    written = json.loads(file.read_text())
+    written["experiment"] |= {"data": {"use": "my:\x1b[2J"}, "model": {"use": "logistic"}}
+    file.write_text(json.dumps(written))
+    with edited(large[0].folder):
+        pass
+    label = labels(small, large)[1]
+    assert "data.use=my:?[2J" in label and label.isprintable()
 
 
 def test_the_frame_and_the_json_have_what_differs(tmp_path: Path) -> None:

@@ -1,10 +1,12 @@
 """One damaged run in a folder: every command names it in a sentence and shows the others."""
 
 import json
+import re
 import sqlite3
+import struct
 import warnings
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from fairlag.errors import InputError, UnreadableError
 from fairlag.lab.folder import reading
 from fairlag.lab.run import Run
 from tests.command import Call
+from tests.sealed import edited
 from tests.test_cli_report import runs  # noqa: F401 (a fixture)
 
 _BOMB = "[" * 100_000
@@ -25,10 +28,10 @@ def said(*statements: str) -> Callable[[Path], None]:
     """Changes the database of a run."""
 
     def damage(folder: Path) -> None:
-        with closing(sqlite3.connect(folder / "run.sqlite")) as database:
+        # Whoever made the run can also make its digests fit; unless something is there that has none.
+        with suppress(sqlite3.Error, struct.error, TypeError, IndexError), edited(folder) as database:
             for statement in statements:
                 database.execute(statement)
-            database.commit()
 
     return damage
 
@@ -38,6 +41,7 @@ def written(text: str) -> Callable[[Path], None]:
 
     def damage(folder: Path) -> None:
         (folder / "experiment.json").write_text(text)
+        said()(folder)
 
     return damage
 
@@ -50,6 +54,7 @@ def without(*keys: str) -> Callable[[Path], None]:
         for key in keys:
             del tables["experiment"]["clients"][0][key]
         (folder / "experiment.json").write_text(json.dumps(tables))
+        said()(folder)
 
     return damage
 
@@ -84,7 +89,8 @@ def test_the_others_are_shown_and_the_damaged_one_is_named(call: Call, runs: Pat
     DAMAGES[how](folder)
     page = page_of(runs)
     assert page["status"] == "1 of 1 runs finished; 1 more cannot be read"
-    assert isinstance(page["lead"], list) and f"Left out: the run in {str(folder)!r} cannot be read" in page["lead"][-1]
+    assert isinstance(page["lead"], list)
+    assert re.search(f"Left out: the run in {str(folder)!r} (cannot be read|is damaged): ", page["lead"][-1])
     assert call("runs", "runs").code == 0
 
 
@@ -147,9 +153,8 @@ def test_nothing_in_a_database_takes_for_ever(runs: Path) -> None:  # noqa: F811
 
 def test_a_rubbish_lock_is_named(call: Call, runs: Path) -> None:  # noqa: F811
     lock = runs / "fairshare-buffer-2-seed0/lock"
-    with closing(sqlite3.connect(runs / "fairshare-buffer-2-seed0/run.sqlite")) as database:
+    with edited(runs / "fairshare-buffer-2-seed0") as database:
         database.execute("UPDATE meta SET value = '\"running\"' WHERE key = 'status'")
-        database.commit()
     lock.write_bytes(b"rubbish" * 1000)
     assert call("runs", "runs").code == 0
     done = call("resume", "runs")

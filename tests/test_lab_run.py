@@ -65,7 +65,7 @@ def test_frames_of_a_run(tmp_path: Path) -> None:
     run = made(tmp_path)
     assert (run.experiment, run.label, run.seed, run.groups) == ("demo", "FedAvg", 0, ["fast", "slow"])
     assert (run.status, run.version, run.virtual_time, run.planned) == ("finished", 2, 9.0, 2)
-    assert run.aggregations.to_numpy().tolist() == [[1, 2.0, 2, 1.0, False], [2, 9.0, 2, 1.0, True]]
+    assert run.aggregations.to_numpy().tolist() == [[1, 2.0, 2, 1.0, False, ""], [2, 9.0, 2, 1.0, True, ""]]
     assert run.clients.to_numpy().tolist() == [[0, "fast", 10], [1, "fast", 10], [2, "slow", 20]]
     assert run.refusals.to_numpy().tolist() == [["too old", 1]]
     tasks = run.tasks
