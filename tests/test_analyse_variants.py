@@ -70,7 +70,7 @@ def test_settings_that_are_none_are_named_by_their_folder(tmp_path: Path, text: 
 
 
 def test_a_setting_cannot_drive_a_terminal(tmp_path: Path) -> None:
-    small, large = ran(tmp_path / "a"), ran(tmp_path / "b")
+    small, large = ran(tmp_path / "a", local={"lr": 0.1}), ran(tmp_path / "b", local={"lr": 0.2})
     file = large[0].folder / "experiment.json"
     written = json.loads(file.read_text())
     written["experiment"] |= {"data": {"use": "my:\x1b[2J"}, "model": {"use": "logistic"}}
