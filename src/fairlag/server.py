@@ -82,11 +82,13 @@ class Server:
         aggregations: int | None = None,
         until_time: float | None = None,
         examples: Integers | None = None,
+        group_of: Callable[[int], str] | None = None,
         record: Record | None = None,
     ) -> None:
         """A server for a fleet of so many clients, that stops after so many aggregations or at that time.
 
-        `examples` is how many training examples each client has to begin with, as far as the server is told.
+        `examples` is how many training examples each client has to begin with, as far as the server is told;
+        `group_of` names a client's group, for strategies that treat groups differently.
         The layout names the parts of the parameters for server rules that ask; without one, they are one array.
         """
         strategy.check(clients)
@@ -95,7 +97,14 @@ class Server:
         if until_time is not None and not until_time > 0:
             raise InputError(f"until_time is {until_time}, it must be positive, or None for no limit")
         self.strategy = strategy
-        self._ledger = Ledger(clients=clients, window=strategy.window, profiles=strategy.profiles, examples=examples)
+        self._ledger = Ledger(
+            clients=clients,
+            window=strategy.window,
+            profiles=strategy.profiles,
+            examples=examples,
+            account=strategy.account,
+            group_of=group_of,
+        )
         self.running: Mapping[int, Dispatch] = self._ledger.running
         """The tasks that are running, by number, in the order of their dispatch."""
         self.versions = Versions(parameters, before=strategy.select.lag)

@@ -3,6 +3,7 @@
 import inspect
 from dataclasses import dataclass, fields
 
+from fairlag.accounts import Entitlement
 from fairlag.errors import StrategyError
 from fairlag.rules.admit import Admit
 from fairlag.rules.apply import Apply, scale
@@ -10,7 +11,7 @@ from fairlag.rules.edit import Edit
 from fairlag.rules.keep import Keeping
 from fairlag.rules.local import Local
 from fairlag.rules.reduce import Reduce, weighted_sum
-from fairlag.rules.rule import label_of, traits
+from fairlag.rules.rule import common_terms, label_of, traits
 from fairlag.rules.select import Select
 from fairlag.rules.trigger import Trigger
 from fairlag.rules.weigh import Weigh
@@ -71,6 +72,11 @@ class Strategy:
         """Must the ledger keep the sum of all rates, and the slowest running client, ready?"""
         rules = (self.weigh, self.admit, self.edit, self.reduce, self.local.pace)
         return self.trigger.profiles or any(traits(rule).profiles for rule in rules)
+
+    @property
+    def account(self) -> Entitlement | None:
+        """The terms of the accounts that the ledger must keep, None if no rule reads them."""
+        return common_terms(traits(rule).account for rule in (self.weigh, self.admit, self.edit, self.reduce))
 
     @property
     def readers(self) -> tuple[str, ...]:

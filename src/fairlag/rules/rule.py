@@ -2,7 +2,7 @@
 
 import inspect
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import PurePath
@@ -10,10 +10,13 @@ from types import FunctionType, TracebackType
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
+from fairlag.accounts import Entitlement
 from fairlag.errors import FairlagError, StrategyError
 
 Arguments = ParamSpec("Arguments")
 Rule = TypeVar("Rule", bound=Callable[..., object])
+
+DEFAULT_TERMS = Entitlement()
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,8 @@ class Traits:
     """How many recent staleness samples per client the ledger must keep for it."""
     profiles: bool = False
     """Must the ledger keep the sum of all rates, and the slowest running client, ready for it?"""
+    account: Entitlement | None = None
+    """The terms of the accounts that the ledger must keep for it."""
 
 
 class Recipe(NamedTuple):
@@ -67,7 +72,7 @@ def traits(rule: object) -> Traits:
 
     >>> def mine(buffer, view): ...
     >>> traits(mine)
-    Traits(label='mine', reads_updates=None, window=0, profiles=False)
+    Traits(label='mine', reads_updates=None, window=0, profiles=False, account=None)
     """
     known = getattr(rule, "_traits", None)
     return known if isinstance(known, Traits) else Traits(getattr(rule, "__name__", repr(rule)))
@@ -129,12 +134,24 @@ def reads_profiles(rule: Rule) -> Rule:
     return _marked(rule, replace(traits(rule), profiles=True))
 
 
+def reads_account(terms: Entitlement = DEFAULT_TERMS) -> Callable[[Rule], Rule]:
+    """Declares that a rule asks what clients were entitled to, or have left of it, on these terms.
+
+    >>> @reads_account(Entitlement(limit=10))
+    ... def all_of_it(buffer, view):
+    ...     return view.balance(buffer.clients)
+    >>> traits(all_of_it).account.limit
+    10
+    """
+    return lambda rule: _marked(rule, replace(traits(rule), account=terms))
+
+
 def factory(make: Callable[Arguments, Rule]) -> Callable[Arguments, Rule]:
     """Gives the rules that a function makes the traits of its arguments, and its call as their label.
 
     >>> from fairlag.rules.weigh import mean_staleness, normalised
     >>> traits(normalised(mean_staleness(scale=5, window=3)))
-    Traits(label='normalised(mean_staleness(scale=5, window=3))', reads_updates=None, window=3, profiles=False)
+    Traits(label='normalised(mean_staleness(scale=5, window=3))', reads_updates=None, window=3, profiles=False, account=None)
     """
 
     @wraps(make)
@@ -151,10 +168,24 @@ def factory(make: Callable[Arguments, Rule]) -> Callable[Arguments, Rule]:
                 _combined([each.reads_updates for each in (traits(rule), *inner)]),
                 max(each.window for each in (traits(rule), *inner)),
                 any(each.profiles for each in (traits(rule), *inner)),
+                common_terms([each.account for each in (traits(rule), *inner)]),
             ),
         )
 
     return made
+
+
+def common_terms(accounts: Iterable[Entitlement | None]) -> Entitlement | None:
+    """The terms on which accounts are kept for several rules, None if none of them reads accounts.
+
+    >>> common_terms([None, Entitlement(limit=10)]).limit
+    10
+    """
+    found = [each for each in accounts if each is not None]
+    for each in found:
+        if each != found[0]:
+            raise StrategyError(f"rules read accounts on different terms, {found[0]} and {each}: they must agree")
+    return found[0] if found else None
 
 
 def failure(kind: str, rule: object, error: Exception) -> StrategyError:

@@ -75,9 +75,14 @@ def fedstaleweight(
 def fairshare(
     *,
     buffer: int = 5,
-    estimator: Literal["gap", "staleness"] = "gap",
+    estimator: Literal["account", "gap", "staleness"] = "account",
+    entitled: Literal["present", "known"] = "present",
+    importance: Literal["uniform", "examples"] | dict[str, float] = "uniform",
+    limit: float | None = 5.0,
+    reward: float = 0.0,
+    most: float | None = None,
     normalise: Literal["expectation", "buffer"] = "expectation",
-    cap: float | None = 1.5,
+    cap: float | None = 2.0,
     concurrency: int | None = None,
     lr: float = 1.0,
     fresh: bool = True,
@@ -94,6 +99,10 @@ def fairshare(
     >>> fairshare(buffer=5, cap=None).trigger.label
     'count(5)'
     """
+    if estimator == "account":
+        owed = weigh.by_balance(entitled=entitled, importance=importance, limit=limit, reward=reward)
+        rule = weigh.capped(weigh.at_most(owed, most), cap)
+        return buffered(rule, buffer=buffer, concurrency=concurrency, lr=lr, fresh=fresh)
     rarities = {"gap": weigh.mean_gap, "staleness": weigh.mean_staleness(scale=buffer)}
     rarity = choice("estimator", estimator, rarities)
     ways = {"expectation": weigh.divided(rarity, buffer), "buffer": weigh.normalised(rarity)}
