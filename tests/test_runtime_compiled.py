@@ -80,20 +80,37 @@ RULES = st.recursive(
     max_leaves=3,
 )
 
+BY_ACCOUNT = st.builds(
+    weigh.capped,
+    st.builds(
+        weigh.at_most,
+        st.builds(
+            weigh.by_balance,
+            entitled=st.sampled_from(["present", "known"]),
+            importance=st.sampled_from(["uniform", "examples", {"a": 2.5, "b": 0.3}]),
+            limit=st.sampled_from([None, 0.2, 0.7, 5.0]),
+            reward=st.sampled_from([0.0, 0.0, 0.3, 1.0]),
+        ),
+        st.sampled_from([None, 0.1, 0.5]),
+    ),
+    st.sampled_from([None, 0.2, 0.9, 2.0]),
+)
+WEIGHTINGS = st.one_of(RULES, RULES, BY_ACCOUNT)
+
 
 @st.composite
 def compositions(draw: st.DrawFn, clients: int) -> Strategy:
     """Every composition that the loop knows."""
     fresh, few = draw(st.booleans()), draw(st.integers(1, clients))
     if draw(st.integers(0, 4)) == 0:
-        return Strategy(select.cohort(few), trigger.cohort_done(), draw(RULES))
+        return Strategy(select.cohort(few), trigger.cohort_done(), draw(WEIGHTINGS))
     chosen = draw(
         st.sampled_from([select.all_idle(fresh=fresh), select.all_idle(), select.concurrency(few, fresh=fresh)])
     )
     buffer = draw(st.integers(1, clients if chosen.fresh else 8))
     limit = draw(st.sampled_from([None, None, 0, 2]))
     admission = None if limit is None else admit.max_staleness(limit)
-    return Strategy(chosen, trigger.count(buffer), draw(RULES), admit=admission)
+    return Strategy(chosen, trigger.count(buffer), draw(WEIGHTINGS), admit=admission)
 
 
 @st.composite
@@ -109,6 +126,10 @@ ZOO: list[tuple[str, dict[str, Any]]] = [
     ("fedstaleweight", {"buffer": 3, "window": 1}),
     ("fedstaleweight", {"buffer": 3, "window": 40, "fresh": False}),
     ("fairshare", {"buffer": 3}),
+    ("fairshare", {"buffer": 3, "estimator": "gap", "cap": 1.5}),
+    ("fairshare", {"buffer": 3, "fresh": False, "cap": None, "limit": 0.4}),
+    ("fairshare", {"buffer": 3, "cap": 0.6, "limit": 0.5, "reward": 0.7, "importance": "examples"}),
+    ("fairshare", {"buffer": 3, "most": 0.3, "cap": None, "limit": None, "importance": {"a": 2.5, "b": 0.3}}),
     ("fairshare", {"buffer": 3, "cap": None, "estimator": "staleness", "normalise": "buffer"}),
     ("exponential", {"buffer": 3}),
     ("rate_tracking", {"buffer": 3}),
@@ -127,7 +148,7 @@ ZOO: list[tuple[str, dict[str, Any]]] = [
 
 def reference(strategy: Strategy, fleet: Fleet, **until: Any) -> tuple[Server, list[Aggregation], str]:
     records: list[Aggregation | Ended] = []
-    server = Server(strategy, clients=fleet.clients, record=records.append, **until)
+    server = Server(strategy, clients=fleet.clients, group_of=fleet.group_name, record=records.append, **until)
     reason = virtual.run(server, fleet).reason
     return server, [record for record in records if isinstance(record, Aggregation)], reason
 

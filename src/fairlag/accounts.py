@@ -2,20 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from math import inf, isfinite
 from typing import Literal, cast
 
 import numpy as np
 
 from fairlag.errors import StrategyError
-from fairlag.state import State, copy_into, rows, table, take
-from fairlag.types import Floats, Integers
+from fairlag.state import State, copy_into, take
+from fairlag.types import Floats
 
-_COLUMNS = ("base", "balance", "importance", "due", "earns", "heard", "there")
+COLUMNS = ("base", "balance", "importance", "due", "earns", "heard", "there")
 """What is known of a client, in one line of a processor's cache; see `Accounts`."""
 
-_SCALARS = {"level": float, "total": float, "members": int, "kept": float}
+SCALARS = {"level": float, "total": float, "members": int, "kept": float}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Entitlement:
     limit: float | None = 5.0
     """Whoever holds this much earns nothing until some of it is spent."""
     reward: float = 0.0
-    """The part of each version that goes to the senders of its updates, as in FedAvg; everyone entitled shares the rest."""
+    """The part of each version that goes to the senders of its updates, as in FedAvg."""
 
     def __post_init__(self) -> None:
         if self.entitled not in ("present", "known"):
@@ -89,16 +89,16 @@ class Accounts:
         self.kept = 0.0
         """What nobody was there to earn: it goes to those who share the next version."""
         self._full: list[tuple[float, int]] = []
-        """A heap of levels before which clients cannot reach the limit; an entry counts if it is the client's `due`."""
-        self._block: Floats = np.empty((0, len(_COLUMNS)))
+        """A heap of levels before which clients cannot reach the limit; an entry counts if it is its client's due."""
+        self._block: Floats = np.empty((0, len(COLUMNS)))
         self._grow(max(clients, 1))
 
     def _grow(self, capacity: int) -> None:
-        block = np.zeros((capacity, len(_COLUMNS)))
-        block[:, _COLUMNS.index("due")] = inf
+        block = np.zeros((capacity, len(COLUMNS)))
+        block[:, COLUMNS.index("due")] = inf
         block[: len(self._block)] = self._block
         self._block = block
-        cells = {name: cast("memoryview[float]", block[:, place].data) for place, name in enumerate(_COLUMNS)}
+        cells = {name: cast("memoryview[float]", block[:, place].data) for place, name in enumerate(COLUMNS)}
         self._base, self._balance, self._importance = cells["base"], cells["balance"], cells["importance"]
         self._due, self._earns = cells["due"], cells["earns"]
         self._heard, self._there = cells["heard"], cells["there"]
@@ -204,7 +204,10 @@ class Accounts:
             level = self._base[client] + self._limit / self._importance[client]
             if level < self._due[client]:
                 self._due[client] = level
-                heappush(self._full, (level, client))
+                if len(self._full) > 2 * len(self._block):  # most of it does not count any more
+                    self._refill()
+                else:
+                    heappush(self._full, (level, client))
 
     def _retire(self) -> None:
         """Whoever has reached the limit earns nothing until some of it is spent."""
@@ -219,22 +222,26 @@ class Accounts:
                     else:
                         self._plan(client)
 
+    def _refill(self) -> None:
+        due = self._block[:, COLUMNS.index("due")]
+        clients = np.flatnonzero(due < inf)
+        self._full = list(zip(due[clients].tolist(), clients.tolist(), strict=True))
+        heapify(self._full)
+
     def state(self) -> State:
         """All of it."""
         return {
-            **{name: getattr(self, name) for name in _SCALARS},
-            "columns": {name: self._block[:, place].copy() for place, name in enumerate(_COLUMNS)},
-            "full": table(self._full, level=float, client=int),
+            **{name: getattr(self, name) for name in SCALARS},
+            **{name: self._block[:, place].copy() for place, name in enumerate(COLUMNS)},
         }
 
     def restore(self, state: State) -> None:
         """Becomes the accounts that were saved."""
-        for name, kind in _SCALARS.items():
+        for name, kind in SCALARS.items():
             setattr(self, name, take(state, name, kind))
-        columns = take(state, "columns", dict)
-        clients = len(take(columns, "base", np.ndarray))
+        clients = len(take(state, "base", np.ndarray))
         if clients > len(self._block):
             self._grow(clients)
-        for place, name in enumerate(_COLUMNS):
-            copy_into(self._block[:clients, place], columns, name)
-        self._full = list(rows(take(state, "full", dict), "level", "client"))
+        for place, name in enumerate(COLUMNS):
+            copy_into(self._block[:clients, place], state, name)
+        self._refill()

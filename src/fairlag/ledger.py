@@ -117,8 +117,8 @@ class Ledger:
         """Room for a number of clients (more may come) and for the last `window` staleness samples of each.
 
         With `profiles` it knows at any time the sum of all rates and the slowest client that is running. `examples`
-        is how many each client has to begin with, as far as is known; otherwise each counts for one. With `account` every
-        client has an account on these terms; `group_of` names the group of a client, for terms that differ by group.
+        is how many each client has to begin with, as far as is known; otherwise each counts for one. With `account`
+        every client has an account on these terms; `group_of` names a client's group, for terms that differ by group.
         """
         self.time = 0.0
         self.version = 0

@@ -146,6 +146,10 @@ class Fleet:
         fleet._factor = {**self._factor, client: self._factor.get(client, 1.0) * factor}
         return fleet
 
+    def group_name(self, client: int) -> str:
+        """The name of the group that a client belongs to."""
+        return self.groups[self._group[client]].name
+
     def members(self, group: int) -> range:
         """The clients of the group of that number."""
         return range(self._start[group], self._start[group + 1])

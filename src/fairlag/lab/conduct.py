@@ -61,6 +61,8 @@ class Stage:
     executor: Evaluating | None
     """Who evaluates; None where there is nothing to evaluate."""
     begin: Callable[[Server], Timeline]
+    group_of: Callable[[int], str]
+    """The name of a client's group."""
     examples: Integers | None = None
     """Per client: how many examples it has at first, as far as the server is told."""
     real: bool = False
@@ -78,6 +80,7 @@ def simulated(workshop: Workshop, use: Use, seed: int) -> Stage:
         experiment.population,
         executor,
         lambda server: _timeline(server, experiment, setting, executor),
+        experiment.group_of,
         examples=setting.visible if setting.placement is not None else None,
     )
 
@@ -119,6 +122,7 @@ class Conductor:
             aggregations=experiment.aggregations,
             until_time=experiment.until_time,
             examples=stage.examples,
+            group_of=stage.group_of,
             record=store.record if self._scoring is None else self._record,
         )
         self._timeline = stage.begin(self._server)

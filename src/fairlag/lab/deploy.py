@@ -158,7 +158,8 @@ def _conduct(workshop: Workshop, planned: Planned, model: _Model, fleet: "_Fleet
         version = Run(planned.folder).version
         how = f"goes on from version {version}" if version else "begins"
         LOG.info("%s, %s, in %s", name_of(planned), how, planned.folder.absolute())
-        stage = Stage(model.setting, experiment.population * queued, judge, fleet.begin, real=True, news=fleet.news)
+        places = experiment.population * queued
+        stage = Stage(model.setting, places, judge, fleet.begin, fleet.group_of, real=True, news=fleet.news)
         Conductor(experiment, planned.use, stage, store, teller).to_the_end()
 
 
@@ -178,6 +179,9 @@ class _Fleet:
         self.link = Link(server, self.grid, self.wire, self.work, self.roster, self.options)
         return self.link
 
+    def group_of(self, client: int) -> str:
+        return self.roster.group_of[client // self.options.queued]
+
     def close(self) -> None:
         if self.link is not None:
             self.link.close()
@@ -185,10 +189,7 @@ class _Fleet:
     def news(self) -> Iterable[tuple[int, str, int]]:
         """The clients whose group or number of examples is new."""
         assert self.link is not None
-        told = {
-            client: (self.roster.group_of[client // self.options.queued], examples)
-            for client, examples in self.link.examples.items()
-        }
+        told = {client: (self.group_of(client), examples) for client, examples in self.link.examples.items()}
         fresh = [(client, *facts) for client, facts in told.items() if self.known.get(client) != facts]
         self.known = told
         return fresh

@@ -181,6 +181,14 @@ class Experiment(Table):
         """How many clients all groups have together."""
         return sum(table.count for table in self.clients)
 
+    def group_of(self, client: int) -> str:
+        """The name of the group of a client, numbered through the groups in order."""
+        for table in self.clients:
+            if client < table.count:
+                break
+            client -= table.count
+        return table.group
+
     def fleet(self, seed: int | None = None) -> Fleet:
         """The fleet, its draws determined by the seed (default: the experiment's)."""
         if not self._groups:

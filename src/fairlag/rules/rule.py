@@ -150,8 +150,9 @@ def factory(make: Callable[Arguments, Rule]) -> Callable[Arguments, Rule]:
     """Gives the rules that a function makes the traits of its arguments, and its call as their label.
 
     >>> from fairlag.rules.weigh import mean_staleness, normalised
-    >>> traits(normalised(mean_staleness(scale=5, window=3)))
-    Traits(label='normalised(mean_staleness(scale=5, window=3))', reads_updates=None, window=3, profiles=False, account=None)
+    >>> made = traits(normalised(mean_staleness(scale=5, window=3)))
+    >>> made.label, made.window
+    ('normalised(mean_staleness(scale=5, window=3))', 3)
     """
 
     @wraps(make)

@@ -6,8 +6,8 @@ from typing import Literal
 
 import numpy as np
 
-from fairlag.buffer import Buffer
 from fairlag.accounts import Entitlement
+from fairlag.buffer import Buffer
 from fairlag.errors import StrategyError
 from fairlag.ledger import Ledger
 from fairlag.rules import check

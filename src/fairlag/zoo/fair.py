@@ -1,7 +1,9 @@
 """FedStaleWeight, FairShare, and the baselines of the paper's own bench: weightings in one asynchronous loop."""
 
+import inspect
 from typing import Literal
 
+from fairlag.errors import StrategyError
 from fairlag.rules import apply, select, trigger, weigh
 from fairlag.strategy import Strategy
 from fairlag.zoo.registry import algorithm, choice
@@ -87,27 +89,46 @@ def fairshare(
     lr: float = 1.0,
     fresh: bool = True,
 ) -> Strategy:
-    """Weighs each update by how rarely its sender is heard, so that every client's influence is 1/n.
+    """Weighs each update by what its sender was entitled to and has not spent, so that timing buys no influence.
 
-    a_i = g_i / n with g_i the mean number of updates from one of i's to its next; α_j = a_j / b; a total weight
-    above `cap` is scaled down to it (None or inf: no cap).
+    Of each version, clients heard for the first time earn 1/b, and all others that are entitled share the rest by
+    importance q: e_i = (1 − |F|/b) q_i / Σ_k q_k, unless they hold `limit`. α_i = earned_i − spent_i, split over i's
+    updates; a total above `cap` is scaled down to it, and what is not spent stays in the account. No update weighs more
+    than `most`. With `reward` s, a part s of each version goes to its senders as in FedAvg.
+    `estimator = "gap"` weighs by how rarely a client is heard instead, α_j = g_j / (n b) with g the mean number of
+    updates from one of its own to the next; `"staleness"` by how stale it usually is.
 
-    Departs: it is ours. FedStaleWeight is its corner estimator = "staleness", normalise = "buffer".
+    Departs: it is ours. Gaps are the participation intervals of FedAU (Wang and Ji, 2024), carried over to buffers.
+    FedStaleWeight is the corner estimator = "staleness", normalise = "buffer".
 
     Reference: docs/theory.md
 
     >>> fairshare(buffer=5, cap=None).trigger.label
     'count(5)'
     """
+    terms = {"entitled": entitled, "importance": importance, "limit": limit, "reward": reward, "most": most}
+    _check_estimator(estimator, normalise, terms)
     if estimator == "account":
         owed = weigh.by_balance(entitled=entitled, importance=importance, limit=limit, reward=reward)
-        rule = weigh.capped(weigh.at_most(owed, most), cap)
-        return buffered(rule, buffer=buffer, concurrency=concurrency, lr=lr, fresh=fresh)
-    rarities = {"gap": weigh.mean_gap, "staleness": weigh.mean_staleness(scale=buffer)}
-    rarity = choice("estimator", estimator, rarities)
-    ways = {"expectation": weigh.divided(rarity, buffer), "buffer": weigh.normalised(rarity)}
-    share = choice("normalise", normalise, ways)
+        share = owed if most is None else weigh.at_most(owed, most)
+    else:
+        rarity = {"gap": weigh.mean_gap, "staleness": weigh.mean_staleness(scale=buffer)}[estimator]
+        share = weigh.divided(rarity, buffer) if normalise == "expectation" else weigh.normalised(rarity)
     return buffered(weigh.capped(share, cap), buffer=buffer, concurrency=concurrency, lr=lr, fresh=fresh)
+
+
+def _check_estimator(estimator: str, normalise: str, terms: dict[str, object]) -> None:
+    """Refuses what the estimator would ignore."""
+    choice("estimator", estimator, dict.fromkeys(("account", "gap", "staleness")))
+    choice("normalise", normalise, dict.fromkeys(("expectation", "buffer")))
+    if estimator == "account" and normalise != "expectation":
+        raise StrategyError(
+            "normalise is 'buffer', which needs estimator = 'gap' or 'staleness': accounts add up anyway"
+        )
+    usual = {name: each.default for name, each in inspect.signature(fairshare).parameters.items()}
+    given = [name for name, value in terms.items() if value != usual[name]]
+    if estimator != "account" and given:
+        raise StrategyError(f"{given[0]} is {terms[given[0]]!r}, which needs estimator = 'account', not {estimator!r}")
 
 
 @algorithm("Exponential")

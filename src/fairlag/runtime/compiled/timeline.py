@@ -9,6 +9,7 @@ from fairlag import seeds
 from fairlag.fleet.clients import Fleet
 from fairlag.jit import make_ready
 from fairlag.runtime.compiled import kernel, layout
+from fairlag.runtime.compiled.books import Books
 from fairlag.runtime.compiled.plan import Plan, straight
 from fairlag.runtime.compiled.weights import Doubt, Scale
 from fairlag.server import aggregations_made, time_reached
@@ -78,7 +79,7 @@ class Timeline:
         page = page or _PAGE
         self.versions_per_page = max(1, min(page // plan.buffer, aggregations or page))
         examples = np.ones(fleet.clients, np.int64) if examples is None else examples
-        self._scale = Scale(plan, versions=self.versions_per_page, examples=examples)
+        self._scale = Scale(plan, fleet, versions=self.versions_per_page, examples=examples)
         laws = [straight(group, int(fleet.steps[fleet.members(each)[0]])) for each, group in enumerate(fleet.groups)]
         self._elsewhere = np.flatnonzero(np.array([law is None for law in laws])[fleet.group_of])
         """The clients whose durations are drawn outside of the loop."""
@@ -192,6 +193,11 @@ class Timeline:
         if self.complete:
             return aggregations_made(self.version)
         return time_reached(self._until_time)
+
+    @property
+    def books(self) -> Books | None:
+        """The accounts of all clients, if updates weigh by account."""
+        return self._scale.books
 
     def _column(self, name: str) -> Integers:
         column: Integers = self.clients[name].copy()
