@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from fairlag import jit, zoo
 from fairlag.buffer import Buffer
+from fairlag.fleet import timing
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
 from fairlag.rules import admit, select, trigger, weigh
@@ -30,6 +31,9 @@ from fairlag.view import View
 from tests.helpers import DELAYS
 
 
+TIMINGS = ["throttle(3)", "late(5, 0.3)", "late(5, 12)", "alternate(3, 5, 4)", "schedule(4, 1, 16, 0.5)"]
+
+
 @st.composite
 def fleets(draw: st.DrawFn) -> Fleet:
     """One to three groups of clients that are always there; constant delays are common, so ties are."""
@@ -41,12 +45,15 @@ def fleets(draw: st.DrawFn) -> Fleet:
             upload=draw(st.sampled_from([None, None, parse("uniform(1, 2)")])),
             steps=draw(st.sampled_from([None, 3])),
             per=draw(st.sampled_from(["task", "step"])),
+            timing=timing.parse(draw(st.sampled_from(["truthful", "truthful", *TIMINGS]))),
         )
         for name in draw(st.sampled_from([["a"], ["a", "b"], ["a", "b", "c"]]))
     ]
     fleet = Fleet(groups, seed=draw(st.integers(0, 2**32)), model_bytes=draw(st.sampled_from([0, 100_000])))
     factor = draw(st.sampled_from([1.0, 0.5, 3.0]))
-    return fleet if factor == 1 else fleet.throttled(draw(st.integers(0, fleet.clients - 1)), factor)
+    fleet = fleet if factor == 1 else fleet.throttled(draw(st.integers(0, fleet.clients - 1)), factor)
+    plan = draw(st.sampled_from([None, None, None, *TIMINGS]))
+    return fleet if plan is None else fleet.planned(draw(st.integers(0, fleet.clients - 1)), timing.parse(plan))
 
 
 LEAVES = [

@@ -156,6 +156,12 @@ class Server:
         }
 
     @property
+    def part(self) -> float:
+        """How much of the run is over, by versions or by time, from 0 to 1; 0 where it has no end."""
+        versions = self._ledger.version / self._aggregations if self._aggregations is not None else 0.0
+        return max(versions, self._ledger.time / self._until_time) if self._until_time is not None else versions
+
+    @property
     def record(self) -> Record | None:
         """Who is told of each version, and of each task that ended without being part of one."""
         return self._record

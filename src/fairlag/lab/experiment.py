@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from fairlag.errors import ExperimentError, InputError
-from fairlag.fleet import availability, delay
+from fairlag.fleet import availability, delay, timing
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.imported import name_of
 from fairlag.lab.build import build, checked_use, label
@@ -65,6 +65,7 @@ class Clients(Table):
     upload: Distribution = None
     steps: int | None = Field(default=None, ge=1)
     delay_per: DelayPer = None
+    timing: str | None = None
 
     def build(self, folder: Path | None) -> Group:
         """The group of the fleet that this table describes."""
@@ -78,6 +79,8 @@ class Clients(Table):
             takes = delay.parse(self.delay, folder)
         with self._blaming("availability"):
             there = availability.parse(self.availability, folder)
+        with self._blaming("timing"):
+            plan = timing.parse(self.timing or "truthful")
         return Group(
             name=self.group,
             count=self.count,
@@ -91,6 +94,7 @@ class Clients(Table):
             upload=read("upload"),
             steps=self.steps,
             per=self.delay_per or "task",
+            timing=plan,
         )
 
     @contextmanager

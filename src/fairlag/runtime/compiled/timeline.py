@@ -94,6 +94,7 @@ class Timeline:
             self.lists,
             np.array([law or (0.0, 0.0, 0.0) for law in laws]),
             self._drawn,
+            *_plans(fleet),
             *_queue(self.run, fleet),
             self.recent,
             self._scale.merged,
@@ -233,6 +234,20 @@ def _room(run: Any, rows: int) -> Floats:
     """For the durations that are drawn outside of the loop, and in the last column how many were drawn so far."""
     run["ahead"] = ahead = 2 * max(1, min(_AHEAD, _ROOM // max(rows, 1)) // 2)
     return np.zeros((rows, ahead + 1))
+
+
+def _plans(fleet: Fleet) -> tuple[Integers, Floats]:
+    """Per client, if anybody slows down by a plan: which row its plan is, −1 for none; and the plans."""
+    if not fleet.timed:
+        return np.empty(0, np.int64), np.empty((0, layout.PLAN))
+    of_group = [fleet.pieces(client) for client in range(fleet.clients)]
+    known = list(dict.fromkeys(each for each in of_group if each is not None))
+    longest = max(len(each.ends) + len(each.factors) for each in known)
+    rows = np.zeros((len(known), layout.PLAN + longest))
+    for row, each in zip(rows, known, strict=True):
+        whole = (each.by_part, each.period, len(each.ends), *each.ends, *each.factors)
+        row[: len(whole)] = whole
+    return np.array([-1 if each is None else known.index(each) for each in of_group]), rows
 
 
 def _queue(run: Any, fleet: Fleet) -> tuple[Floats, Integers, Integers, Integers]:
