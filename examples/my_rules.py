@@ -20,10 +20,13 @@ def main() -> None:
         aggregations=500,
         strategies=[{"use": "buffered_fedavg"}, {"use": "my_rules:square_root"}, {"use": "fairshare"}],
     )
-    for result in fairlag.audit(experiment, seeds=2, incentive_updates=50_000):
+    # With so few updates nobody tries to throttle itself, which takes longest: `fairlag audit` tells that too.
+    for result in fairlag.audit(experiment, seeds=2, incentive_updates=1):
         slow = result.groups[1]
-        verdict = "truthful" if slow.incentive.truthful else "tempted to throttle"
-        print(f"{result.label:16} slow clients: influence {slow.influence:.3f} of a fair {slow.fair:.3f}, {verdict}")
+        print(
+            f"{result.label:16} slow clients: influence {slow.influence:.3f} of a fair {slow.fair:.3f}, "
+            f"{slow.deployment.updates_per_day:,.0f} updates per device and day"
+        )
 
 
 if __name__ == "__main__":

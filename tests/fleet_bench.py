@@ -46,7 +46,7 @@ class Bench:
             until_time=until_time,
             record=self.rows.append,
         )
-        work = Work(lambda task: {"lr": 0.1}, lambda task: Report())
+        work = Work(lambda task: {"lr": 0.1}, lambda task, told: Report(told.examples, told.steps or 1, loss=told.loss))
         self.link = Link(self.server, grid, Wire(LAYOUT), work, self.roster, self.options)
 
     def until(self, done: Callable[[], object]) -> Stop | None:

@@ -1,6 +1,5 @@
 """Fleets whose runs are made without training, and runs that are changed by hand."""
 
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +7,7 @@ from fairlag.lab.experiment import parse
 from fairlag.lab.plan import Plan
 from fairlag.lab.run import Run, runs
 from fairlag.lab.simulate import execute
+from tests.sealed import edited
 
 PAPER = [
     {"group": "fast", "count": 10, "delay": "uniform(1, 2)"},
@@ -29,11 +29,9 @@ def made(folder: Path, experiment: dict[str, Any], *seeds: int) -> list[Run]:
 
 def changed(run: Run, *statements: str) -> Run:
     """The same run, its database changed."""
-    database = sqlite3.connect(run.folder / "run.sqlite")
-    with database:
+    with edited(run.folder) as database:
         for statement in statements:
             database.execute(statement)
-    database.close()
     return Run(run.folder)
 
 

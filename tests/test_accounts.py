@@ -14,8 +14,13 @@ from fairlag.accounts import Accounts, Entitlement
 from fairlag.errors import StrategyError
 from fairlag.rules import weigh
 from fairlag.state import pack, unpack
+from fairlag.strategy import Strategy
 from fairlag.zoo import fairshare
 from tests.helpers import Scene, vec
+
+
+def by_account(**options: Any) -> Strategy:
+    return fairshare(estimator="account", **{"cap": 2.0, **options})
 
 
 class Twin:
@@ -106,7 +111,7 @@ def weights_of(scene: Scene) -> list[list[float]]:
 
 
 def test_a_newcomers_first_update_counts_as_in_fedavg_and_the_rest_is_shared() -> None:
-    scene = Scene(fairshare(buffer=2, fresh=False, cap=None), 3)
+    scene = Scene(by_account(buffer=2, fresh=False, cap=None), 3)
     for client in (0, 1, 0, 1, 2, 0, 0, 2):
         scene.arrive(client)
     # 0 and 1 are new: a half each. Both then earn a half. Then 2 is new, 0 and 1 share the other half, 1 keeps its.
@@ -117,7 +122,7 @@ def test_a_newcomers_first_update_counts_as_in_fedavg_and_the_rest_is_shared() -
 
 
 def test_several_updates_of_one_client_share_what_it_holds() -> None:
-    scene = Scene(fairshare(buffer=3, fresh=False, cap=None), 2)
+    scene = Scene(by_account(buffer=3, fresh=False, cap=None), 2)
     for client in (0, 0, 1, 0, 0, 1):
         scene.arrive(client)
     # Two newcomers earn a third each. The third that nobody was there to share goes to both with the next version.
@@ -126,14 +131,14 @@ def test_several_updates_of_one_client_share_what_it_holds() -> None:
 
 
 def test_a_fleet_of_one_gets_all_of_every_version_in_the_end() -> None:
-    scene = Scene(fairshare(buffer=2, fresh=False, cap=None), 1)
+    scene = Scene(by_account(buffer=2, fresh=False, cap=None), 1)
     for _ in range(6):
         scene.arrive(0)
     assert [sum(weights) for weights in scene.weights] == [0.5, 1.5, 1.0]
 
 
 def test_whoever_is_away_earns_nothing_and_keeps_what_it_has() -> None:
-    scene = Scene(fairshare(buffer=1, fresh=False, cap=None), 3)
+    scene = Scene(by_account(buffer=1, fresh=False, cap=None), 3)
     for client in (0, 1, 2, 0):
         scene.arrive(client)
     before = scene.server.view.earned.copy()
@@ -142,7 +147,7 @@ def test_whoever_is_away_earns_nothing_and_keeps_what_it_has() -> None:
     scene.arrive(2)
     gained = scene.server.view.earned - before
     assert gained.tolist() == pytest.approx([1.0, 0.0, 1.0])
-    known = Scene(fairshare(buffer=1, fresh=False, cap=None, entitled="known"), 3)
+    known = Scene(by_account(buffer=1, fresh=False, cap=None, entitled="known"), 3)
     for client in (0, 1, 2, 0):
         known.arrive(client)
     before = known.server.view.earned.copy()
@@ -152,7 +157,7 @@ def test_whoever_is_away_earns_nothing_and_keeps_what_it_has() -> None:
 
 
 def test_if_everybody_who_was_heard_is_gone_their_part_waits() -> None:
-    scene = Scene(fairshare(buffer=2, fresh=False, cap=None), 3)
+    scene = Scene(by_account(buffer=2, fresh=False, cap=None), 3)
     scene.arrive(0)
     scene.arrive(0)
     scene.leave(0)
@@ -166,7 +171,7 @@ def test_if_everybody_who_was_heard_is_gone_their_part_waits() -> None:
 
 
 def test_whoever_holds_the_limit_earns_nothing_until_it_spends() -> None:
-    scene = Scene(fairshare(buffer=1, fresh=False, cap=None, limit=0.75), 2)
+    scene = Scene(by_account(buffer=1, fresh=False, cap=None, limit=0.75), 2)
     scene.arrive(0)
     scene.arrive(1)
     for _ in range(10):
@@ -181,7 +186,7 @@ def test_whoever_holds_the_limit_earns_nothing_until_it_spends() -> None:
 
 
 def test_what_the_cap_holds_back_stays_in_the_account() -> None:
-    scene = Scene(fairshare(buffer=2, cap=0.5, limit=None, fresh=False), 2)
+    scene = Scene(by_account(buffer=2, cap=0.5, limit=None, fresh=False), 2)
     for client in (0, 1) * 4:
         scene.arrive(client)
     assert weights_of(scene) == [[0.25, 0.25]] * 4
@@ -191,7 +196,7 @@ def test_what_the_cap_holds_back_stays_in_the_account() -> None:
 def test_importance_by_examples_and_by_group() -> None:
     accounts = Accounts(Entitlement(importance={"b": 3.0}))
     assert accounts.terms.of_group("b") == 3 and accounts.terms.of_group("a") == 1
-    scene = Scene(fairshare(buffer=1, fresh=False, importance="examples", cap=None), 2, examples=[1, 3])
+    scene = Scene(by_account(buffer=1, fresh=False, importance="examples", cap=None), 2, examples=[1, 3])
     scene.arrive(0, examples=1)
     scene.arrive(1, examples=3)
     for _ in range(4):
@@ -202,7 +207,7 @@ def test_importance_by_examples_and_by_group() -> None:
 
 
 def test_with_the_whole_reward_it_is_fedavg_to_the_bit() -> None:
-    paid = Scene(fairshare(buffer=4, reward=1.0, fresh=False), 3, parameters=vec(0, 0, 0))
+    paid = Scene(by_account(buffer=4, reward=1.0, fresh=False), 3, parameters=vec(0, 0, 0))
     for client in (0, 1, 2, 0, 0, 1, 0, 2):
         paid.arrive(client)
     assert paid.weights == [[0.25] * 4] * 2
@@ -230,7 +235,7 @@ def test_a_rule_that_reads_accounts_says_so() -> None:
     def mine(buffer: Any, view: Any) -> Any:
         return view.balance(buffer.clients)
 
-    scene = Scene(fairshare(buffer=1), 1)
+    scene = Scene(by_account(buffer=1), 1)
     assert scene.server.strategy.account == Entitlement()
     buffer, view = weigh.example()
     with pytest.raises(StrategyError, match=r"decorate it with @fairlag\.rules\.reads_account"):

@@ -4,18 +4,21 @@ import math
 import sys
 from dataclasses import asdict
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from rich.console import Console
 
+from fairlag import fairness
 from fairlag.analyse import trial
 from fairlag.analyse.audit import StrategyAudit, audit
 from fairlag.analyse.effort import Compiling
-from fairlag.analyse.incentives import FACTORS, judge
+from fairlag.analyse.evidence import Influence
+from fairlag.analyse.incentives import FACTORS, Incentive, judge
 from fairlag.analyse.trial import Bench, Trial, influence
-from fairlag.errors import StrategyError
+from fairlag.errors import InputError, StrategyError
 from fairlag.fleet.clients import Fleet
 from fairlag.lab.experiment import Experiment, load, parse
 from fairlag.report.tables import audit_table
@@ -51,7 +54,7 @@ def groups(result: StrategyAudit) -> dict[str, tuple[bool, float, float]]:
 @pytest.fixture(scope="module")
 def racing() -> dict[str, StrategyAudit]:
     experiment = paper({"use": "fedstaleweight"}, {"use": "fairshare", "cap": "none"}, aggregations=1500, racer=True)
-    return {each.use: each for each in audit(experiment, incentive_updates=150_000)}
+    return {each.use: each for each in audit(experiment)}
 
 
 def test_fedstaleweight_tempts_a_client_that_is_much_faster_than_the_rest(racing: dict[str, StrategyAudit]) -> None:
@@ -76,6 +79,25 @@ def test_workers_change_nothing() -> None:
     assert alone == together
 
 
+def test_an_experiment_is_given_as_to_simulate(tmp_path: Path) -> None:
+    tables: dict[str, Any] = {
+        "name": "tables",
+        "aggregations": 5,
+        "clients": [{"group": "all", "count": 3, "delay": "uniform(1, 2)"}],
+        "strategies": [{"use": "fedstaleweight", "buffer": 3}],
+    }
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        'name = "tables"\naggregations = 5\nclients = [{group = "all", count = 3, delay = "uniform(1, 2)"}]\n'
+        'strategies = [{use = "fedstaleweight", buffer = 3}]\n'
+    )
+    one, *others = (audit(given, seeds=1, incentive_updates=10) for given in (parse(tables), tables, file, str(file)))
+    assert [each[0].as_json() for each in others] == [one[0].as_json()] * 3
+    assert len(audit("demo", seeds=1, incentive_updates=10)) == 3
+    with pytest.raises(InputError, match=r"^an experiment is given as 7, it must be an Experiment, its tables, a file"):
+        audit(7)  # type: ignore[arg-type]
+
+
 def test_predictions_stand_beside_what_was_simulated() -> None:
     (result,) = audit(
         paper({"use": "fedbuff", "buffer": 5, "concurrency": 6}, aggregations=3000), seeds=2, incentive_updates=20_000
@@ -96,22 +118,23 @@ def test_every_client_has_its_numbers() -> None:
 
 
 def test_a_delay_per_step_is_audited_as_the_same_delay_times_the_steps() -> None:
-    def audited(racer: dict[str, object], slow: dict[str, object], updates: int = 12_000, **tables: object) -> Any:
+    def audited(racer: dict[str, object], slow: dict[str, object], updates: int = 600_000, **tables: object) -> Any:
         clients = [
             {"group": "racer", "count": 1, **racer},
-            {"group": "fast", "count": 6, "delay": "uniform(1, 2)"},
-            {"group": "slow", "count": 3, "upload": "uniform(1, 9)", **slow},
+            {"group": "fast", "count": 2, "delay": "uniform(1, 2)"},
+            {"group": "slow", "count": 1, "upload": "uniform(1, 9)", **slow},
         ]
-        uses = [{"use": "fedstaleweight", "fresh": False}, {"use": "fedbuff", "concurrency": 6}]
+        uses = [{"use": "fedstaleweight", "fresh": False}, {"use": "fedbuff", "concurrency": 3}]
         fleet = {"name": "steps", "aggregations": 100, "model_bytes": 1_000_000, "clients": clients}
         experiment = parse({**fleet, "strategies": uses, **tables})
-        return [asdict(each) for each in audit(experiment, seeds=2, incentive_updates=updates)]
+        options: dict[str, Any] = {"incentive_updates": updates, "incentive_error": 0.9, "compiled": True}
+        return [asdict(each) for each in audit(experiment, seeds=2, **options)]
 
     racer, slow = "uniform(0.1, 0.2)", "lognormal(3, 0.5)"
     steps = {"delay": slow, "delay_per": "step", "steps": 3}
     per_step = audited({"delay": racer, "delay_per": "step"}, steps, local={"steps": 4})
     per_task = audited({"delay": f"scaled(4, {racer})"}, {"delay": f"scaled(3, {slow})"})
-    assert all(each["incentive_aggregations"] > 0 for each in per_step)
+    assert all(each["throttling"]["aggregations"][1] > 0 for each in per_step)
     np.testing.assert_equal(per_step, per_task)
     # Neither what is simulated nor what is predicted would be the same without the steps.
     one_step = audited({"delay": racer}, {"delay": slow}, updates=0)
@@ -155,23 +178,27 @@ def test_one_lonely_client() -> None:
     assert result.groups[0].incentive.truthful
 
 
+def judged(rows: Any, updates: Any, factors: tuple[float, ...] = FACTORS, before: Any = None) -> Incentive:
+    return judge(np.array(rows), np.array(rows if before is None else before), np.array(updates), factors)
+
+
 def test_a_gain_within_the_error_is_none() -> None:
-    noisy = np.array([[0.1, 0.12], [0.1, 0.09], [0.1, 0.11]])
-    assert judge(noisy, np.full(2, 10_000.0), [1.0, 2.0]).truthful
+    assert judged([[0.1, 0.12], [0.1, 0.09], [0.1, 0.11]], [10_000.0, 10_000.0], (1.0, 2.0)).truthful
     # The same mean gain without noise counts, unless the run is too short to tell.
-    steady = np.array([[0.1, 0.107], [0.1, 0.107], [0.1, 0.107]])
-    assert not judge(steady, np.full(2, 10_000.0), [1.0, 2.0]).truthful
-    assert judge(steady, np.array([10_000.0, 20.0]), [1.0, 2.0]).truthful
+    steady = [[0.1, 0.107], [0.1, 0.107], [0.1, 0.107]]
+    assert not judged(steady, [10_000.0, 10_000.0], (1.0, 2.0)).truthful
+    assert judged(steady, [10_000.0, 10.0], (1.0, 2.0)).truthful
+    # Nor does it count if it is still moving by as much: its own past may not have been forgotten yet.
+    assert judged(steady, [10_000.0, 10_000.0], (1.0, 2.0), before=[[0.1, 0.1]] * 3).truthful
 
 
 def test_a_client_that_is_never_heard_gains_nothing() -> None:
-    silent = np.zeros((5, len(FACTORS)))
-    assert judge(silent, np.zeros(len(FACTORS))).truthful
+    assert judged(np.zeros((5, len(FACTORS))), np.zeros(len(FACTORS))).truthful
 
 
 def test_the_best_of_several_gains_is_named() -> None:
     rows = np.array([[1.0, 2.0, 4.7, 3.0]] * 4) * np.array([[1.0], [1.1], [0.9], [1.0]])
-    found = judge(rows, np.full(4, 1000.0), [1.0, 2.0, 8.0, 20.0])
+    found = judged(rows, np.full(4, 1000.0), (1.0, 2.0, 8.0, 20.0))
     assert (found.best_throttle, round(found.throttle_gain, 6)) == (8.0, 3.7)
 
 
@@ -193,10 +220,18 @@ def test_where_there_is_no_closed_form_nothing_is_predicted() -> None:
 
 
 def test_the_compiled_loop_changes_nothing() -> None:
-    experiment = paper({"use": "fedstaleweight"}, {"use": "fedbuff"}, {"use": "fedfix"}, aggregations=100, racer=True)
+    clients = [{"group": "all", "count": 3, "delay": "exponential(2)"}]
+    uses = [
+        {"use": "fedstaleweight", "buffer": 2},
+        {"use": "fedbuff", "buffer": 2, "concurrency": 2},
+        {"use": "fedfix"},
+    ]
+    experiment = parse({"name": "small", "aggregations": 100, "clients": clients, "strategies": uses})
 
     def audited(**options: Any) -> list[str]:
-        return [repr(asdict(each)) for each in audit(experiment, seeds=2, incentive_updates=20_000, **options)]
+        found = audit(experiment, seeds=2, incentive_updates=25_000, incentive_error=0.9, **options)
+        assert all(each.throttling.tried for each in found)
+        return [repr(asdict(each)) for each in found]
 
     assert audited(compiled=True) == audited(compiled=False) == audited(compiled=True, workers=2)
 
@@ -220,7 +255,7 @@ def test_before_workers_compile_it_is_done_once_here(
     assert found == [[influence(experiment, each) for each in trials]] * 2
 
 
-def compiling(experiment: Experiment, *, updates: int = 0, wanted: bool | None = None) -> Compiling:
+def compiling(experiment: Experiment, *, updates: int | None = 0, wanted: bool | None = None) -> Compiling:
     return Compiling(experiment, seeds=1, incentive_updates=updates, wanted=wanted)
 
 
@@ -229,7 +264,9 @@ def test_long_audits_are_compiled_and_very_long_ones_go_to_the_workers() -> None
     short, long, endless = (paper(*uses, aggregations=count) for count in (4000, 40_000, 4_000_000))
     assert compiling(short).strategies == [False, False]
     assert compiling(short, wanted=True).strategies == compiling(long).strategies == [True, False]
-    assert compiling(short, updates=180_000).strategies == [True, False]
+    # Trying to throttle takes about half a million updates: none at all if fewer may be taken.
+    assert compiling(short, updates=180_000).strategies == [False, False]
+    assert compiling(short, updates=1_000_000).strategies == compiling(short, updates=None).strategies == [True, False]
     assert compiling(long, wanted=False).strategies == [False, False]
     assert compiling(long).here and not compiling(endless).here
 
@@ -246,3 +283,42 @@ def test_where_the_compiled_loop_is_in_doubt_the_reference_says_what_is_wrong() 
     experiment = paper({"use": Strategy(all_idle(), count(5), normalised(constant(0.0)))}, aggregations=10)
     with pytest.raises(StrategyError, match="add up to nothing"):
         audit(experiment, seeds=1, compiled=True)
+
+
+def test_more_seeds_do_not_make_a_strategy_look_fairer() -> None:
+    """Evenness is the mean of each run's, as in `compare`: of mean influence it would rise with the number of seeds."""
+    clients = [{"group": "all", "count": 60, "delay": "exponential(1)"}]
+    use = {"use": "buffered_fedavg", "buffer": 10}
+    experiment = parse({"name": "short", "aggregations": 20, "clients": clients, "strategies": [use]})
+    (many,) = audit(experiment, seeds=20, incentive_updates=1)
+    each = [audit(experiment.checked(seed=seed), seeds=1, incentive_updates=1)[0] for seed in range(20)]
+    for name in ("jain", "welfare", "largest_deviation"):
+        assert getattr(many, name) == pytest.approx(np.mean([getattr(one, name) for one in each]))
+    assert fairness.jain(many.influence) > many.jain + 0.1  # what was reported before
+    assert len(Influence.of_audit(many).shares) == 20
+    assert Influence.of_audit(many).jain.mean == pytest.approx(many.jain)
+
+
+def test_fedfix_is_predicted_with_clients_that_wait() -> None:
+    (result,) = audit(paper({"use": "fedfix"}, aggregations=500), seeds=2, incentive_updates=1)
+    assert [group.staleness_predicted for group in result.groups] == [0.0, 1.5]  # before: 0.81 and 5.89
+    for group in result.groups:
+        assert group.staleness == pytest.approx(group.staleness_predicted, abs=0.05)
+        assert group.share == pytest.approx(group.share_predicted, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("use", "more"),
+    [
+        ({"use": "buffered_fedavg"}, {"availability": "alternating(20, 60)"}),
+        ({"use": "buffered_fedavg"}, {"vanish": 0.1}),
+        ({"use": "pisces"}, {}),  # its selection is not random
+        ({"use": "fedbuff", "concurrency": 5, "max_staleness": 3}, {}),
+    ],
+)
+def test_nothing_is_predicted_that_the_closed_forms_do_not_know(use: dict[str, Any], more: dict[str, Any]) -> None:
+    clients = [{"group": "all", "count": 12, "delay": "uniform(1, 2)", **more}]
+    experiment = parse({"name": "unknown", "aggregations": 30, "clients": clients, "strategies": [use]})
+    (result,) = audit(experiment, seeds=1, incentive_updates=1)
+    assert math.isnan(result.groups[0].staleness_predicted)
+    assert math.isnan(result.groups[0].throttle_predicted) == bool(more)

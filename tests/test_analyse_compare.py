@@ -49,6 +49,11 @@ def test_without_a_target_one_is_taken_that_the_worst_strategy_reached(tmp_path:
     found = compare([made(tmp_path / "a"), made(tmp_path / "b", label="FairShare", gain=20)])
     assert [each.label for each in found] == ["FedAvg", "FairShare"]
     assert [[goal.target for goal in each.accuracy.reached] for each in found] == [[0.6], [0.6]]
+    how = "95 % of the lowest final accuracy, 64.0 % of FedAvg"
+    assert [goal.chosen for each in found for goal in each.accuracy.reached] == [how, how]
+    assert found[0].as_json()["accuracy"]["reached"][0]["chosen"] == how
+    asked = compare([made(tmp_path / "asked")], [0.6])[0].accuracy.reached[0]
+    assert asked.chosen == ""
 
 
 def test_a_target_that_a_model_meets_before_it_has_learnt_is_none(tmp_path: Path) -> None:
@@ -170,6 +175,7 @@ def test_as_json(tmp_path: Path) -> None:
         "virtual_time",
         "remarks",
         "deployed",
+        "settings",
     ]
     assert text["accuracy"]["final"] == {"mean": 0.64, "deviation": None, "seeds": 1}
     assert text["accuracy"]["reached"][0]["virtual_time"]["mean"] == 9.0

@@ -13,6 +13,7 @@ from fairlag.analyse.compare import Spread, repeated
 from fairlag.analyse.curves import band, curves, evenly
 from fairlag.lab.run import Run
 from fairlag.lab.store import Score, Store
+from tests.fleets import changed
 from tests.test_analyse_compare import bare
 from tests.test_lab_run import made
 
@@ -23,12 +24,22 @@ def curve(times: list[float], accuracies: list[float]) -> pd.DataFrame:
     return pd.DataFrame({"time": times, "version": versions, "accuracy": accuracies, "standard_error": 0.01})
 
 
-def test_a_seed_that_has_just_begun_does_not_hide_the_others() -> None:
-    where, mean, spread = band([curve([0.0], [0.2]), curve([0.0, 10.0, 20.0], [0.4, 0.6, 0.8])], "time")
-    assert where.tolist() == [0.0, 10.0, 20.0]
-    assert mean.tolist() == pytest.approx([0.3, 0.6, 0.8])
-    assert spread[0] == pytest.approx(0.2 / np.sqrt(2))
-    assert np.isnan(spread[1:]).all()
+def test_the_mean_ends_with_the_first_seed_and_does_not_jump_to_the_others() -> None:
+    rising = [curve([0.0, 8.0], [0.0, 0.8]), curve([0.0, 5.0, 10.0], [0.0, 0.3, 0.6])]
+    where, mean, spread = band(rising, "time")
+    assert where.tolist() == [0.0, 5.0, 8.0]
+    assert mean.tolist() == pytest.approx([0.0, 0.4, 0.64])  # at 10 it would be 0.6: a hook
+    assert spread.tolist() == pytest.approx([0.0, 0.2 / np.sqrt(2), 0.32 / np.sqrt(2)])
+    assert band(rising, "version").where.tolist() == [0.0, 10.0]
+
+
+def test_a_seed_that_has_just_begun_does_not_hide_those_that_are_finished(tmp_path: Path) -> None:
+    runs = [made(tmp_path / "a"), classified(tmp_path / "b", {0: [1, 1]}, seed=1)]
+    assert len(curves(repeated(runs)[0]).overall.band("time").where) == 2
+    begun = [classified(tmp_path / str(seed), {0: [0, 5], 5: [5, 5]}, seed=seed) for seed in (2, 3)]
+    begun[0] = changed(begun[0], "REPLACE INTO meta VALUES ('status', '\"finished\"')")
+    found = class_curves(repeated(begun)[0])
+    assert found is not None and len(found.seeds) == 1
 
 
 def test_seeds_are_read_off_wherever_one_of_them_has_a_point() -> None:
@@ -46,7 +57,7 @@ def test_a_band_stays_within_what_an_accuracy_can_be() -> None:
 def test_curves_of_a_strategy_on_all_labels_and_on_those_of_each_group(tmp_path: Path) -> None:
     runs = [made(tmp_path / "a"), made(tmp_path / "b", seed=1, gain=10, finished=False), bare(tmp_path / "c")]
     found = curves(repeated(runs)[0])
-    assert len(found.overall.curves) == 2
+    assert len(found.overall.curves) == 1
     assert found.overall.final == Spread(0.64, None, 1)  # only one is finished, and that is on the whole test set
     assert (found.overall.best.mean, found.overall.best.seeds) == (0.6, 2)
     assert found.overall.best.deviation == pytest.approx(0.2 / np.sqrt(2))
@@ -87,7 +98,15 @@ def classified(
     **data: str,
 ) -> Run:
     """A run of evaluations alone: at a version, how many of the ten examples of each class were right."""
-    tables = {"seed": 0, "strategies": [], "clients": clients, "data": {"use": "digits"} | data}
+    tables = {
+        "name": "demo",
+        "seed": 0,
+        "aggregations": 5,
+        "strategies": [{"use": "buffered_fedavg", "buffer": 1}],
+        "clients": [{"count": 1, "delay": "constant(1)", **each} for each in clients or []],
+        "data": {"use": "digits"} | data,
+        "model": {"use": "logistic"},
+    }
     store = Store.create(
         folder,
         {"experiment": "demo", "label": "FedAvg", "seed": seed},
@@ -105,15 +124,15 @@ def classified(
     return Run(folder)
 
 
-def test_classes_are_the_mean_over_the_seeds_that_go_so_far(tmp_path: Path) -> None:
+def test_classes_are_the_mean_up_to_the_end_of_the_shortest_seed(tmp_path: Path) -> None:
     first = classified(tmp_path / "a", {0: [0, 5], 10: [10, 5]}, whole={10: [1, 1]})
     second = classified(tmp_path / "b", {0: [2, 5]}, seed=1)
     found = class_curves(repeated([first, second])[0])
     assert found is not None
     assert (found.names, found.holders, found.evaluations) == (("0", "1"), {}, 2)
     where, accuracy = found.mean("version")
-    assert (where.tolist(), accuracy.tolist()) == ([0, 10], [[0.1, 1.0], [0.5, 0.5]])
-    assert found.mean("time")[0].tolist() == [0, 20]
+    assert (where.tolist(), accuracy.tolist()) == ([0], [[0.1], [0.5]])
+    assert found.mean("time")[0].tolist() == [0]
     assert (found.last(0).mean, found.last(0).seeds) == (0.6, 2)
     assert found.last(0).deviation == pytest.approx(0.8 / np.sqrt(2))
 
@@ -123,8 +142,8 @@ def test_classes_are_read_off_between_evaluations_against_time(tmp_path: Path) -
     found = class_curves(repeated(runs)[0])
     assert found is not None
     where, accuracy = found.mean("time")
-    assert where.tolist() == [0, 12, 18]
-    assert accuracy[0].tolist() == pytest.approx([0, (0.6 + 0.8 * 12 / 18) / 2, 0.8])
+    assert where.tolist() == [0, 12]
+    assert accuracy[0].tolist() == pytest.approx([0, (0.6 + 0.8 * 12 / 18) / 2])
 
 
 def test_many_evaluations_of_classes_are_thinned(tmp_path: Path) -> None:

@@ -80,6 +80,12 @@ def test_where_no_family_fits_the_durations_themselves_are_taken() -> None:
     assert found.distance <= 0.011  # a hundredth by the list, and the grid that it is measured on
 
 
+@pytest.mark.parametrize("text", ["lognormal(30, 0.6)", "gamma(2, 3)"])
+def test_few_durations_of_a_family_seldom_fail_its_test(text: str) -> None:
+    every = draws(text, n=12 * 30).reshape(30, 12)
+    assert [fit(Sample(each)).family for each in every].count("empirical") <= 1  # 0.7 % of 300 or less were seen
+
+
 def test_few_durations_are_listed_as_they_are() -> None:
     assert str(fit(Sample(np.array([3.0, 1.0, 2.5])), "empirical").delay) == "empirical(1, 2.5, 3)"
 

@@ -8,7 +8,7 @@ import pytest
 
 from fairlag import simulate
 from fairlag.analyse import theory
-from fairlag.analyse.audit import audit, predicted
+from fairlag.analyse.audit import audit
 from fairlag.analyse.compare import repeated
 from fairlag.analyse.evidence import (
     GroupStaleness,
@@ -19,6 +19,7 @@ from fairlag.analyse.evidence import (
     staleness,
     staleness_if_any,
 )
+from fairlag.analyse.predictions import predicted
 from fairlag.analyse.timeline import Bar, timeline, timeline_if_any
 from fairlag.errors import InputError
 from fairlag.fairness import gini, jain
@@ -148,7 +149,7 @@ def test_predicted_staleness_is_the_audits(tmp_path: Path) -> None:
     assert (fast.predicted, slow.predicted) == pytest.approx((expected[0], expected[4]))
     assert slow.mean == pytest.approx(slow.predicted, rel=0.2)
     strategy = experiment.strategy(experiment.strategies[0])
-    assert predicted(strategy, durations, 2)[0].tolist() == expected.tolist()
+    assert predicted(strategy, experiment.fleet(), 2).staleness.tolist() == expected.tolist()
 
 
 def test_no_staleness_is_predicted_for_clients_that_come_and_go(tmp_path: Path) -> None:

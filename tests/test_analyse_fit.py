@@ -230,6 +230,80 @@ def test_silent_clients_count_in_a_simulation_and_not_in_a_real_fleet(tmp_path: 
     assert fit_fleet(deployed(run)).groups[0].clients == 8
 
 
+# Short runs and warm-up
+
+
+def timed(folder: Path, *durations: list[float], groups: int = 1) -> Run:
+    """A run in which each client made tasks of these durations, one after the other."""
+    count = len(durations) // groups
+    clients = [{"group": f"g{place}", "count": count, "delay": "uniform(1, 2)"} for place in range(groups)]
+    rows = [
+        (client, ordinal, sum(lasted[:ordinal]), sum(lasted[: ordinal + 1]))
+        for client, lasted in enumerate(durations)
+        for ordinal in range(len(lasted))
+    ]
+    (run,) = made(folder, tables(clients, {"use": "fedbuff", "buffer": 1, "concurrency": 9}, aggregations=len(rows)))
+    return changed(
+        run,
+        *(
+            f"UPDATE tasks SET client = {client}, ordinal = {ordinal}, dispatched = {start}, ended = {end} "
+            f"WHERE task = (SELECT task FROM tasks ORDER BY task LIMIT 1 OFFSET {place})"
+            for place, (client, ordinal, start, end) in enumerate(rows)
+        ),
+        f"UPDATE aggregations SET time = MIN(time, {max(end for *_, end in rows)})",
+    )
+
+
+QUICK = [1.6, 1.75, 1.5, 1.9, 1.98, 1.7, 1.55]
+OTHERS = [1.8, 1.65, 1.95, 1.52, 1.85, 1.72, 1.6]
+
+
+def test_first_tasks_of_a_real_fleet_that_took_much_longer_are_warm_up(tmp_path: Path) -> None:
+    run = timed(tmp_path, [15.591, *QUICK], [15.593, *OTHERS])
+    (group,) = fit_fleet(deployed(run)).groups
+    assert group.seen is not None and group.fitted is not None
+    assert (group.updates, group.counted) == (16, 12)  # the last of each was handed out too late
+    assert group.seen.mean == pytest.approx(np.mean(QUICK[:-1] + OTHERS[:-1]))
+    assert group.fitted.mean == pytest.approx(group.seen.mean, rel=0.05)
+    assert group.remarks == (
+        "The first tasks of 2 clients of g0 took at least 15.59 s, later ones at most 1.98 s: left out as warm-up.",
+    )
+    assert group.words[1].startswith("Seen: 12 of 16 updates, mean 1.743 ")
+    assert group.as_json()["counted"] == 12
+
+
+def test_a_simulation_has_no_warm_up_and_durations_that_no_family_has_are_listed(tmp_path: Path) -> None:
+    (group,) = fit_fleet(timed(tmp_path, [15.591, *QUICK], [15.593, *OTHERS])).groups
+    assert (group.family, group.counted) == ("empirical", 16)
+    assert group.seen is not None and group.seen.mean == pytest.approx(np.mean([15.591, 15.593, *QUICK, *OTHERS]))
+    (remark,) = group.remarks
+    assert remark == (
+        "The durations of g0 are listed as they are: the likeliest pareto distribution has a distance of 0.382, above "
+        "0.323."
+    )
+
+
+def test_a_family_that_was_asked_for_is_taken_and_its_failed_test_said(tmp_path: Path) -> None:
+    (group,) = fit_fleet(timed(tmp_path, [15.591, *QUICK], [15.593, *OTHERS]), "normal").groups
+    assert group.family == "normal"
+    assert group.remarks[0].startswith("The family normal was asked for, but does not fit g0: the likeliest normal ")
+
+
+def test_slow_clients_and_wide_durations_are_no_warm_up(tmp_path: Path) -> None:
+    slow = fit_fleet(deployed(timed(tmp_path / "slow", [15.6], [15.7], QUICK, OTHERS)), split=False).groups[0]
+    assert slow.seen is not None and slow.seen.quantiles[-1] > 15 and "warm-up" not in slow.words[0]
+    wide = fit_fleet(deployed(timed(tmp_path / "wide", [9.0, 1.0, 4.0, 0.5, 2.0, 7.0], [5.0, 3.0, 1.0, 2.0, 6.0, 0.7])))
+    assert not any("warm-up" in remark for remark in wide.groups[0].remarks)
+
+
+def test_too_few_durations_tell_no_family(tmp_path: Path) -> None:
+    (group,) = fit_fleet(deployed(timed(tmp_path, [2.0, 2.5], [2.2, 2.1]))).groups
+    assert group.family == "empirical" and group.counted == 4
+    assert group.remarks == (
+        "The durations of g0 are listed as they are: 4 durations are too few to tell a distribution.",
+    )
+
+
 # Odd runs
 
 

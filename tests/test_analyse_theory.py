@@ -1,5 +1,7 @@
 """The closed forms against the paper's numbers, exact rational arithmetic, and a small independent simulation."""
 
+import math
+import random
 from collections.abc import Callable
 from fractions import Fraction
 from heapq import heapify, heapreplace
@@ -11,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlag.analyse import theory
+from fairlag.analyse import predictions, theory
 from fairlag.errors import InputError
+from fairlag.lab.experiment import parse
 from fairlag.types import Floats
 
 PAPER = 1 / np.repeat([1.5, 10.0], [10, 5])
@@ -281,3 +284,26 @@ def test_simulated_rates_and_staleness_do_not_depend_on_the_law(law: str) -> Non
         error = residual.std(axis=0, ddof=1) * len(part) ** 0.5 / whole.sum(axis=0)
         assert (error < 0.02 * predicted).all()
         assert (np.abs(found - predicted) < 3.5 * error).all()
+
+
+@pytest.mark.parametrize("interval", [1.0, 4.0])
+def test_staleness_at_the_ticks_of_a_clock_is_that_of_a_plain_simulation(interval: float) -> None:
+    """FedFix: clients wait until they are merged, and a tick at which nobody is makes no version."""
+    spans = [(1.0, 2.0), (3.0, 9.0), (8.0, 12.0)]
+    draw = random.Random(1)
+    due, trained, version = [0] * 3, [0] * 3, 0
+    late: list[list[int]] = [[], [], []]
+    for tick in range(60_000):
+        merged = [client for client in range(3) if due[client] == tick]
+        for client in merged:
+            late[client].append(version - trained[client])
+        version += bool(merged)
+        for client in merged:
+            due[client] = tick + math.ceil(draw.uniform(*spans[client]) / interval)
+            trained[client] = version
+    clients = [{"group": str(low), "count": 1, "delay": f"uniform({low}, {high})"} for low, high in spans]
+    use = {"use": "fedfix", "interval": interval}
+    experiment = parse({"name": "ticks", "aggregations": 1, "clients": clients, "strategies": [use]})
+    found = predictions.predicted(experiment.strategy(experiment.strategies[0]), experiment.fleet(), 1.0)
+    assert found.staleness == pytest.approx([sum(each) / len(each) for each in late], rel=0.02, abs=0.01)
+    assert found.share == pytest.approx([len(each) / sum(map(len, late)) for each in late], rel=0.02)

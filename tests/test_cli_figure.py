@@ -15,6 +15,7 @@ from matplotlib.patches import Rectangle
 from fairlag import simulate
 from fairlag.analyse.audit import audit
 from fairlag.analyse.evidence import experiment_of
+from fairlag.analyse.throttling import SERVER_UPDATES
 from fairlag.lab.experiment import parse
 from fairlag.lab.run import Run
 from fairlag.report.figures import (
@@ -154,7 +155,7 @@ def test_incentives_are_the_audits(lean: Run, tmp_path: Path, drawn: list[Figure
     done = call("figure", str(lean.folder), *words)
     assert done.code == 0
     assert "fairness: 1 of 1 trials" in done.err
-    (found,) = audit(experiment_of(lean), seeds=1)
+    (found,) = audit(experiment_of(lean), seeds=1, incentive_updates=SERVER_UPDATES)
     (axes,) = drawn[0].axes
     for place, group in enumerate(found.groups):
         factors, influence = lines(axes, group_look(place).colour)[0]
@@ -167,24 +168,27 @@ def test_incentives_are_the_audits(lean: Run, tmp_path: Path, drawn: list[Figure
 def test_a_gain_is_told_and_marked(tmp_path: Path, drawn: list[Figure]) -> None:
     clients = [{"group": "racer", "count": 1, "delay": 0.1}, {"group": "others", "count": 5, "delay": "uniform(1, 2)"}]
     strategies = [{"use": "fedstaleweight", "buffer": 3}]
-    found = audit(parse({**LEAN, "clients": clients, "strategies": strategies}), seeds=1, incentive_updates=60_000)
+    experiment = parse({**LEAN, "clients": clients, "strategies": strategies})
+    found = audit(experiment, seeds=1, incentive_updates=200_000, incentive_error=0.9)
     racer = found[0].groups[0].incentive
     assert not racer.truthful
     incentives_figure(found, tmp_path / "figure.png")
     (axes,) = drawn[0].axes
     star = next(line for line in axes.get_lines() if line.get_marker() == "*")
     assert (star.get_xdata(), same_color(star.get_color(), FAST)) == ([racer.best_throttle], True)
-    assert axes.texts[0].get_text().startswith(f"racer: gains {racer.throttle_gain:.0%} at ×{racer.best_throttle:g}")
+    gain = f"{racer.throttle_gain:.0%} ± {racer.gain_error:.0%} at ×{racer.best_throttle:g}"
+    assert axes.texts[0].get_text().startswith(f"racer: gains {gain}")
     incentives_figure(found * 7, tmp_path / "figure.png")
     assert {panel.texts[0].get_text().splitlines()[0] for panel in drawn[1].axes} == {
-        f"racer: +{racer.throttle_gain:.0%} at ×{racer.best_throttle:g}"
+        f"racer: +{gain.replace('± ', '±')}"
     }
 
 
-def test_runs_too_short_for_a_verdict_say_so(tmp_path: Path, drawn: list[Figure]) -> None:
-    found = audit(parse({**LEAN, "aggregations": 5}), seeds=1)
+def test_what_could_not_be_afforded_is_said(tmp_path: Path, drawn: list[Figure]) -> None:
+    found = audit(parse({**LEAN, "aggregations": 5}), seeds=1, incentive_updates=1000)
     incentives_figure(found, tmp_path / "figure.png")
-    assert drawn[0].axes[0].texts[0].get_text() == "fast: not tried, too few updates\nslow: not tried, too few updates"
+    words = "not tried, it would take too many updates"
+    assert drawn[0].axes[0].texts[0].get_text() == f"fast: {words}\nslow: {words}"
 
 
 @pytest.mark.parametrize(("size", "width"), [("single", 3.4), ("double", 7.0)])

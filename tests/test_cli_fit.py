@@ -24,9 +24,9 @@ def test_the_table_the_file_and_the_next_command(call: Call, runs: Path) -> None
     assert (done.code, done.err) == (0, "")
     lines = done.out.splitlines()
     assert lines[0].rstrip() == "The fleet of fleet, as it was seen"
-    heads = "group clients updates lost mean 10 % 50 % 90 % KS"
+    heads = "group clients updates used lost mean 10 % 50 % 90 % KS"
     assert lines[2].split() == heads.split()
-    assert lines[4].split()[:3] == ["fast", "10", "933"]
+    assert lines[4].split()[:4] == ["fast", "10", "933", "929"]
     assert lines[5].split()[0] == "uniform"
     assert "14 tasks were running at the end: how long they take was not seen." in done.out
     assert lines[-1] == "The fleet is in fleet.toml: `fairlag audit fleet.toml` shows who would be listened to"

@@ -49,11 +49,18 @@ def test_a_run_that_cannot_be_read_is_named_in_a_sentence(call: Call, runs: Path
     folder = runs / "fairshare-buffer-2-seed1"
     spoilt(folder, how)
     done = call("report", "runs", "--no-incentives")
-    assert (done.code, done.out) == (2, "")
+    assert (done.code, done.out) == (0, "The report is report.html\n")
     assert len(done.err.splitlines()) == 1
-    assert done.err.startswith("fairlag: the")
+    assert done.err.startswith("fairlag: left out: the")
     assert repr(str(folder)) in done.err
     assert "SELECT" not in done.err
+    page = Path("report.html").read_text()
+    assert "Left out: the" in page and str(folder) in page
+    Path("report.html").unlink()
+    spoilt(runs / "fairshare-buffer-2-seed0", how)
+    done = call("report", "runs", "--no-incentives")
+    assert (done.code, done.out) == (2, "")
+    assert len(done.err.splitlines()) == 1 and "seed0" in done.err and "seed1" in done.err
     assert not Path("report.html").exists()
 
 

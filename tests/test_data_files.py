@@ -1,7 +1,9 @@
 """Published data sets from files in every form they come in: right ones, wrong ones, and malicious ones."""
 
+import gzip
 import os
 import pickle
+import tracemalloc
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -97,6 +99,25 @@ def test_a_truncated_file_is_refused(place: Path, form: str, kept: float) -> Non
     put(place, files | {largest: files[largest][: int(kept * len(files[largest]))]})
     with pytest.raises(InputError, match=f"{largest} .*: delete it and get it anew"):
         load(name)
+
+
+def test_a_file_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlag.data.formats.MOST", 1_000_000)
+    put(place, {**gzipped(SMALL["mnist"]), "t10k-images-idx3-ubyte.gz": gzip.compress(bytes(64_000_000))})
+    tracemalloc.start()
+    try:
+        with pytest.raises(
+            InputError, match="it unpacks to more than 1,000,000 bytes, which no published data set has"
+        ):
+            load("mnist")
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
+    put(place, {"cifar-10-binary.tar.gz": tarball({**SMALL["cifar10"], "readme": bytes(2_000_000)})})
+    with pytest.raises(InputError, match="it unpacks to more than 1,000,000 bytes"):
+        load("cifar10")
 
 
 def test_an_archive_without_a_file(place: Path) -> None:

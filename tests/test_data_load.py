@@ -1,5 +1,6 @@
 """Data sets that need no files, the user's own, and the full published ones where this machine has them."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,25 @@ def test_a_dataset_is_checked_when_it_is_made(changes: dict[str, Any], words: st
     with pytest.raises(InputError) as caught:
         Dataset(**{**whole, "official": 2, **changes})
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["int64", "int32", "uint16", "int8"])
+def test_token_ids_are_refused_and_not_made_into_numbers_with_a_point(kind: str) -> None:
+    tokens = np.array([[5, 17, 2], [9, 0, 1]], kind)
+    with pytest.raises(InputError, match=f"^the inputs of tokens are {kind}: models are given float32, so token ids"):
+        load(named(lambda: (tokens, [0, 1])))
+
+
+@pytest.mark.parametrize(("kind", "made"), [("float64", "float32"), ("bool", "float32"), ("uint8", "uint8")])
+def test_measurements_truth_values_and_bytes_are_taken(kind: str, made: str) -> None:
+    data = load(named(lambda: (np.array([[1, 0], [0, 1]], kind), [0, 1])))
+    assert data.inputs.dtype == made
+    assert data.inputs.tolist() == [[1, 0], [0, 1]]
+
+
+def named(make: Callable[[], Any]) -> Callable[[], Any]:
+    make.__name__ = "tokens"
+    return make
 
 
 def test_a_fingerprint_is_that_of_the_data() -> None:

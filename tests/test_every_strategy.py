@@ -38,11 +38,12 @@ UNEQUAL: dict[str, Any] = {"delay_per": "step", "steps": 3}
 
 
 def training(*names: str) -> Experiment:
-    """Digits and dropout, on a fleet whose members come, go and vanish, and some of which make steps of their own."""
+    """Digits, dropout and BatchNorm, on a fleet whose members come, go and vanish, some with steps of their own."""
     whole = experiment(small("fedavg"), LENGTH)
     fast, slow = whole.clients
     uses = tuple(Use(**small(name, 3)) for name in names)
-    return whole.checked(name="every", clients=(fast, slow.model_copy(update=UNEQUAL)), strategies=uses)
+    model, clients = {"use": "tests.models:normalised_cnn"}, (fast, slow.model_copy(update=UNEQUAL))
+    return whole.checked(name="every", clients=clients, model=model, strategies=uses)
 
 
 class Made(dict[int, dict[str, Path]]):

@@ -20,7 +20,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairlag.errors import InputError, ProtocolError, WorkerError
+from fairlag.errors import InputError, Interrupted, ProtocolError, WorkerError
+from fairlag.execute import interrupted
 from fairlag.execute.processes import Processes
 from fairlag.execute.serial import Serial
 from fairlag.execute.worker import Evaluation, Training
@@ -412,7 +413,7 @@ def test_what_a_worker_said_before_it_died_is_heard(serial: Serial, pair: Proces
     worker = pair._workers[0]
     assert worker.line.poll(30)
     os.kill(worker.process.pid or 0, signal.SIGKILL)
-    worker.process.join()
+    worker.process.wait()
     more = [task(2), task(3)]
     for each in more:
         pair.submit(each, version(0), 0.0)
@@ -431,14 +432,14 @@ def test_a_worker_that_dies_idle_is_replaced_once(serial: Serial, single: Proces
     pool = single
     wait_until_ready(pool)
     os.kill(pids(pool)[0], signal.SIGKILL)
-    pool._workers[0].process.join()
+    pool._workers[0].process.wait()
     assert pool.evaluated() == []
     pool._pump(0)
     assert deaths(pool) == {"waiting for a job": 1}
     pool.submit(task(0), version(0), 0.0)
     assert [pool.result(task(0)).delta.tobytes()] == expected(serial, [task(0)])
     os.kill(pids(pool)[0], signal.SIGKILL)
-    pool._workers[0].process.join()
+    pool._workers[0].process.wait()
     with pytest.raises(
         WorkerError, match=r"^a worker process died twice at waiting for a job \(exit code -9\), perhaps"
     ):
@@ -453,11 +454,11 @@ def test_a_worker_that_dies_at_its_start_is_replaced_once(serial: Serial, single
     pool = single
     wait_until_ready(pool)
     os.kill(pids(pool)[0], signal.SIGKILL)  # idle: the first death
-    pool._workers[0].process.join()
+    pool._workers[0].process.wait()
     pool._pump(0)
     pool.submit(task(0), version(0), 0.0)
     os.kill(pids(pool)[0], signal.SIGKILL)  # the new one, which imports torch
-    pool._workers[0].process.join()
+    pool._workers[0].process.wait()
     assert [pool.result(task(0)).delta.tobytes()] == expected(serial, [task(0)])
     assert deaths(pool) == {"waiting for a job": 1, "its start": 1}
 
@@ -490,7 +491,9 @@ def test_a_pool_goes_on_with_the_next_run_and_an_exception_names_task_and_client
     weak.submit(task(6, client=1), start, 0.0)
     weak.submit(task(7, client=2), start, 1.0)
     assert weak.result(task(7, client=2)).report.examples == 40
-    with pytest.raises(InputError, match=r"^task 6 of client 1 failed: ValueError: no such layer$"):
+    with pytest.raises(
+        InputError, match=r"^task 6 of client 1 failed: ValueError: no such layer \(learning\.py, line \d+\)$"
+    ):
         weak.result(task(6, client=1))
     assert deaths(weak) in ({}, {"task 5 of client 0": 1})
 
@@ -499,7 +502,9 @@ def test_an_evaluation_that_fails_or_ends_its_worker(weak: Processes) -> None:
     start = first(unscaled(fragile))
     weak.begin(2, Placement(PLACEMENT.holdings, PLACEMENT.bounds, PLACEMENT.tests[::-1].copy(), PLACEMENT.steps))
     weak.evaluate(3, start, 0.0, 1)
-    with pytest.raises(InputError, match=r"^evaluating version 3 failed: ValueError: no such layer$"):
+    with pytest.raises(
+        InputError, match=r"^evaluating version 3 failed: ValueError: no such layer \(learning\.py, line \d+\)$"
+    ):
         while not weak.evaluated(1.0):
             pass
     weak.evaluate(4, start, 0.0, 40)
@@ -573,3 +578,35 @@ def test_interrupts_do_not_reach_workers_which_end_when_their_parent_is_killed(t
         finally:
             parent.kill()
     wait_until(lambda: not any(map(is_alive, workers)))
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_a_worker_that_is_stopped_is_replaced_and_said(
+    serial: Serial, pair: Processes, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("fairlag.execute.processes._LOOK", 0.01)
+    wait_until_ready(pair)
+    before, strategy = pids(pair), fedbuff(buffer=3, concurrency=5)
+    stopped = life(pair, strategy, 5, {3: lambda: os.kill(before[0], signal.SIGSTOP)})
+    assert stopped == life(serial, strategy, 5)
+    assert not is_alive(before[0])
+    assert pids(pair)[1] == before[1]
+    assert deaths(pair) == {}
+    said = capfd.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert re.fullmatch(rf"worker process {before[0]} is stopped \(SIGSTOP\): another one replaces it .+", said[0])
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_ctrl_c_is_obeyed_while_a_stopped_worker_is_waited_for(serial: Serial, single: Processes) -> None:
+    wait_until_ready(single)
+    os.kill(pids(single)[0], signal.SIGSTOP)
+    single.submit(task(0), version(0), 0.0)
+    pressed = interrupted.set(lambda: True)
+    try:
+        with pytest.raises(Interrupted, match=r"^interrupted while task 0 of client 1 was waited for$"):
+            single.result(task(0))
+    finally:
+        interrupted.reset(pressed)
+        os.kill(pids(single)[0], signal.SIGCONT)
+    assert [single.result(task(0)).delta.tobytes()] == expected(serial, [task(0)])

@@ -218,10 +218,14 @@ def weak(make: Make) -> Actors:
 def test_failures_are_worded_as_in_the_other_executors(weak: Actors) -> None:
     start = first(unscaled(fragile))
     weak.submit(task(6, client=1), start, 0.0)
-    with pytest.raises(InputError, match=r"^task 6 of client 1 failed: ValueError: no such layer$"):
+    with pytest.raises(
+        InputError, match=r"^task 6 of client 1 failed: ValueError: no such layer \(learning\.py, line \d+\)$"
+    ):
         weak.result(task(6, client=1))
     weak.evaluate(3, start, 0.0, 1)
-    with pytest.raises(InputError, match=r"^evaluating version 3 failed: ValueError: no such layer$"):
+    with pytest.raises(
+        InputError, match=r"^evaluating version 3 failed: ValueError: no such layer \(learning\.py, line \d+\)$"
+    ):
         while not weak.evaluated(1.0):
             pass
     weak.submit(task(4, client=2), start, 0.0)
@@ -309,3 +313,28 @@ def test_a_job_whose_nodes_are_lost_is_tried_more_often_than_one_that_kills(make
         WorkerError, match=r"^the node of a Ray actor died 4 times at task 0 of client 1 \(.*out of sig"
     ):
         lose()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_an_actor_that_is_stopped_is_replaced_and_said(
+    serial: Serial, make: Make, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(executor, "_LOOK", 0.05)
+    pool = make(workers=1)
+    settle(pool)
+    (before,) = pids(pool)
+    os.kill(before, signal.SIGSTOP)
+    pool.submit(task(0), version(0), 0.0)
+    assert [pool.result(task(0)).delta.tobytes()] == expected(serial, [task(0)])
+    assert pids(pool) != [before]
+    assert f"worker process {before} is stopped (SIGSTOP): another one replaces it" in capfd.readouterr().err
+
+
+@pytest.mark.slow
+def test_whoever_leaves_a_shared_cluster_first_does_not_end_it(local: cluster.Cluster, tmp_path: Path) -> None:
+    """As threads do that simulate at once."""
+    with closing(cluster.Cluster(None, 1, tmp_path)) as second:
+        assert second.cpus == local.cpus == CPUS
+    assert local.ray.is_initialized()
+    assert list(tmp_path.iterdir()) == []

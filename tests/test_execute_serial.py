@@ -77,9 +77,13 @@ def test_a_failure_names_task_and_client_or_version() -> None:
     executor = Serial(unscaled(fragile), data(marks={0: Fragile.RAISES, 80: Fragile.RAISES}), PLACEMENT)
     start = first(unscaled(fragile))
     executor.submit(task(9, client=0), start, 1.0)
-    with pytest.raises(InputError, match=r"^task 9 of client 0 failed: ValueError: no such layer$"):
+    with pytest.raises(
+        InputError, match=r"^task 9 of client 0 failed: ValueError: no such layer \(learning\.py, line \d+\)$"
+    ):
         executor.result(task(9, client=0))
-    with pytest.raises(InputError, match=r"^evaluating version 6 failed: ValueError: no such layer$"):
+    with pytest.raises(
+        InputError, match=r"^evaluating version 6 failed: ValueError: no such layer \(learning\.py, line \d+\)$"
+    ):
         executor.evaluate(6, start, 0.0, 40)
     executor.submit(task(10, client=1), start, 1.0)
     assert executor.result(task(10, client=1)).report.examples == 33

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,15 @@ from torch import nn
 
 import fairlag
 from fairlag.errors import InputError
+from fairlag.lab.checkpoints import found
 from fairlag.lab.deploy import deploy
 from fairlag.lab.events import Event, Kept, Progress
 from fairlag.lab.run import Run
 from fairlag.lab.workshop import Workshop
 from fairlag.runtime.flower.wire import unpacked
+from fairlag.types import Floats
+from fairlag.vector import Matrix, Vector
+from fairlag.zoo import buffered_fedavg
 from tests.command import Call
 from tests.fleet import FakeGrid, FakeNode, failing, replied
 
@@ -38,7 +43,7 @@ FLEET: dict[str, Any] = {
     "strategies": [{"use": "fedstaleweight", "buffer": 2}],
 }
 OWN = {key: table for key, table in FLEET.items() if key not in ("data", "model")}
-QUICK: dict[str, Any] = {"poll": 0.005, "look": 0.01, "backoff": 0.05, "at_least": 4}
+QUICK: dict[str, Any] = {"poll": 0.005, "look": 0.01, "backoff": 0.05, "at_least": 4, "max_examples": 1000}
 
 
 def _sent(message: Message) -> dict[str, Any]:
@@ -152,6 +157,39 @@ def test_arrays_may_be_a_model_and_need_no_judge(tmp_path: Path) -> None:
     assert set(run.tensors()) == {"weight", "bias"} and run.evaluations.empty
 
 
+def normalising(message: Message) -> Message:
+    """Half way to a mean of 8 and a variance of 4, whatever it is handed; client 3 claims what cannot be."""
+    arrays = _sent(message)
+    assert arrays["norm.num_batches_tracked"] == 0
+    arrays["last.weight"] = arrays["last.weight"] + np.float32(1)
+    wrong = message.content.config_records["config"]["client"] == 3
+    for name, aim in (("running_mean", 8), ("running_var", 4), ("scale", 2)):
+        values = (arrays[f"norm.{name}"] + np.float32(aim)) / 2
+        arrays[f"norm.{name}"] = -values if wrong and name == "running_var" else values
+    return replied(message, arrays, 5)
+
+
+@pytest.mark.parametrize("given", ["module", "state_dict"])
+def test_statistics_of_ones_own_model_are_mixed_as_values(tmp_path: Path, given: str) -> None:
+    """Their changes, added up from stale versions, would overshoot; here they only come near."""
+    model = nn.Sequential()
+    model.add_module("norm", nn.BatchNorm1d(2))
+    model.add_module("last", nn.Linear(2, 1, bias=False))
+    model[0].register_buffer("scale", torch.zeros(1))
+    grid = FakeGrid({each: FakeNode({"partition-id": each}, normalising, 0.01 * each) for each in range(4)})
+    start = model.state_dict()["last.weight"].numpy().copy()
+    arrays = model if given == "module" else model.state_dict()
+    run = deploy(grid, OWN, out=tmp_path / "run", arrays=arrays, **QUICK)
+    tensors = run.tensors()
+    assert tensors["last.weight"] == pytest.approx(start + 30, abs=1e-4)
+    assert tensors["norm.running_mean"] == pytest.approx(8, abs=0.1) and tensors["norm.running_mean"].max() <= 8
+    assert tensors["norm.running_var"] == pytest.approx(4, abs=0.1) and tensors["norm.running_var"].max() <= 4
+    if given == "module":  # it alone says that this is a buffer
+        assert tensors["norm.scale"] == pytest.approx(2, abs=0.1) and tensors["norm.scale"].max() <= 2
+    refused = run.tasks[run.tasks["outcome"] == "refused"]
+    assert set(refused["client"]) == {3} and set(refused["reason"]) == {"a running variance is negative"}
+
+
 def test_two_tasks_a_node_are_two_clients(tmp_path: Path) -> None:
     run = deploy(counted(), OWN, out=tmp_path / "run", arrays=nn.Linear(3, 2), queued=2, **QUICK)
     assert len(run.clients) == 8 and run.clients["group"].to_list() == ["fast"] * 4 + ["slow"] * 4
@@ -186,15 +224,37 @@ def test_local_training_is_told_what_the_strategy_asks_for(tmp_path: Path) -> No
     assert {name: config[name] for name in expected} == expected
 
 
+def median(weights: Floats, updates: Matrix) -> Vector:
+    middle: Vector = np.median(updates, axis=0)
+    return middle
+
+
+MEDIAN = replace(buffered_fedavg(buffer=2), reduce=median)
+
+
 @pytest.mark.parametrize(
     ("experiment", "options", "sentence"),
     [
         (OWN, {}, "has no [data] and [model]: give `arrays`"),
         (FLEET, {"arrays": nn.Linear(1, 1)}, "so `arrays` must not be given"),
         (OWN, {"arrays": {"count": np.array(3)}}, "none of the arrays ['count'] is of float32"),
+        (OWN, {"arrays": {"norm.running_var": np.ones(1, np.float32)}}, "is of float32, statistics apart: there is no"),
+        (OWN, {"arrays": nn.BatchNorm1d(2), "strategy": MEDIAN}, "the reduction median does not say that it can mix"),
         (OWN, {"arrays": nn.Linear(1, 1), "poll": -1}, "poll is -1, it must be a positive number of seconds"),
         (OWN, {"arrays": nn.Linear(1, 1), "by_key": "yes"}, "by_key is 'yes', it must be True or False"),
         (OWN, {"arrays": nn.Linear(1, 1), "queued": 0}, "queued is 0, it must be a whole number of at least 1"),
+        (OWN, {"arrays": nn.Linear(1, 1), "max_examples": None}, "give max_examples, the largest number of training"),
+        (OWN, {"arrays": nn.Linear(1, 1), "max_examples": 1.5}, "max_examples is 1.5, it must be a whole number of at"),
+        (
+            OWN,
+            {"arrays": nn.Linear(1, 1), "max_norm": 0.5},
+            "max_norm is 0.5, it must be a number of at least 1, or None",
+        ),
+        (
+            OWN,
+            {"arrays": nn.Linear(1, 1), "steps_within": None},
+            "steps_within is None, it must be a number of at least",
+        ),
         (OWN, {"arrays": nn.Linear(1, 1), "strategy": "asofed"}, "asks clients to remember vectors"),
         (OWN, {"arrays": nn.Linear(1, 1), "strategy": "fedstaleweigth"}, "did you mean 'fedstaleweight'?"),
     ],
@@ -241,8 +301,8 @@ def test_evaluations_slower_than_versions_do_not_pile_up(tmp_path: Path) -> None
 
     def look(event: Event) -> None:
         if isinstance(event, Kept):
-            (file,) = (tmp_path / "run").glob("checkpoint-*")
-            with safe_open(file, "np") as tensors:
+            newest, *_ = found(tmp_path / "run")
+            with safe_open(newest.file, "np") as tensors:
                 waiting.append(sum("pending" in name for name in list(tensors.keys())))
 
     told = {**OWN, "evaluate": {"every": 1}}

@@ -279,7 +279,10 @@ def test_only_keeps_what_is_named_or_adds_from_the_zoo() -> None:
     experiment = load("paper-fashion-mnist")
     assert [use.use for use in experiment.only(["fairshare"]).strategies] == ["fairshare"]
     assert len(experiment.only(["fedstaleweight"]).strategies) == 2
-    assert [use.label for use in experiment.only(["FairShare", "fedbuff"]).strategies] == ["FairShare", "FedBuff"]
+    assert [use.label for use in experiment.only(["FairShare", "fedbuff"]).strategies] == [
+        "FairShare",
+        "FedBuff (buffer=5)",  # the file's
+    ]
     assert experiment.only([]) == experiment
     with pytest.raises(InputError, match="unknown strategy 'fairshar'"):
         experiment.only(["fairshar"])

@@ -30,7 +30,7 @@ from tests.patience import PATIENCE
 from tests.test_lab_plan import idle
 from tests.test_lab_store import alone
 
-TABLES = ("clients", "tasks", "aggregations", "evaluations", "refusals")
+TABLES = ("clients", "tasks", "aggregations", "parts", "units", "evaluations", "refusals")
 
 # What a user's process does, with checkpoints every few milliseconds so that kills fall between and into them.
 PROGRAM = """
@@ -139,8 +139,18 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bytes(
     assert contents(one.folder) == contents(other.folder)
 
 
-def test_ctrl_c_makes_a_checkpoint_from_which_the_run_goes_on(tmp_path: Path) -> None:
-    use = {"use": "fairshare", "buffer": 3}
+@pytest.mark.parametrize(
+    ("use", "label"),
+    [
+        ({"use": "fairshare", "buffer": 3}, r"FairShare \(buffer=3\)"),
+        ({"use": "safa", "share": 0.3, "lag": 1}, r"SAFA \(share=0.3, lag=1\)"),
+        ({"use": "pisces", "concurrency": 3, "unseen": 5.0}, r"Pisces \(concurrency=3, unseen=5.0\)"),
+    ],
+    ids=["fairshare", "safa", "pisces"],
+)
+def test_ctrl_c_makes_a_checkpoint_from_which_the_run_goes_on(
+    tmp_path: Path, use: Mapping[str, Any], label: str
+) -> None:
     whole, stopped = planned(tmp_path / "whole", use, 60), planned(tmp_path / "stopped", use, 60)
     execute(whole, workers=1)
     seen: list[int] = []
@@ -150,7 +160,7 @@ def test_ctrl_c_makes_a_checkpoint_from_which_the_run_goes_on(tmp_path: Path) ->
             seen.append(event.version)
             signal.raise_signal(signal.SIGINT)
 
-    with pytest.raises(Interrupted, match=r"interrupted at version \d+ of FairShare \(buffer=3\), seed 3"):
+    with pytest.raises(Interrupted, match=rf"interrupted at version \d+ of {label}, seed 3"):
         execute(stopped, workers=1, watch=interrupt_once)
     (one,), (other,) = whole, stopped
     run = Run(other.folder)
@@ -158,7 +168,7 @@ def test_ctrl_c_makes_a_checkpoint_from_which_the_run_goes_on(tmp_path: Path) ->
     assert run.version >= seen[0]
     execute(stopped, workers=1)
     assert contents(one.folder) == contents(other.folder)
-    assert run.status == "finished"
+    assert run.status == "finished" and run.influence().equals(Run(one.folder).influence())
 
 
 def test_versions_that_wait_to_be_evaluated_survive(tmp_path: Path) -> None:

@@ -6,14 +6,18 @@ import sys
 import time
 from math import inf, isnan, nan, sqrt
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from torch import nn
 
 from fairlag.errors import InputError
 from fairlag.lab.run import Run, runs
+from fairlag.lab.simulate import simulate
 from fairlag.lab.store import Score, Store
 from fairlag.types import Aggregation, Dispatch, Ended, Outcome
+from tests.test_lab_threads import TABLES
 
 
 def made(
@@ -61,7 +65,7 @@ def test_frames_of_a_run(tmp_path: Path) -> None:
     run = made(tmp_path)
     assert (run.experiment, run.label, run.seed, run.groups) == ("demo", "FedAvg", 0, ["fast", "slow"])
     assert (run.status, run.version, run.virtual_time, run.planned) == ("finished", 2, 9.0, 2)
-    assert run.aggregations.to_numpy().tolist() == [[1, 2.0, 2, 1.0, False], [2, 9.0, 2, 1.0, True]]
+    assert run.aggregations.to_numpy().tolist() == [[1, 2.0, 2, 1.0, False, ""], [2, 9.0, 2, 1.0, True, ""]]
     assert run.clients.to_numpy().tolist() == [[0, "fast", 10], [1, "fast", 10], [2, "slow", 20]]
     assert run.refusals.to_numpy().tolist() == [["too old", 1]]
     tasks = run.tasks
@@ -106,6 +110,26 @@ def test_accuracy_is_on_the_whole_test_set_and_the_curve_on_one_sample(tmp_path:
         run.accuracy("group")
 
 
+@pytest.mark.parametrize(
+    ("scope", "name", "words"),
+    [
+        ("group", "slwo", "the run has no group 'slwo': it must be one of fast, slow"),
+        ("class", 3, "the run has no class 3: it must be from 0 to 2"),
+        ("class", "two", "the run has no class 'two': it must be from 0 to 2"),
+        ("class", 1.0, "the run has no class 1.0: it must be from 0 to 2"),
+        ("nonsense", None, "evaluations are asked for by 'nonsense', it must be one of all, class, group"),
+        ("all", "slow", "evaluations on all examples have no name, such as 'slow': leave it out"),
+    ],
+)
+def test_what_no_run_can_have_evaluated_is_refused(tmp_path: Path, scope: str, name: Any, words: str) -> None:
+    run = made(tmp_path, classes=3)
+    for ask in (run.accuracy, run.curve):
+        with pytest.raises(InputError, match=f"^{words}$"):
+            ask(scope, name)
+    assert isnan(run.accuracy("class", 2))  # there is one, but no test example has it
+    assert isnan(run.accuracy("class", "2"))
+
+
 def evaluated(folder: Path, *rounds: tuple[int, bool, int]) -> Run:
     """A run of evaluations alone: the version, whether on the whole test set, and how many were right."""
     groups, nobody = ["fast", "slow"], np.array([0, 1])
@@ -148,6 +172,21 @@ def test_the_model_is_the_one_that_the_run_ended_with(tmp_path: Path) -> None:
     wider = learnt(tmp_path / "wider", {"1.weight": weight, "1.bias": np.zeros(3, np.float32)})
     with pytest.raises(InputError, match=r"in '.*wider' is another by now: array '1.bias' has shape \(3,\)"):
         wider.model()
+
+
+def test_a_model_that_was_given_as_a_function_is_built_by_it(tmp_path: Path) -> None:
+    def mine(classes: int) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, classes))
+
+    run = simulate({**TABLES, "model": {"use": mine}}, executor="serial", out=tmp_path / "run")
+    weight = run.tensors()["1.weight"].tolist()
+    assert run.model().state_dict()["1.weight"].tolist() == weight
+    later = Run(run.folder)  # as in another session
+    with pytest.raises(
+        InputError, match=r"was given as the Python function <mine>: give it again, as in run.model\(function\)$"
+    ):
+        later.model()
+    assert later.model(mine).state_dict()["1.weight"].tolist() == weight
 
 
 def test_numbers_that_are_not_finite_come_back(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from fairlag.execute.serial import Serial
 from fairlag.lab import conduct
 from fairlag.lab.conduct import Conductor
 from fairlag.lab.events import Event, Progress
-from fairlag.lab.experiment import parse
+from fairlag.lab.experiment import load, parse
 from fairlag.lab.plan import Plan, Planned, key_of
 from fairlag.lab.run import Run
 from fairlag.lab.simulate import execute
@@ -30,6 +30,7 @@ from fairlag.lab.store import Store
 from fairlag.lab.workshop import Workshop
 from fairlag.rules.apply import Apply
 from fairlag.vector import Layout, Vector
+from tests.sealed import edited
 from tests.test_lab_plan import idle
 
 _error: FairlagError | None = None
@@ -212,7 +213,7 @@ def test_another_version_of_a_library_is_remarked_on_once(
     with pytest.raises(InputError):
         execute(plan, new=True)
     for planned in plan:
-        with closing(sqlite3.connect(planned.folder / "run.sqlite", isolation_level=None)) as database:
+        with edited(planned.folder) as database:
             database.execute("UPDATE meta SET value = '\"1.0\"' WHERE key = 'numpy'")
     moods(None)
     assert capsys.readouterr().err == ""
@@ -288,3 +289,29 @@ def test_small_models_are_computed_here_unless_told_otherwise(
     with closing(Workshop(experiment, Staff(workers=workers))) as workshop:
         executor = workshop.executor(workshop.setting(0), experiment.strategy(experiment.strategies[0]))
         assert type(executor) is expected
+
+
+def test_no_more_workers_than_can_be_used(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("fairlag.lab.staff.cores", lambda: 64)
+    asked: list[int] = []
+
+    class Engaged:
+        def __init__(self, *given: object, workers: int, **more: object) -> None:
+            asked.append(workers)
+
+        def begin(self, *given: object) -> None: ...
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr("fairlag.execute.processes.Processes", Engaged)
+    experiment = load("demo").checked(evaluate={"sample": 300})
+    for workers in (17, 18, 1000):
+        with closing(Workshop(experiment, Staff("processes", workers=workers))) as workshop:
+            workshop.executor(workshop.setting(0), experiment.strategy(experiment.strategies[0]))
+    assert asked == [17, 17, 17]
+    said = capsys.readouterr().err.splitlines()
+    assert said == [f"17 workers instead of {workers}: at most 17 jobs are computed at once" for workers in (18, 1000)]
+    monkeypatch.setattr("fairlag.lab.staff.cores", lambda: 2)
+    assert Staff("processes", workers=1000).limited(17).workers == 2
+    assert capsys.readouterr().err == "2 workers instead of 1000: this machine has 2 cores\n"
+    assert Staff("ray", workers=1000, address="10.0.0.1:6379").limited(17).workers == 17

@@ -169,6 +169,22 @@ def test_the_effort_under_a_pull_fades_with_the_step_size() -> None:
     assert report.effort == pytest.approx((1 - (1 - 0.2 * 0.4) ** 6) / (0.2 * 0.4), rel=1e-12)
 
 
+@pytest.mark.parametrize("lr", [0.02, 0.1])
+@pytest.mark.parametrize("prox", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
+def test_the_effort_is_how_far_equal_gradients_take_a_model(momentum: float, prox: float, lr: float) -> None:
+    """Plain PyTorch: the loss is the sum of all parameters, so every gradient is 1, whatever the model."""
+    for steps in (1, 10, 20):
+        weight = torch.zeros(1, dtype=torch.float64, requires_grad=True)
+        descent = torch.optim.SGD([weight], lr=lr, momentum=momentum)
+        for _ in range(steps):
+            descent.zero_grad()
+            torch.autograd.backward(weight.sum() + prox / 2 * weight.square().sum())
+            descent.step()
+        recipe = Recipe(steps=steps, momentum=momentum, prox=prox)
+        assert recipe.effort(steps, lr) == pytest.approx(-weight.item() / lr, rel=1e-12)
+
+
 # Losses
 
 

@@ -10,9 +10,9 @@ from fairlag.learn.flat import Flat
 from fairlag.vector import Vector, published
 
 
-def changed(flat: Flat, parameters: Vector) -> list[float]:
+def written(flat: Flat, parameters: Vector) -> list[float]:
     out = np.empty_like(parameters)
-    flat.subtract(parameters, out)
+    flat.write_update(parameters, out)
     values: list[float] = out.tolist()
     return values
 
@@ -25,7 +25,7 @@ def test_a_step_on_the_vector_is_a_step_of_the_model() -> None:
     assert flat.gradient.tolist() == [5, 7, 1]
     flat.weights.sub_(flat.gradient)
     assert (layer.weight.tolist(), layer.bias.tolist()) == ([[-4, -5]], [2])
-    assert changed(flat, published([1, 2, 3])) == [-5, -7, -1]
+    assert written(flat, published([1, 2, 3])) == [-5, -7, -1]
 
 
 def test_gradients_are_added_up_in_their_place() -> None:
@@ -49,15 +49,24 @@ def test_the_vector_begins_as_the_model_and_what_was_published_does_not_change()
     assert not before.flags.writeable
 
 
-def test_float_buffers_travel_and_integer_buffers_keep_their_first_value() -> None:
+def test_float_buffers_travel_as_values_and_integer_buffers_keep_their_first_value() -> None:
     norm = nn.BatchNorm1d(2, momentum=0.5)
     flat = Flat(nn.Sequential(norm))
     assert flat.layout.names == ("0.weight", "0.bias", "0.running_mean", "0.running_var")
-    assert (flat.trained, flat.layout.size) == (4, 8)
-    start = flat.parameters
+    assert (flat.trained, flat.layout.size, flat.layout.statistics) == (4, 8, 2)
+    start = published([1, 1, 0, 0, 4, 4, 9, 9])
     flat.load(start)
     norm(torch.tensor([[1.0, 2.0], [3.0, 6.0]]))
-    assert changed(flat, start) == [0, 0, 0, 0, 1, 2, 0.5, 3.5]
+    assert written(flat, start) == [
+        0,
+        0,
+        0,
+        0,
+        3,
+        4,
+        5.5,
+        8.5,
+    ]  # halfway from 4 and 9 to the means 2, 4 and variances 2, 8
     count = norm.get_buffer("num_batches_tracked")
     assert count.item() == 1
     flat.load(published([1, 1, 0, 0, 7, 7, 1, 1]))
@@ -91,7 +100,7 @@ def test_a_buffer_that_is_replaced_travels_too_and_leaves_no_trace() -> None:
         flat.load(published([1, 0]))
         model(torch.tensor([4.0]))
         model(torch.tensor([4.0]))
-        assert changed(flat, published([1, 0])) == [0, 3]
+        assert written(flat, published([1, 0])) == [0, 3]
         assert model.calls.item() == 2
     flat.load(published([1, 8]))
     assert (model.mean.tolist(), model.calls.item()) == ([8], 0)
@@ -102,7 +111,7 @@ def test_frozen_parameters_are_carried_but_have_no_gradient() -> None:
     model[0].requires_grad_(False)
     flat = Flat(model)
     assert flat.layout.names == ("1.weight", "1.bias", "0.weight", "0.bias")
-    assert (flat.trained, flat.gradient.numel(), flat.layout.size) == (2, 2, 4)
+    assert (flat.trained, flat.gradient.numel(), flat.layout.size, flat.layout.statistics) == (2, 2, 4, 0)
     flat.load(published([2, 3, 5, 7]))
     output = model(torch.tensor([[1.0]]))
     assert output.item() == 2 * (5 * 1 + 7) + 3

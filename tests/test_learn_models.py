@@ -109,6 +109,11 @@ def pair():
         def forward(self, inputs):
             return inputs, inputs
     return Pair(1, 1)
+def losing():
+    class Losing(nn.Linear):
+        def loss(self, inputs, labels):
+            return ((self(inputs)[:, 0] - labels) ** 2).mean()
+    return Losing(64, 10)
 def broken(shape):
     raise KeyError("no weights")
 """
@@ -138,7 +143,12 @@ def test_a_users_own_model(own: Path, use: str, parameters: dict[str, object], s
             r"'own_models:fixed' answers 2 examples with \(2, 10\), it must be \(2, 3\): one number for each label",
         ),
         ("pair", 10, r"answers 2 examples with tuple, it must be \(2, 10\)"),
-        ("broken", 10, r"the model own_models:broken raised KeyError: 'no weights' \(own_models.py, line 15\)"),
+        ("broken", 10, r"the model own_models:broken raised KeyError: 'no weights' \(own_models.py, line 20\)"),
+        (
+            "losing",
+            10,
+            "'own_models:losing' has a `loss` of its own, which is never called: training minimises the cross-entropy",
+        ),
         ("missing", 10, "module 'own_models' has no function 'missing'"),
     ],
 )
@@ -149,7 +159,7 @@ def test_a_users_own_model_that_does_not_fit(own: Path, use: str, classes: int, 
 
 def test_examples_of_a_shape_that_a_model_cannot_take(own: Path) -> None:
     with pytest.raises(
-        InputError, match=r"'own_models:fixed' cannot take examples of shape \(1, 5, 5\): mat1 and mat2"
+        InputError, match=r"'own_models:fixed' cannot take examples of shape \(1, 5, 5\): RuntimeError: mat1 and mat2"
     ):
         build("own_models:fixed", {}, shape=(1, 5, 5), classes=10, seed=0, folder=own)
 

@@ -164,7 +164,7 @@ def test_rows_grow_with_the_clients_and_keep_what_they_hold() -> None:
 
 TOUCHED = (
     {"task", "present", "dispatched", "contributed", "examples", "since", "arrival", "loss"},
-    {"updates", "staleness", "position", "mean", "weight", "busy"},
+    {"updates", "staleness", "position", "mean", "weight", "busy", "part"},
 )
 
 

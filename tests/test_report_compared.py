@@ -71,7 +71,8 @@ def test_the_html_has_a_row_a_strategy_and_a_block_a_group(several: list[Run]) -
     np.testing.assert_allclose(bars(html), np.array(found) / 0.9, atol=0.001)
     text = "".join(page(html).itertext())
     assert "B: seed 1 is unfinished, at 1 of 1 aggregations." in text
-    assert "time: virtual time to 64 % accuracy" in text
+    assert "time: virtual time to 64 % accuracy (95 % of the lowest final accuracy, 67.5 % of A)" in text
+    assert "not distinguishable from the first: A (1 seed is too few)" in text
 
 
 def test_the_column_that_decides_is_marked_and_bold(several: list[Run]) -> None:

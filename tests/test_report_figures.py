@@ -11,7 +11,7 @@ from rich.console import Console, RenderableType
 from fairlag.analyse.compare import compare
 from fairlag.analyse.ranking import ranked
 from fairlag.errors import InputError
-from fairlag.report.comparison import compare_table, runs_table
+from fairlag.report.comparison import Listed, compare_table, runs_table
 from fairlag.report.figures import accuracy_figure, holdings_figure
 from tests.test_analyse_compare import bare
 from tests.test_lab_run import made
@@ -36,7 +36,7 @@ def test_accuracy_of_all_strategies_and_groups_is_drawn(tmp_path: Path) -> None:
     accuracy_figure(runs, tmp_path / "figure.svg")
     found = words(tmp_path / "figure.svg")
     assert {"FedAvg", "Mine", "Labels of group fast", "Labels of group slow", "aggregations"} <= set(found)
-    assert "Lines and bands: mean and standard deviation over 2 seeds, as far as each goes." in found
+    assert "Lines and bands: mean and standard deviation over 2 seeds, up to the end of the shortest." in found
 
 
 def test_runs_of_other_settings_are_lines_of_their_own(tmp_path: Path) -> None:
@@ -82,9 +82,7 @@ def test_many_strategies_without_a_curve_are_drawn(tmp_path: Path) -> None:
 def test_seeds_of_any_length_are_drawn(tmp_path: Path) -> None:
     runs = [made(tmp_path / "a"), made(tmp_path / "b", seed=1, finished=False), bare(tmp_path / "c")]
     accuracy_figure(runs, tmp_path / "figure.svg")
-    assert "Lines and bands: mean and standard deviation over 2 seeds, as far as each goes." in words(
-        tmp_path / "figure.svg"
-    )
+    assert "Lines and bands: one seed, with the standard error of the test sample." in words(tmp_path / "figure.svg")
 
 
 def test_what_a_run_lacks_is_left_out(tmp_path: Path) -> None:
@@ -133,7 +131,7 @@ def test_holdings_of_any_size(tmp_path: Path, counts: np.ndarray) -> None:
 
 def test_the_table_of_runs(tmp_path: Path) -> None:
     runs = [made(tmp_path / "a"), made(tmp_path / "b", seed=1, finished=False), bare(tmp_path / "c", planned=None)]
-    text = shown(runs_table([run.folder for run in runs]), 160)
+    text = shown(runs_table([Listed.of(run.folder) for run in runs]), 160)
     assert [line.split()[0] for line in text.splitlines() if line.rstrip().endswith(("%", "–"))] == ["a", "b", "c"]
     assert all(word in text for word in ("finished", "interrupted", "2/2", "1/2", "64.00 %", "50.00 %"))
     assert "Runs in" in shown(runs_table([]))
@@ -160,7 +158,7 @@ def test_the_table_says_how_many_seeds_finished_and_which_settings_are_meant(tmp
     text = shown(compare_table(ranked(compare(runs))), 300)
     assert f"FedAvg [{tmp_path / 'a'}]  2 seeds, 2 aggregations" in text
     assert f"FedAvg [{tmp_path / 'b'}]  1 of 2 seeds finished, 2 aggregations" in text
-    assert [line.split()[1] for line in text.splitlines() if "60 %" in line and "FedAvg" in line] == [
+    assert [line.split()[1] for line in text.splitlines() if "60 %" in line and line.startswith(" FedAvg")] == [
         f"[{tmp_path / x}]" for x in "ab"
     ]
     assert "  slow               1         64.00" in text
@@ -173,7 +171,7 @@ def test_a_run_that_cannot_be_read_is_a_row(tmp_path: Path) -> None:
         (tmp_path / name / "run.sqlite").write_bytes(content)
     made(tmp_path / "d")
     (tmp_path / "d/lock").write_bytes(b"no lock" * 100)
-    lines = shown(runs_table([tmp_path / name for name in "abcd"]), 200).splitlines()
+    lines = shown(runs_table([Listed.of(tmp_path / name) for name in "abcd"]), 200).splitlines()
     assert [line.split() for line in lines if "unreadable" in line] == [["b", "unreadable"], ["c", "unreadable"]]
     assert sum("finished" in line for line in lines) == 2
     assert any(line.startswith("b: there is no run in") and "not a database" in line for line in lines)

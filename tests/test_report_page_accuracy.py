@@ -52,12 +52,11 @@ def test_one_seed_has_the_standard_error_of_its_sample() -> None:
     assert "±: standard error of the test sample" in line["hovertemplate"]
 
 
-def test_where_one_of_two_seeds_goes_on_there_is_a_line_without_a_band() -> None:
+def test_the_line_ends_with_the_first_of_its_seeds() -> None:
     section = accuracy_section([(Named("FedAvg", 0), Curves(scored([0.2, 0.6], [0.4]), {}))], [])
-    low, high, line = section.charts[0].views["time|all"].traces
-    assert values(line["y"]) == pytest.approx([0.3, 0.6])
-    assert values(low["y"])[1] == values(high["y"])[1] == 0.6
-    assert line["text"] == ["±14.14", "(one seed)"]
+    _, _, line = section.charts[0].views["time|all"].traces
+    assert values(line["y"]) == pytest.approx([0.3])
+    assert line["text"] == ["±14.14"]
 
 
 def test_strategies_that_were_not_evaluated_are_named() -> None:

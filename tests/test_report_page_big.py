@@ -1,7 +1,5 @@
 """A run of a million tasks: what the page reads of it takes seconds, and what it shows of it stays light."""
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +9,6 @@ from fairlag.analyse.fates import fates
 from fairlag.analyse.timeline import timeline_if_any
 from fairlag.analyse.weights import weights
 from fairlag.lab.experiment import parse
-from fairlag.lab.folder import DATABASE
 from fairlag.lab.plan import written
 from fairlag.lab.run import Run
 from fairlag.lab.store import Store
@@ -23,6 +20,7 @@ from fairlag.report.page.timeline import BARS, timeline_section
 from fairlag.report.page.weights import POINTS, weights_section
 from tests.browser import chromium, visiting
 from tests.page import checked, size
+from tests.sealed import edited
 
 TASKS, CLIENTS, BUFFER = 1_000_000, 1_000, 10
 
@@ -36,7 +34,7 @@ INSERT INTO tasks SELECT n, n % {CLIENTS}, n / {2 * BUFFER}, n / {CLIENTS}, n / 
 """
 _AGGREGATIONS = f"""
 WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < {TASKS // BUFFER})
-INSERT INTO aggregations SELECT n, (n - 1) * {BUFFER} / {CLIENTS} + 1, {BUFFER}, 1.0, 0 FROM numbers
+INSERT INTO aggregations SELECT n, (n - 1) * {BUFFER} / {CLIENTS} + 1, {BUFFER}, 1.0, 0, '' FROM numbers
 """
 
 
@@ -58,7 +56,7 @@ def big(tmp_path_factory: pytest.TempPathFactory) -> Run:
     groups, one = ["fast", "slow"], np.ones(CLIENTS, np.int64)
     text = written(parse(_EXPERIMENT))
     Store.create(folder, meta, experiment=text, groups=groups, group_of=np.arange(CLIENTS) % 2, examples=one).close()
-    with closing(sqlite3.connect(folder / DATABASE)) as database, database:
+    with edited(folder) as database:
         database.execute(_TASKS)
         database.execute(_AGGREGATIONS)
     return Run(folder)

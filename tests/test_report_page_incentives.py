@@ -7,6 +7,7 @@ import pytest
 
 from fairlag.analyse.audit import StrategyAudit, audit
 from fairlag.analyse.incentives import FACTORS, Incentive
+from fairlag.analyse.throttling import Throttling
 from fairlag.lab.experiment import parse
 from fairlag.report.page.incentives import incentives_section
 from fairlag.report.page.spec import Named
@@ -28,7 +29,7 @@ def audited() -> StrategyAudit:
     cheating = incentive([0.1, 0.12, 0.14, 0.16, 0.18, 0.15, 0.12, 0.1, 0.05], 0.25, 4.0, 0.8)
     fast, slow = found.groups
     groups = (replace(fast, incentive=truthful), replace(slow, incentive=cheating))
-    return replace(found, groups=groups, incentive_aggregations=500)
+    return replace(found, groups=groups, throttling=Throttling((), (100, 500), 10, 0.05))
 
 
 def test_lines_bars_and_the_star_where_it_pays_most(audited: StrategyAudit) -> None:
@@ -46,18 +47,18 @@ def test_lines_bars_and_the_star_where_it_pays_most(audited: StrategyAudit) -> N
     )
     star = traces["slow: pays most"]
     assert (star["x"], star["y"], star["marker"]["symbol"]) == ([4.0], [0.18], "star")
-    assert "gains 80% at ×4" in star["hovertemplate"]
+    assert "gains 80% ± 25% at ×4" in star["hovertemplate"]
     assert traces["fair share"]["y"] == pytest.approx([1 / 6, 1 / 6])
     assert (traces["fast"]["marker"]["color"], slow["marker"]["color"]) == ("@g0", "@g1")
 
 
 def test_the_verdict_is_in_words_and_in_the_table(audited: StrategyAudit) -> None:
     (chart,) = incentives_section([(FEDBUFF, audited)]).charts
-    assert chart.views["s0"].words == "fast: gains nothing (±5%); slow: gains 80% at ×4."
+    assert chart.views["s0"].words == "fast: gains nothing; slow: gains 80% ± 25% at ×4."
     assert chart.table is not None
     assert chart.table.rows == [
-        ["FedBuff, fast", "20.000%", "20.000%", "×1", "16.667%", "gains nothing (±5%)"],
-        ["FedBuff, slow", "10.000%", "18.000%", "×4", "16.667%", "gains 80% at ×4"],
+        ["FedBuff, fast", "20.000%", "20.000%", "×1", "16.667%", "gains nothing"],
+        ["FedBuff, slow", "10.000%", "18.000%", "×4", "16.667%", "gains 80% ± 25% at ×4"],
     ]
 
 
@@ -70,14 +71,14 @@ def test_all_strategies_have_the_same_axis(audited: StrategyAudit) -> None:
 
 
 def test_a_strategy_for_which_it_was_not_tried_is_a_sentence_and_a_row(audited: StrategyAudit) -> None:
-    untried = replace(audited, incentive_aggregations=0)
+    untried = replace(audited, throttling=Throttling((), (0, 0), 10, 0.05))
     section = incentives_section([(Named("Rare", 0), untried), (FEDBUFF, audited)])
     checked(section)
-    assert section.remarks[0] == "For Rare, throttling was not tried: clients would send too few updates to tell."
+    assert section.remarks[0] == "For Rare, throttling was not tried: it would take too many updates to tell."
     (chart,) = section.charts
     assert chart.switches[0].options == {"s0": "FedBuff"}
     assert chart.table is not None
-    assert chart.table.rows[0] == ["Rare, fast", "–", "–", "–", "16.667%", "not tried, too few updates"]
+    assert chart.table.rows[0] == ["Rare, fast", "–", "–", "–", "16.667%", "not tried, it would take too many updates"]
     alone = incentives_section([(Named("Rare", 0), untried)])
     checked(alone)
     assert (alone.charts, len(alone.remarks)) == ((), 1)
@@ -97,7 +98,7 @@ def test_a_client_that_is_never_heard_and_hostile_names(audited: StrategyAudit) 
     checked(section)
     view = section.charts[0].views["s0"]
     assert "&lt;b&gt;%&#123;x}&#64;s0&lt;/b&gt;slow" in named(view)
-    assert view.words.startswith("<b>%{x}@s0</b>fast: run too short to tell; ")
+    assert view.words.startswith("<b>%{x}@s0</b>fast: trials too short to tell; ")
     assert view.layout["yaxis"]["range"] == [0, pytest.approx(1.15 / 6)]
 
 

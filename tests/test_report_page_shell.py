@@ -66,11 +66,10 @@ def test_the_page_of_runs(demo: list[Run]) -> None:
     assert fleet.rows == [["fast", "10", "uniform(1, 2)", "4–9"], ["slow", "5", "uniform(8, 12)", "0–3"]]
 
 
-def test_findings_name_the_best_and_whom_the_least_even_strategy_forgets(demo: list[Run]) -> None:
+def test_findings_say_how_far_seeds_tell_and_whom_the_least_even_strategy_forgets(demo: list[Run]) -> None:
     compared = compare(demo)
     first, *others = findings(compared)
-    best = max(compared, key=lambda each: each.accuracy.final.mean or 0.0)
-    assert first.startswith(f"{best.label} ended with the highest accuracy, ")
+    assert first.startswith("The strategies are not distinguishable by accuracy (2 seeds are too few): from ")
     assert [line.split(",")[0] for line in others] == ["Under Buffered FedAvg", "Under FairShare"]
     slow = compared[0].groups[1].influence.mean
     assert slow is not None

@@ -1,5 +1,6 @@
 """The top of the page: what was run and what came out, of one experiment or several whose client groups differ."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -67,10 +68,11 @@ def test_each_experiment_is_told_of_and_ranked_by_what_it_has(two: Page) -> None
     assert "accuracy %" in first.head
     assert [name for name in other.head if "accuracy" in name or name == "time"] == []
     assert other.rows[0][0] == "1 FedBuff"
-    assert two.lead[0].startswith("In first: FedBuff ended with the highest accuracy, ")
+    assert two.lead[0].startswith("In first: FedBuff ended with an accuracy of ")
     assert [line.split(",")[0] for line in two.lead[1:]] == ["In first: Under FedBuff", "In other: Under FedBuff"]
     legends = [line for line in section(two, "experiment").remarks if line.startswith("In the table")]
     assert ["accuracy" in line for line in legends] == [True, False]
+    assert re.search(r"time: virtual time to \d+ % accuracy \(95 % of the lowest final accuracy, ", legends[0])
 
 
 def test_long_names_are_cut_at_the_head_of_a_column(tmp_path: Path) -> None:
@@ -78,3 +80,11 @@ def test_long_names_are_cut_at_the_head_of_a_column(tmp_path: Path) -> None:
     page = runs_page(made(tmp_path, "long", names))
     table = section(page, "experiment").tables[0]
     assert max(len(name) for name in table.head) <= 32
+
+
+def test_a_fleet_that_several_settings_share_is_shown_once(tmp_path: Path) -> None:
+    fleet = {"all": (2, "uniform(1, 2)")}
+    runs = [run for rate in (0.1, 0.2) for run in made(tmp_path / str(rate), "one", fleet, local={"lr": rate})]
+    ranking, shown = section(runs_page(runs), "experiment").tables
+    assert [row[0] for row in ranking.rows] == ["1 FedBuff [local.lr=0.1]", "1 FedBuff [local.lr=0.2]"]
+    assert shown.caption == "The clients of one"

@@ -11,7 +11,7 @@ from fairlag.lab.run import Run
 from fairlag.lab.store import Store
 from fairlag.report.page.spec import Named, View
 from fairlag.report.page.weights import POINTS, weights_section
-from fairlag.types import Aggregation, Dispatch
+from fairlag.types import Aggregation, Dispatch, Parts
 from tests.page import checked, named, values
 from tests.test_analyse_compare import bare
 from tests.test_analyse_evidence import shuffled
@@ -59,6 +59,18 @@ def weighted(folder: Path, *values: float) -> Run:
             store.record(Aggregation(place + 1, place + 1.0, task, [1.0], np.array([0]), np.array([value]), False))
         store.commit({}, "", len(values))
     return Run(folder)
+
+
+def test_updates_that_are_kept_are_said_to_be(tmp_path: Path) -> None:
+    one = np.array([0])
+    with Store.create(tmp_path / "kept", {}, experiment="", groups=["all"], group_of=one, examples=one) as store:
+        task, parts = (Dispatch(0, 0, 0, 0, 0.0),), Parts(one, np.array([0.5]), 1.0)
+        store.record(Aggregation(1, 1.0, task, [1.0], one, np.array([0.5]), False, "", parts, 1.0))
+        store.commit({}, "", 1)
+    found = weights(Run(tmp_path / "kept"), 10)
+    assert found.kept and not weights(weighted(tmp_path / "plain", 0.5), 10).kept
+    words = weights_section([(FEDAVG, found)]).charts[0].views["s0"].words
+    assert "an update keeps its weight in every version until its client's next one replaces it" in words
 
 
 def test_eight_tenths_of_the_weights_are_between_low_and_high(tmp_path: Path) -> None:

@@ -88,6 +88,7 @@ def test_an_audit_is_written_as_a_page_and_printed_too(call: Call, tmp_path: Pat
         "influence",
         "staleness",
         "incentives",
+        "deployment",
         "losses",
     ]
     assert page["sections"][0]["lead"].startswith("15 clients are simulated without training, until 30 aggregations")

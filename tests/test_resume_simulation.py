@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load, save
 
 from fairlag import zoo
-from fairlag.errors import InputError, StalledError, StrategyError
+from fairlag.errors import InputError, Interrupted, StalledError, StrategyError
 from fairlag.fleet.availability import parse as available
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
@@ -20,7 +20,7 @@ from fairlag.runtime.virtual import Simulation
 from fairlag.server import Server
 from fairlag.state import State, pack, unpack
 from fairlag.strategy import Strategy
-from fairlag.types import Command, Dispatch, Event, Stop
+from fairlag.types import Command, Dispatch, Event, Stop, Update
 from fairlag.vector import EMPTY, Layout, Vector
 from tests.helpers import Computes, vec
 from tests.test_invariants import worlds
@@ -150,7 +150,7 @@ ZOO: dict[str, Strategy] = {
     "concurrency": zoo.fedbuff(buffer=3, concurrency=4, max_staleness=2),
     "fresh places": Strategy(select.concurrency(5, fresh=True), trigger.count(2), weigh.by_examples),
     "window": zoo.fedstaleweight(buffer=2, window=3),
-    "account": zoo.fairshare(buffer=3, limit=0.5, importance="examples"),
+    "account": zoo.fairshare(buffer=3, estimator="account", limit=0.5, importance="examples"),
     "momentum": replace(zoo.exponential(buffer=3), apply=apply.chain(apply.scale(0.5), momentum(0.9), momentum(0.5))),
     "refusals": replace(zoo.buffered_fedavg(buffer=2), admit=admit.all_of(admit.max_staleness(3))),
 }
@@ -211,6 +211,28 @@ def test_parts_of_any_length_are_the_whole() -> None:
     while parts.simulation.proceed(7) is None:
         pass
     assert parts.server.log == whole.server.log and parts.result == whole.result
+
+
+@pytest.mark.parametrize("read", [0, 1, 30])
+def test_interrupted_while_a_result_is_waited_for_no_event_is_lost(read: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, stopped, other = (Life(ZOO["concurrency"], FLEETS["shy"], 0, vec(0, 0)) for _ in "abc")
+    whole.end()
+    results = stopped.executor.result
+
+    def waited_for(task: Dispatch) -> Update:
+        if len(asked) == read:
+            raise Interrupted("Ctrl-C")
+        asked.append(task.task)
+        return results(task)
+
+    asked: list[int] = []
+    monkeypatch.setattr(stopped.executor, "result", waited_for)
+    with pytest.raises(Interrupted):
+        stopped.end()
+    other.simulation.restore(through_a_file(stopped.simulation.state()))
+    other.end()
+    assert stopped.server.log + other.server.log == whole.server.log
+    assert other.result == whole.result
 
 
 # What does not fit

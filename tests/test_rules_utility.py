@@ -16,9 +16,15 @@ from tests.helpers import Scene, handed
 
 
 def useful(
-    places: int, *, buffer: int = 1, power: float = 0.5, window: int | None = None, credit: Credit | None = None
+    places: int,
+    *,
+    buffer: int = 1,
+    power: float = 0.5,
+    window: int | None = None,
+    credit: Credit | None = None,
+    **exploring: float,
 ) -> Strategy:
-    rule = by_utility(places, power=power, window=window, credit=credit)
+    rule = by_utility(places, power=power, window=window, credit=credit, **exploring)
     return Strategy(rule, trigger.count(buffer), weigh.uniform, local=Local(losses=True))
 
 
@@ -89,7 +95,7 @@ def test_a_window_forgets_old_staleness() -> None:
         assert scene.server._selector._utility(0) == pytest.approx(2 / (1 + late))  # type: ignore[attr-defined]
 
 
-def test_a_merge_renews_the_utility_of_those_that_it_merges() -> None:
+def test_who_has_sent_an_update_waits_until_it_is_merged_and_its_staleness_counts() -> None:
     # Two updates a version. x was in time; y comes 1 version late, which is known only when it is merged.
     scene = Scene(useful(2, buffer=2, power=1.0), 4)
     x, y = running(scene)
@@ -97,12 +103,72 @@ def test_a_merge_renews_the_utility_of_those_that_it_merges() -> None:
     z = next(client for client in running(scene) if client != y)
     scene.arrive(z, loss=0.1)  # version 1: x and z were in time
     w = next(client for client in running(scene) if client != y)
-    scene.arrive(y, loss=3.0)  # it waits to be merged, and is idle: 3, so that it goes before x with 2
-    assert running(scene) == sorted([w, y])
-    scene.arrive(w, loss=2.5)  # version 2: of w's staleness 0, of y's 1
-    assert running(scene) == sorted([w, y]), "2.5 is more than 2"
-    scene.arrive(y, loss=3.0)  # 3/(1 + 1/1) = 1.5 now: x is better
+    scene.arrive(y, loss=3.0)  # it waits to be merged: x with 2 goes, though 3 is more
     assert running(scene) == sorted([w, x])
+    scene.leave(y)
+    assert handed(scene.join(y)) == [], "nor by coming back"
+    scene.arrive(w, loss=1.6)  # version 2: of w's staleness 0, of y's 1, so that 3/(1 + 1) is less than 1.6
+    assert running(scene) == sorted([w, x])
+
+
+def test_if_all_wait_to_be_merged_they_are() -> None:
+    scene = Scene(useful(2, buffer=5), 2)
+    scene.arrive(0, loss=1.0)
+    assert running(scene) == [1]
+    scene.arrive(1, loss=1.0)
+    assert running(scene) == [0, 1] and scene.merged[0].partial
+
+
+# Exploration
+
+
+@pytest.mark.parametrize(("explore", "goes"), [(1.0, False), (0.0, True)])
+def test_a_place_goes_to_the_unseen_as_often_as_it_shall(explore: float, goes: bool) -> None:
+    scene = Scene(useful(1, explore=explore), 4)
+    first = running(scene)
+    assert handed(scene.arrive(first[0], loss=1.0))[0][0] in ({first[0]} if goes else {0, 1, 2, 3} - {*first})
+
+
+def test_a_place_is_given_away_at_random() -> None:
+    explored = 0
+    for seed in range(400):
+        scene = Scene(useful(1, explore=0.3), 2, seed=seed)
+        (first,) = running(scene)
+        explored += handed(scene.arrive(first, loss=1.0))[0][0] != first
+    assert abs(explored / 400 - 0.3) < 4 * math.sqrt(0.3 * 0.7 / 400)
+
+
+def test_the_chance_of_the_unseen_decays_down_to_the_least() -> None:
+    scene = Scene(useful(1, explore=0.9, decay=0.5, least=0.2), 9)
+    chances = []
+    for _ in range(5):
+        chances.append(scene.server._selector._explore)  # type: ignore[attr-defined]
+        scene.arrive(*running(scene), loss=1.0)
+    assert chances == [0.45, 0.225, 0.2, 0.2, 0.2]
+
+
+def test_of_several_places_as_many_as_drawn_go_to_the_unseen_and_the_rest_to_the_best() -> None:
+    # Four of eight were heard of, and all go; when they come back at once, four places are free.
+    explored = []
+    for seed in range(100):
+        scene = Scene(useful(4, buffer=4, explore=0.5), 8, seed=seed, join=False)
+        scene.join(0, 1, 2, 3)
+        for client in range(4):
+            scene.arrive(client, loss=1.0 + client)
+        for client in range(4):
+            scene.leave(client)
+        scene.join(*range(8))
+        seen = [client for client in running(scene) if client < 4]
+        assert len(running(scene)) == 4 and seen == [0, 1, 2, 3][4 - len(seen) :], "the best of those"
+        explored.append(4 - len(seen))
+    assert set(explored) == {0, 1, 2, 3, 4} and abs(sum(explored) / 100 - 2) < 4 * 1.0 / 10
+
+
+@pytest.mark.parametrize("name", ["explore", "decay", "least"])
+@pytest.mark.parametrize("value", [-0.1, 1.1, math.nan])
+def test_a_chance_that_is_none_is_refused(name: str, value: float) -> None:
+    with pytest.raises(StrategyError, match=f"{name} is {value}, it must be a number from 0 to 1"):
+        by_utility(2, **{name: value})  # type: ignore[arg-type]
 
 
 # Credit
@@ -128,14 +194,15 @@ def test_an_outlier_loses_credit_and_in_the_end_is_not_selected_any_more() -> No
 
 
 def test_whoever_runs_when_its_credit_ends_may_finish_and_is_still_merged() -> None:
-    scene = Scene(useful(4, buffer=2, credit=Credit(credit=1, least=3)), 4)
+    scene = Scene(useful(4, buffer=3, credit=Credit(credit=1, least=3)), 4)
     for client, loss in ((0, 1.0), (1, 1.1), (2, 1.2)):
         scene.arrive(client, loss=loss)
-    scene.arrive(2, loss=1.0)
-    assert handed(scene.arrive(3, loss=9.0)) == [(3, 2)]  # goes on: nobody has looked at it yet
-    scene.arrive(0, loss=1.0)  # now
-    assert running(scene) == [0, 1, 2, 3]
-    assert handed(scene.arrive(3, loss=1.0)) == [] and scene.server.view.buffered == 1
+    scene.arrive(3, loss=9.0)
+    scene.leave(3)
+    scene.arrive(0, loss=1.0)
+    assert handed(scene.join(3)) == []
+    assert handed(scene.arrive(1, loss=1.0)) == [(0, 2), (1, 2)], "merged, and now its credit has ended"
+    assert scene.server.view.update_counts[3] == 1 and scene.server.barred == 1
 
 
 def test_losses_from_versions_far_apart_are_not_compared() -> None:
@@ -183,8 +250,12 @@ def test_a_credit_that_makes_no_sense_is_refused(name: str, value: float) -> Non
 
 
 def test_a_long_life_needs_no_more_memory() -> None:
-    scene = Scene(useful(2, buffer=3), 6)
-    for number in range(1000):
-        client = running(scene)[number % 2]
-        scene.arrive(client, loss=1.0 + (number * 7919 % 100) / 100 if client < 3 else 1e-6 / (1 + number))
-    assert len(scene.server._selector._heap) <= 2 * 6 + 16  # type: ignore[attr-defined]
+    scene = Scene(useful(2), 6)
+    for _ in range(300):  # those of little use come and go, and are never taken from the queue
+        for client in (2, 3, 4, 5):
+            if client not in running(scene):
+                scene.leave(client)
+                scene.join(client)
+        client = running(scene)[0]
+        scene.arrive(client, loss=1.0 if client < 2 else 1e-6)
+    assert len(scene.server._selector._seen._heap) <= 2 * 6 + 16  # type: ignore[attr-defined]

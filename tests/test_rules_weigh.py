@@ -118,6 +118,22 @@ def test_a_users_weighting_that_returns_something_else_is_named(returned: object
         fed(careless, (4, 0), (0, 4))
 
 
+@pytest.mark.parametrize("returned", [[0.0, 0.0], [-1.0, 0.5], [1.0, -1.0], [-1.0, -1.0]])
+def test_weights_that_do_not_add_up_to_more_than_nothing_are_refused(returned: list[float]) -> None:
+    def careless(buffer: Buffer, view: View) -> Floats:
+        return np.array(returned)
+
+    with pytest.raises(
+        StrategyError, match=r"^the weighting careless returned .*: weights must add up to more than 0; an update that"
+    ):
+        fed(careless, (4, 0), (0, 4))
+
+
+def test_a_single_weight_may_be_negative_and_one_that_reads_updates_may_find_nothing() -> None:
+    assert fed(lambda buffer, view: np.array([2.0, -0.5]), (4, 0), (0, 4)).parameters == [8.0, -2.0]
+    assert fed(reads_updates(lambda buffer, view: np.zeros(2)), (4, 0), (0, 4)).parameters == [0.0, 0.0]
+
+
 def test_weights_that_add_up_to_nothing_cannot_be_normalised() -> None:
     with pytest.raises(StrategyError):
         fed(weigh.normalised(lambda buffer, view: np.array([1.0, -1.0])), (4, 0), (0, 4))

@@ -16,7 +16,7 @@ from fairlag.buffer import Buffer
 from fairlag.fleet import timing
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
-from fairlag.rules import admit, select, trigger, weigh
+from fairlag.rules import admit, keep, select, trigger, weigh
 from fairlag.rules.rule import recipe
 from fairlag.runtime import virtual
 from fairlag.runtime.compiled import timeline as compiled
@@ -29,7 +29,6 @@ from fairlag.strategy import Strategy
 from fairlag.types import Aggregation, Ended, Floats
 from fairlag.view import View
 from tests.helpers import DELAYS
-
 
 TIMINGS = ["throttle(3)", "late(5, 0.3)", "late(5, 12)", "alternate(3, 5, 4)", "schedule(4, 1, 16, 0.5)"]
 
@@ -126,6 +125,7 @@ def worlds(draw: st.DrawFn) -> tuple[Fleet, Strategy]:
     return fleet, draw(compositions(fleet.clients))
 
 
+BY_BOOKS = {"buffer": 3, "estimator": "account"}
 ZOO: list[tuple[str, dict[str, Any]]] = [
     ("buffered_fedavg", {"buffer": 3}),
     ("fedstaleweight", {"buffer": 3}),
@@ -133,10 +133,23 @@ ZOO: list[tuple[str, dict[str, Any]]] = [
     ("fedstaleweight", {"buffer": 3, "window": 1}),
     ("fedstaleweight", {"buffer": 3, "window": 40, "fresh": False}),
     ("fairshare", {"buffer": 3}),
-    ("fairshare", {"buffer": 3, "estimator": "gap", "cap": 1.5}),
-    ("fairshare", {"buffer": 3, "fresh": False, "cap": None, "limit": 0.4}),
-    ("fairshare", {"buffer": 3, "cap": 0.6, "limit": 0.5, "reward": 0.7, "importance": "examples"}),
-    ("fairshare", {"buffer": 3, "most": 0.3, "cap": None, "limit": None, "importance": {"a": 2.5, "b": 0.3}}),
+    ("fairshare", BY_BOOKS),
+    ("fairshare", {**BY_BOOKS, "fresh": False, "cap": None, "limit": 0.4}),
+    (
+        "fairshare",
+        {"buffer": 3, "estimator": "account", "cap": 0.6, "limit": 0.5, "reward": 0.7, "importance": "examples"},
+    ),
+    (
+        "fairshare",
+        {
+            "buffer": 3,
+            "estimator": "account",
+            "most": 0.3,
+            "cap": None,
+            "limit": None,
+            "importance": {"a": 2.5, "b": 0.3},
+        },
+    ),
     ("fairshare", {"buffer": 3, "cap": None, "estimator": "staleness", "normalise": "buffer"}),
     ("exponential", {"buffer": 3}),
     ("rate_tracking", {"buffer": 3}),
@@ -145,6 +158,8 @@ ZOO: list[tuple[str, dict[str, Any]]] = [
     ("fedasync", {"staleness": "polynomial", "max_staleness": 2}),
     ("fedasync", {"staleness": "hinge"}),
     ("async_fedavg", {}),
+    ("async_fedavg", {"cap": 1.5}),
+    ("async_fedavg", {"cap": None}),
     ("asofed", {}),
     ("fedavg", {"cohort": 3}),
     ("fedprox", {"cohort": 3}),
@@ -203,12 +218,17 @@ def check_with(sizes: dict[str, int], strategy: Strategy, fleet: Fleet, **until:
 
 
 @settings(max_examples=200, deadline=None)
-@given(worlds(), st.integers(0, 2**32), st.sampled_from(SIZES))
+@given(worlds(), st.booleans(), st.integers(0, 2**32), st.sampled_from(SIZES))
 def test_the_same_events_and_weights_as_the_reference(
-    world: tuple[Fleet, Strategy], seed: int, sizes: dict[str, int]
+    world: tuple[Fleet, Strategy], kept: bool, seed: int, sizes: dict[str, int]
 ) -> None:
     fleet, strategy = world
-    check_with(sizes, strategy, fleet, seed=seed)
+    check_with(
+        sizes,
+        replace(strategy, reduce=keep.replacing()) if kept and strategy.account is None else strategy,
+        fleet,
+        seed=seed,
+    )
 
 
 @settings(max_examples=50, deadline=None)
@@ -255,6 +275,7 @@ LEFT_ALONE: list[tuple[Strategy, str]] = [
     (replace(BUFFERED, weigh=weigh.times(weigh.uniform, by_hand)), "times(uniform, by_hand)"),
     (replace(BUFFERED, admit=lambda update, task, view: None), "<lambda>"),
     (replace(BUFFERED, admit=admit.max_drift(2.0)), "max_drift(2.0)"),
+    (replace(BUFFERED, admit=admit.max_norm(10.0)), "max_norm(10.0)"),
     (replace(BUFFERED, trigger=replace(BUFFERED.trigger, ready=lambda view: view.buffered > 4)), "count(3)"),
     (replace(BUFFERED, trigger=replace(BUFFERED.trigger, needs=2)), "count(3)"),
     (replace(BUFFERED, trigger=replace(BUFFERED.trigger, wake=lambda view: view.time + 1)), "count(3)"),
@@ -267,8 +288,9 @@ LEFT_ALONE: list[tuple[Strategy, str]] = [
     (zoo.fedavg(cohort=3, deadline=4.0), "cohort(3, deadline=4.0)"),
     (zoo.fednova(cohort=3), "by_effort"),
     (zoo.asyncfeded(max_gamma=None), "Local(steps=toward_drift(3.0, gain=1.0, first=10))"),
-    (zoo.pisces(), "paced(5.0)"),
+    (zoo.pisces(), "paced(10, unseen=180.0)"),
     (zoo.fedfix(), "every(5.0)"),
+    (replace(BUFFERED, reduce=keep.averaging()), "averaging()"),
 ]
 
 
@@ -284,7 +306,8 @@ def test_clients_that_come_and_go_are_left_to_the_reference() -> None:
 
 def test_weights_that_the_reference_refuses_are_in_doubt() -> None:
     fleet = Fleet(PAPER, seed=0)
-    for rule in (weigh.normalised(weigh.constant(0.0)), weigh.divided(weigh.uniform, 1e-320)):
+    empty = weigh.normalised(weigh.constant(0.0)), weigh.constant(0.0), weigh.constant(-1.0)
+    for rule in (*empty, weigh.divided(weigh.uniform, 1e-320)):
         known = plan(replace(BUFFERED, weigh=rule), fleet)
         assert isinstance(known, Plan)
         with np.errstate(all="ignore"), pytest.raises(Doubt):

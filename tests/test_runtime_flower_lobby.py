@@ -72,3 +72,31 @@ def test_two_keys_are_two_clients_whatever_they_say(bench: Callable[..., Bench])
     made = bench(grid, at_least=2, by_key=True)
     made.to_the_end()
     assert sorted(place.number for place in made.roster.places.values()) == [0, 1]
+
+
+def test_a_name_of_megabytes_is_neither_kept_nor_logged(
+    bench: Callable[..., Bench], caplog: pytest.LogCaptureFixture
+) -> None:
+    grid = four(seconds=0.01)
+    grid.nodes[102].told = {"name": "a" * 10**7}
+    made = bench(grid, aggregations=10)
+    made.to_the_end()
+    assert sorted(made.roster.places) == ["node 102", "partition 0", "partition 1", "partition 3"]
+    assert len(caplog.text) < 10_000 and len(str(made.link.state()["roster"])) < 1000
+
+
+def test_there_are_at_most_so_many_clients_under_whatever_names(
+    bench: Callable[..., Bench], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A node that has been seen is known again, however many others come; only new names are one too many."""
+    grid = FakeGrid({each: FakeNode({"name": f"client {each}"}, seconds=0.01) for each in range(5)})
+    made = bench(grid, aggregations=200)
+    made.roster.most = 3
+    made.until(lambda: len(grid.greeted) >= 5 and made.server.view.version > 5)
+    assert len(made.roster.places) == 3 == made.server.view.n
+    (known,) = (name for name, place in made.roster.places.items() if place.number == 0)
+    number = int(known.removeprefix("name client "))
+    grid.nodes[7] = FakeNode({"name": f"client {number}"}, seconds=0.01)
+    del grid.nodes[number]
+    made.until(lambda: made.roster.places[known].node == 7)
+    assert "is given nothing: there are 3 clients already (max_clients)" in caplog.text

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
-from fairlag.runtime.flower.wire import Wire, failure, introduction
+from fairlag.runtime.flower.wire import Told, Wire, failure, introduction, reason
 from fairlag.types import Dispatch, Report, Update
 from fairlag.vector import Layout, published
 from tests.fleet import failing, replied, trained
@@ -15,7 +15,10 @@ from tests.fleet import failing, replied, trained
 LAYOUT = Layout(("weight", "bias"), ((2, 3), (3,)))
 START = published(np.arange(9))
 TASK = Dispatch(task=5, client=1, version=4, ordinal=2, time=0.5)
-USUAL = Report(1, 5, 5.0)
+
+
+def believed(told: Told) -> Report:
+    return Report(told.examples, told.steps or 5, 1.5, told.loss)
 
 
 def wire() -> Wire:
@@ -49,15 +52,24 @@ def test_tasks_of_one_version_share_their_arrays() -> None:
 
 def test_a_reply_is_an_update_and_integers_keep_the_servers_value() -> None:
     link = wire()
-    update = link.update(trained(message(link), 0.25, examples=11), START, USUAL)
+    update = link.update(trained(message(link), 0.25, examples=11), START, believed)
     assert isinstance(update, Update)
     assert update.delta.tolist() == [0.25] * 9
-    assert update.report == Report(11, 5, 5.0, 0.0)
+    assert update.report == Report(11, 5, 1.5, 0.0)
+
+
+def test_statistics_in_a_reply_stay_values() -> None:
+    layout = Layout(("weight", "running_mean"), ((2, 3), (3,)), statistics=1)
+    link = Wire(layout)
+    sent = link.task(TASK, START, {}, 77, None)
+    update = link.update(trained(sent, 0.25, examples=11), START, believed)
+    assert isinstance(update, Update)
+    assert update.delta.tolist() == [0.25] * 6 + [6.25, 7.25, 8.25]
 
 
 def test_a_client_may_say_how_many_steps_it_made_and_its_loss() -> None:
-    update = wire().update(replied(message(), good(), 3, **{"num-steps": 10, "train_loss": 0.5}), START, USUAL)
-    assert isinstance(update, Update) and update.report == Report(3, 10, 10.0, 0.5)
+    update = wire().update(replied(message(), good(), 3, **{"num-steps": 10, "train_loss": 0.5}), START, believed)
+    assert isinstance(update, Update) and update.report == Report(3, 10, 1.5, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -71,26 +83,28 @@ def test_a_client_may_say_how_many_steps_it_made_and_its_loss() -> None:
     ],
 )
 def test_what_is_no_update_is_refused(spoilt: dict[str, Any], reason: str) -> None:
-    assert wire().update(replied(message(), {**good(), **spoilt}), START, USUAL) == reason
+    assert wire().update(replied(message(), {**good(), **spoilt}), START, believed) == reason
 
 
 def test_missing_arrays_and_records_are_refused() -> None:
     arrays = good()
     del arrays["bias"]
-    assert wire().update(replied(message(), arrays), START, USUAL) == "its arrays are not named as those that were sent"
+    assert (
+        wire().update(replied(message(), arrays), START, believed) == "its arrays are not named as those that were sent"
+    )
     empty = Message(RecordDict({"metrics": MetricRecord({"num-examples": 1})}), reply_to=message())
-    assert wire().update(empty, START, USUAL) == "it does not hold exactly one record of arrays"
+    assert wire().update(empty, START, believed) == "it does not hold exactly one record of arrays"
 
 
 @pytest.mark.parametrize("examples", [None, 0.5, [1, 2], float("nan"), float("inf")])
 def test_the_number_of_examples_must_be_said(examples: Any) -> None:
     reply = replied(message(), good(), examples)
-    assert wire().update(reply, START, USUAL) == "its metrics have no whole number num-examples"
+    assert wire().update(reply, START, believed) == "its metrics have no whole number num-examples"
 
 
 @pytest.mark.parametrize("examples", [0, -1])
 def test_the_number_of_examples_must_be_possible(examples: int) -> None:
-    found = wire().update(replied(message(), good(), examples), START, USUAL)
+    found = wire().update(replied(message(), good(), examples), START, believed)
     assert isinstance(found, str) and found.startswith("the number of examples is not an int between 1 and")
 
 
@@ -115,7 +129,7 @@ def test_bytes_that_are_made_up_are_refused(array: Array, reason: str) -> None:
     content = RecordDict(
         {"arrays": ArrayRecord({**arrays, "bias": array}), "metrics": MetricRecord({"num-examples": 1})}
     )
-    assert wire().update(Message(content, reply_to=message()), START, USUAL) == reason
+    assert wire().update(Message(content, reply_to=message()), START, believed) == reason
 
 
 @pytest.mark.parametrize(("failures", "reads"), [(1, True), (9, True), (10, False)])
@@ -131,7 +145,7 @@ def test_no_client_pays_for_threads_that_parse_at_once(
         raise SystemError("AST constructor recursion depth mismatch (before=30, after=27)")
 
     monkeypatch.setattr(ast, "literal_eval", disturbed)
-    found = wire().update(reply, START, USUAL)
+    found = wire().update(reply, START, believed)
     assert next(left, None) is None
     assert isinstance(found, Update) if reads else found == "an array cannot be read"
 
@@ -139,7 +153,7 @@ def test_no_client_pays_for_threads_that_parse_at_once(
 def test_hidden_parts_are_not_sent_and_stay_as_they_are() -> None:
     link = Wire(LAYOUT, hidden=frozenset({"bias"}))
     assert set(message(link).content.array_records["arrays"]) == {"weight"}
-    update = link.update(trained(message(link), 1.0), START, USUAL)
+    update = link.update(trained(message(link), 1.0), START, believed)
     assert isinstance(update, Update) and update.delta.tolist() == [1] * 6 + [0] * 3
 
 
@@ -148,3 +162,25 @@ def test_errors_are_said_in_words_of_ours() -> None:
     assert failure(failing(message(), 5)) == "its node went offline"
     assert failure(failing(message(), 99)) == "its node reported an error"
     assert introduction(failing(message())) == {}
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        (
+            {"name": "a" * 200, "partition-id": 3, "group": "fast"},
+            {"name": "a" * 200, "partition-id": 3, "group": "fast"},
+        ),
+        ({"name": "a" * 201, "partition-id": 3}, {"partition-id": 3}),
+        ({"name": "€" * 67}, {}),  # 201 bytes
+        ({"name": b"a" * 10**6, "group": ["a"] * 10**5, "more": "words"}, {}),
+    ],
+)
+def test_what_a_node_says_of_itself_is_bounded_before_it_is_kept(said: dict[str, Any], kept: dict[str, Any]) -> None:
+    reply = Message(RecordDict({"config": ConfigRecord(said)}), reply_to=message())
+    assert introduction(reply) == kept
+
+
+def test_what_a_node_says_of_its_failure_is_bounded_before_it_is_logged() -> None:
+    said = reason(Message(Error(2, "\x1b[31m" + "a" * 10**6), reply_to=message()))
+    assert said == " [31m" + "a" * 195

@@ -93,10 +93,10 @@ def test_credit_that_bars_everyone_ends_the_run(runtime: Runtime, life: dict[str
 
 @BOTH
 def test_what_barred_clients_still_sent_waits_for_nobody(runtime: Runtime) -> None:
-    """With a count instead of Pisces' pace, the last updates lie in a buffer that cannot fill any more."""
+    """With a count instead of Pisces' pace, the last updates fill no buffer and are merged all the same."""
     strategy = replace(BARRED, trigger=trigger.count(4), select=utility.by_utility(3, credit=utility.Credit(1)))
     assert stalled(runtime, strategy, Group("odd", 3, parse("uniform(1, 1.1)")), executor=OddLosses()) == (
-        "has 2 of the 4 updates it waits for, 0 tasks are running, and 3 clients are there, "
+        "has 0 of the 4 updates it waits for, 0 tasks are running, and 3 clients are there, "
         "but 3 of all 3 have lost all their credit"
     )
 

@@ -60,6 +60,8 @@ class Twin:
         self.woke = False
         self.orders: list[Order] = []
         self.called_off: list[int] = []
+        self.parts: dict[int, float] = defaultdict(float)
+        """What clients' own models are of each version, all versions added up, if the method keeps models."""
 
     @property
     def version(self) -> int:
@@ -171,6 +173,9 @@ def lives(strategy: Strategy, twin: Twin, seed: int, events: int = 220) -> Watch
         twin.handle(event)
         assert server.view.version == twin.version
         twin.follow(commands, server.versions.newest)
+        if twin.parts:
+            told = [twin.parts.get(client, 0.0) for client in range(len(server.view.weight_sums))]
+            assert server.view.weight_sums.tolist() == pytest.approx(told, rel=1e-9, abs=1e-9)
         asked += [command.time for command in commands if isinstance(command, Wake)]
         later = time + random.choice([0.5, 1.0, random.expovariate(2.0)])
         if asked and min(asked) <= later:
@@ -235,11 +240,18 @@ class AsoFed(Twin):
     def __init__(self) -> None:
         super().__init__()
         self.last: dict[int, Floats] = {}
+        self.coefficients: list[tuple[int, float]] = []
+        """Of all clients' models, one after another: what is added to the version for each, and taken away."""
 
     def step(self) -> Floats:
         (came,) = self.buffer
         new = self.models[came.version] + came.delta
         old = self.last.get(came.client, FIRST.astype(np.float64))
+        self.coefficients.append((came.client, self.share(came.client)))
+        if came.client in self.last:
+            self.coefficients.append((came.client, -self.share(came.client)))
+        for client, coefficient in self.coefficients:
+            self.parts[client] += coefficient
         self.last[came.client] = new
         return -self.share(came.client) * (old - new)
 
@@ -249,10 +261,14 @@ class AsoFed(Twin):
 
 
 class AsyncFedAvg(Twin):
+    def __init__(self, cap: float = math.inf) -> None:
+        super().__init__()
+        self.cap = cap
+
     def step(self) -> Floats:
         (came,) = self.buffer
         rates = sum(1 / self.usual(client) for client, durations in self.durations.items() if durations)
-        return 0.5 * rates * self.usual(came.client) * self.share(came.client) * came.delta
+        return 0.5 * min(rates * self.usual(came.client) * self.share(came.client), self.cap) * came.delta
 
 
 class FedAsync(Twin):
@@ -305,6 +321,8 @@ class Safa(Twin):
         self.share_wanted, self.lag, self.patience = share, lag, deadline
         self.has: dict[int, int] = {}
         self.cache: dict[int, Floats] = {}
+        self.own: set[int] = set()
+        """Whose entry of the cache is a model of its own."""
         self.picked_before: set[int] = set()
         self.deprecated: list[int] = []
         self.begins = True
@@ -325,13 +343,17 @@ class Safa(Twin):
         unpicked = (first + then)[self.quota :]
         for client in self.deprecated:
             self.cache[client] = self.models[-1]
+            self.own.discard(client)
         for came in picked:
             self.cache[came.client] = self.models[came.version] + came.delta
+            self.own.add(came.client)
         mean = np.zeros(len(FIRST))
         for client in self.examples:
             mean += self.share(client) * self.cache.get(client, FIRST.astype(np.float64))
+            self.parts[client] += self.share(client) * (client in self.own)
         for came in unpicked:
             self.cache[came.client] = self.models[came.version] + came.delta
+            self.own.add(came.client)
         self.picked_before = {came.client for came in picked}
         self.begins = True
         return mean - self.models[-1]
@@ -365,12 +387,14 @@ class Safa(Twin):
 
 
 class Pisces(Twin):
-    def __init__(self, places: int, bound: float, window: int | None, credit: float = math.inf) -> None:
+    def __init__(
+        self, places: int, bound: float, window: int | None, credit: float = math.inf, unseen: float = 0.0
+    ) -> None:
         super().__init__()
         self.credit: dict[int, float] = defaultdict(lambda: credit)
         self.past: list[Came] = []
         """All updates ever, in the order of arrival."""
-        self.places, self.bound, self.window = places, bound, window
+        self.places, self.bound, self.window, self.unseen = places, bound, window, unseen
         self.losses: dict[int, float] = {}
         self.lateness: dict[int, list[int]] = defaultdict(list)
         self.wakes: set[float] = set()
@@ -381,8 +405,8 @@ class Pisces(Twin):
 
     @property
     def due(self) -> float:
-        slowest = max([self.usual(c) for c, _, _ in self.running.values() if self.durations[c]], default=0.0)
-        return self.renewed + slowest / self.bound
+        known = [self.usual(c) if self.durations[c] else self.unseen for c, _, _ in self.running.values()]
+        return self.renewed + max(known, default=0.0) / self.bound
 
     def ready(self) -> bool:
         return self.time >= self.due
@@ -395,32 +419,55 @@ class Pisces(Twin):
             losses = [other.report.loss for other in near]
             place = [other is came for other in near].index(True)
             self.credit[came.client] -= len(losses) >= 5 and outlier(losses, place, 0.3, 5)
-        return np.array(sum(came.delta for came in self.buffer) / len(self.buffer))
+        step, examples = np.zeros(len(FIRST)), sum(came.report.examples for came in self.buffer)
+        for came in self.buffer:
+            step += came.report.examples / examples / math.sqrt(1 + self.version - came.version) * came.delta
+        return step
 
     def utility(self, client: int) -> float:
-        if client not in self.losses:
-            return math.inf
         late = self.lateness[client][-self.window if self.window else 0 :]
         mean = sum(late) / len(late) if late else 0.0
         return self.examples[client] * self.losses[client] / math.sqrt(1 + mean)
 
     def pick(self) -> None:
-        """Who goes is a matter of chance where utilities are equal, so that only these are foretold."""
+        """Who goes is a matter of chance, so that only what must be so is foretold."""
 
     def expects(self, commands: list[Command]) -> None:
         given = [command for command in commands if isinstance(command, Dispatch)]
-        worthy = [client for client in self.idle if self.credit[client] > 0]
+        unmerged = {came.client for came in self.buffer}
+        worthy = [client for client in self.idle if self.credit[client] > 0 and client not in unmerged]
         assert len(given) == min(self.places - len(self.running), len(worthy))
         for task in given:
-            assert self.credit[task.client] > 0
-            best = max(self.utility(client) for client in self.idle if self.credit[client] > 0)
-            assert self.utility(task.client) == pytest.approx(best, rel=1e-12) and task.version == self.version
+            assert task.client in worthy and task.version == self.version
+            if task.client in self.losses:
+                best = max(self.utility(client) for client in worthy if client in self.losses)
+                assert self.utility(task.client) == pytest.approx(best, rel=1e-12)
+            worthy.remove(task.client)
             self.idle.remove(task.client)
+        self.explores([task.client not in self.losses for task in given], worthy)
+
+    def explores(self, unseen: list[bool], left: list[int]) -> None:
+        """Were those explored that had to be, given who was left?"""
+        assert all(unseen) or all(client in self.losses for client in left), "the unseen go first"
 
     def follow(self, commands: list[Command], newest: Vector) -> None:
         super().follow(commands, newest)
         self.wakes |= {command.time for command in commands if isinstance(command, Wake)}
         assert not self.buffer or any(abs(at - self.due) < 1e-9 for at in self.wakes if at >= self.time)
+
+
+class Shy(Pisces):
+    """It never explores unless it must."""
+
+    def explores(self, unseen: list[bool], left: list[int]) -> None:
+        assert not any(unseen) or all(client not in self.losses for client in left)
+
+
+class Curious(Pisces):
+    """It explores at random."""
+
+    def explores(self, unseen: list[bool], left: list[int]) -> None:
+        """Whatever chance says."""
 
 
 TWINS: dict[str, tuple[Callable[[], Strategy], Callable[[], Twin]]] = {
@@ -430,7 +477,8 @@ TWINS: dict[str, tuple[Callable[[], Strategy], Callable[[], Twin]]] = {
         lambda: AsyncFedED(1.2),
     ),
     "asofed": (zoo.asofed, AsoFed),
-    "async_fedavg": (lambda: zoo.async_fedavg(lr=0.5), AsyncFedAvg),
+    "async_fedavg": (lambda: zoo.async_fedavg(lr=0.5, cap=None), AsyncFedAvg),
+    "async_fedavg, capped": (lambda: zoo.async_fedavg(lr=0.5, cap=1.2), lambda: AsyncFedAvg(1.2)),
     "fedasync": (
         lambda: zoo.fedasync(alpha=0.7, staleness="hinge", slope=3.0, start=2.0, max_staleness=6),
         FedAsync,
@@ -439,14 +487,17 @@ TWINS: dict[str, tuple[Callable[[], Strategy], Callable[[], Twin]]] = {
     "safa": (lambda: zoo.safa(share=0.5, lag=2), lambda: Safa(0.5, 2, math.inf)),
     "safa, all": (lambda: zoo.safa(share=1.0, lag=0), lambda: Safa(1.0, 0, math.inf)),
     "safa, hurried": (lambda: zoo.safa(share=0.4, lag=1, deadline=3.0), lambda: Safa(0.4, 1, 3.0)),
-    "pisces": (lambda: zoo.pisces(concurrency=3, staleness_bound=2.0, credit=None), lambda: Pisces(3, 2.0, None)),
+    "pisces": (
+        lambda: zoo.pisces(concurrency=3, staleness_bound=2.0, explore=1.0, decay=1.0, unseen=0.0),
+        lambda: Pisces(3, 2.0, 5),
+    ),
     "pisces, window": (
-        lambda: zoo.pisces(concurrency=2, staleness_bound=0.7, window=2, credit=None),
-        lambda: Pisces(2, 0.7, 2),
+        lambda: zoo.pisces(concurrency=2, staleness_bound=0.7, window=2, explore=0.0, least=0.0, unseen=3.0),
+        lambda: Shy(2, 0.7, 2, unseen=3.0),
     ),
     "pisces, suspicious": (
-        lambda: zoo.pisces(concurrency=3, staleness_bound=1.5, credit=4, nearby=2, reach=0.3),
-        lambda: Pisces(3, 1.5, None, 4),
+        lambda: zoo.pisces(concurrency=3, window=None, unseen=2.5, credit=4, nearby=2, reach=0.3),
+        lambda: Curious(3, 3.0, None, 4, unseen=2.5),
     ),
 }
 

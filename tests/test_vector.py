@@ -104,6 +104,22 @@ def test_flatten_and_split_are_inverse(shapes: list[tuple[int, ...]]) -> None:
     assert layout.flatten(layout.split(vector)).tolist() == vector.tolist()
 
 
+def test_statistics_are_the_last_arrays() -> None:
+    names = ("weight", "a.running_var", "b/moving_variance:0", "c.running_mean", "c.running_var")
+    layout = Layout(names, ((2, 3), (2,), (), (2,), (2,)), statistics=3)
+    assert layout.parameters == Layout(names[:2], ((2, 3), (2,))) and layout.parameters.size == 8
+    assert layout.variances == (slice(8, 9), slice(11, 13))  # and not a.running_var, which is a parameter by that name
+    plain = Layout(names, layout.shapes)
+    assert plain.parameters is plain and plain.variances == ()
+    assert Layout(names, layout.shapes, statistics=5).parameters == Layout((), ())
+
+
+@pytest.mark.parametrize("count", [-1, 2])
+def test_a_layout_cannot_have_more_statistics_than_arrays(count: int) -> None:
+    with pytest.raises(InputError, match=rf"^{count} arrays of a layout of 1 are statistics, .* from 0 to 1$"):
+        Layout(("weight",), ((3,),), statistics=count)
+
+
 def test_a_version_that_nobody_holds_goes_when_there_is_a_newer_one() -> None:
     versions = Versions(vec(0))
     versions.publish(vec(1))

@@ -8,23 +8,26 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from time import sleep
 from urllib.parse import urlsplit
 
 import pytest
 
+from fairlag.cli.report import watched
 from fairlag.lab.experiment import parse
 from fairlag.lab.plan import Plan
 from fairlag.lab.simulate import execute
 from fairlag.report.page.build import waiting_page
-from fairlag.report.watch import Follower
+from fairlag.report.watch import CONNECTIONS, Follower, Server
 from tests.browser import chromium, visiting
 from tests.command import Call
 from tests.patience import PATIENCE
 from tests.test_cli_report import SMALL, spoilt
+from tests.test_lab_damaged import DAMAGES
 
 
 def command(*words: str) -> list[str]:
@@ -136,7 +139,8 @@ def test_a_run_that_cannot_be_read_is_named_and_the_others_are_shown(tmp_path: P
         spoilt(folder, how)
     with following(tmp_path) as address:
         page = json.loads(asked(address, "/page.json")[2])
-        assert page["status"].startswith(f"1 of 1 runs finished; there is no run in {str(folder)!r}")
+        assert page["status"] == "1 of 1 runs finished; 1 more cannot be read"
+        assert page["lead"][-1].startswith(f"Left out: there is no run in {str(folder)!r}")
         assert page["facts"]["aggregations"] == "20"
         shutil.rmtree(tmp_path / "runs/fairshare-buffer-2-seed0")
         sleep(1.1)
@@ -153,6 +157,64 @@ def test_a_browser_that_goes_away_is_no_mishap(tmp_path: Path) -> None:
             line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # gone at once
             line.close()
         assert asked(address, "/")[0] == 200
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[Server]:
+    """A server in this process."""
+    with watched(folder, ("127.0.0.1", 0)) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+
+
+def stalled(server: Server) -> socket.socket:
+    """A connection that never says what it wants."""
+    line = socket.create_connection(("127.0.0.1", server.server_address[1]), timeout=PATIENCE)
+    line.sendall(b"GET /page.json HTTP/1.1\r\n")
+    return line
+
+
+def test_many_stalled_connections_keep_nobody_from_being_answered(tmp_path: Path) -> None:
+    with served(tmp_path) as server, ExitStack() as held:
+        lines = [held.enter_context(closing(stalled(server))) for _ in range(CONNECTIONS + 40)]
+        assert asked(server.address, "/page.json")[0] == 200
+        assert [line.recv(1) for line in lines[:40]] == [b""] * 40  # the oldest were closed
+        lines[-1].setblocking(False)
+        with pytest.raises(BlockingIOError):
+            lines[-1].recv(1)
+
+
+def test_a_connection_that_says_nothing_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with served(tmp_path) as server:
+        monkeypatch.setattr(server.RequestHandlerClass, "timeout", 0.1)
+        with closing(stalled(server)) as line:
+            assert line.recv(1) == b""
+
+
+def test_a_page_that_cannot_be_made_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    execute(Plan(parse(SMALL), (0,), tmp_path / "runs"), new=True, workers=1)
+
+    def broken(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("fairlag.cli.report.runs_page", broken)
+    with served(tmp_path) as server:
+        status, _, body = asked(server.address, "/page.json")
+    assert status == 200
+    assert "the page cannot be made (MemoryError" in json.loads(body)["lead"][0]
+
+
+@pytest.mark.slow
+def test_a_damaged_run_is_named_on_the_page_beside_good_ones(tmp_path: Path) -> None:
+    execute(Plan(parse(SMALL), (0, 1, 2), tmp_path / "runs"), new=True, workers=1)
+    DAMAGES["an endless view"](tmp_path / "runs/fairshare-buffer-2-seed1")
+    with served(tmp_path) as server, chromium() as browser, visiting(browser, server.address) as visit:
+        assert "1 more cannot be read" in visit.page.inner_text("#status")
+        assert "seed1' cannot be read: its view 'tasks' is computed" in visit.page.inner_text("#lead")
+        assert visit.page.evaluate("document.querySelectorAll('.plot .main-svg').length") > 0
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,23 @@ def test_async_fedavg_gives_every_client_the_same_influence() -> None:
     assert shares.tolist() == pytest.approx([0.5, 0.5], abs=0.01)
 
 
+HOUR = 3600.0
+CAPS: list[tuple[dict[str, float | None], float]] = [({}, 10.0), ({"cap": 25.0}, 25.0), ({"cap": None}, math.inf)]
+
+
+@pytest.mark.parametrize(("cap", "most"), CAPS)
+def test_one_answer_that_comes_an_hour_late_is_bounded(cap: dict[str, float | None], most: float) -> None:
+    """Without a cap it weighs 3,600 · (1 + 1/3,600) / 2 = 1,800.5 and ⌈3,600/5⌉ / 2 = 360."""
+    scene = Scene(zoo.ALGORITHMS["async_fedavg"].make(importance="uniform", **cap), 2, parameters=vec(0))
+    scene.arrive(0, 1, at=1.0)
+    scene.arrive(1, 1, at=HOUR)
+    assert scene.weights[-1] == [pytest.approx(min(1800.5, most))]
+    scene = Scene(zoo.ALGORITHMS["fedfix"].make(interval=5.0, importance="uniform", **cap), 2, parameters=vec(0))
+    scene.arrive(1, 1, at=HOUR)
+    scene.wake(HOUR)
+    assert scene.weights[-1] == [pytest.approx(min(360.0, most))]
+
+
 def test_a_task_that_takes_no_time_still_counts_in_async_fedavg() -> None:
     scene = Scene(zoo.async_fedavg(importance="uniform"), 2, parameters=vec(0))
     scene.arrive(0, 8, at=0.0)
@@ -260,35 +277,50 @@ def test_asofed_with_one_client_is_the_sum_of_its_updates() -> None:
 
 
 def test_pisces_sends_the_most_useful_and_merges_at_the_pace_of_the_slowest() -> None:
-    scene = Scene(zoo.pisces(concurrency=2, staleness_bound=2.0, credit=None), 4, parameters=vec(0, 0, 0, 0))
+    made = zoo.pisces(concurrency=2, explore=1.0, decay=1.0, unseen=8.0)  # the bound is 2
+    scene = Scene(made, 4, parameters=vec(0, 0, 0, 0))
     a, b = (client for client, _ in handed(scene.first))
-    assert wakes(scene.first) == []
-    commands = scene.arrive(a, examples=2, loss=1.0, at=4.0)  # nobody who runs was heard of: merged at once
+    assert wakes(scene.first) == [4.0]
+    commands = scene.arrive(a, examples=2, loss=1.0, at=2.0)  # b was never heard of: due at 8/2
     ((c, version),) = handed(commands)
-    assert version == 1 and c not in (a, b) and wakes(commands) == []
-    ((d, version),) = handed(scene.arrive(b, loss=3.0, at=6.0))
-    assert version == 2 and {a, b, c, d} == {0, 1, 2, 3}, "those that were never seen go first"
-    # a: 2 · 1, b: 3 · 2^−½, as it was 1 version late; the slowest that runs usually takes 6: due at 7 + 6/2
-    commands = scene.arrive(c, loss=0.1, at=7.0)
-    assert handed(commands) == [(b, 3)] and wakes(commands) == [10.0]
-    commands = scene.arrive(d, loss=9.0, at=8.0)
-    assert handed(commands) == [(d, 3)] and wakes(commands) == [] and scene.server.view.version == 3
-    commands = scene.wake(10.0)
-    assert scene.server.view.version == 4 and handed(commands) == [] and wakes(commands) == [13.0]
-    # b goes, a takes its place: the slowest usually takes 4, so it is due at 10 + 4/2
-    commands = scene.leave(b, at=11.0)
-    assert handed(commands) == [(a, 4)] and wakes(commands) == [12.0]
-    scene.arrive(d, loss=0.01, at=11.5)  # c is next: 0.1 · 2^−½ against 0.01 · 2^−½
-    assert scene.tasks[c].time == 11.5 and scene.server.view.version == 4
-    scene.arrive(a, loss=1.0, at=11.75)
-    scene.wake(12.0)
-    assert scene.weights == [[1.0], [1.0], [1.0], [1.0], [0.5, 0.5]]
-    assert [record.time for record in scene.merged] == [4.0, 6.0, 7.0, 10.0, 11.75]
+    assert version == 0 and c not in (a, b) and wakes(commands) == []
+    assert handed(scene.wake(4.0)) == [] and scene.server.view.version == 1, "no place is free"
+    commands = scene.arrive(b, loss=3.0, at=6.0)
+    ((d, version),) = handed(commands)
+    assert version == 1 and {a, b, c, d} == {0, 1, 2, 3} and wakes(commands) == [], "those never seen go first"
+    commands = scene.wake(8.0)  # due at 4 + 8/2, as c and d were never heard of
+    assert scene.server.view.version == 2 and handed(commands) == [] and wakes(commands) == [12.0]
+    # a: 2 · 1; b: 3 · 2^−½, as it was 1 version late: b goes, which usually takes 6; d is still unknown
+    commands = scene.arrive(c, loss=0.1, at=9.0)
+    assert handed(commands) == [(b, 2)] and wakes(commands) == []
+    commands = scene.arrive(d, loss=9.0, at=10.0)  # now the slowest takes 6: due at 8 + 6/2
+    assert handed(commands) == [(a, 2)] and wakes(commands) == [11.0]
+    scene.wake(11.0)
+    assert [record.time for record in scene.merged] == [4.0, 8.0, 11.0]
+    # c is 2 versions late and d 1: of one example each
+    assert scene.weights == [[1.0], [pytest.approx(2**-0.5)], pytest.approx([0.5 * 3**-0.5, 0.5 * 2**-0.5])]
+
+
+def test_pisces_weighs_by_examples_and_staleness() -> None:
+    scene = Scene(zoo.pisces(concurrency=3, unseen=30.0), 3, parameters=vec(0))
+    for client in range(3):
+        scene.arrive(client, 1, examples=client + 1, loss=1.0)
+    assert scene.weights == [[1 / 6, 2 / 6, 3 / 6]] and scene.parameters == pytest.approx([1])
+
+
+def test_pisces_bars_nobody_unless_asked_to() -> None:
+    wild = zoo.pisces(concurrency=4, unseen=0.0), zoo.pisces(concurrency=4, unseen=0.0, credit=1)
+    for strategy, barred in zip(wild, (0, 1), strict=True):
+        scene = Scene(strategy, 6)
+        for number in range(60):
+            client = sorted(task.client for task in scene.server.running.values())[number % 4]
+            scene.arrive(client, loss=1.0 if client else 50.0)
+        assert scene.server.barred == barred
 
 
 def test_pisces_asks_for_losses_and_no_more() -> None:
     assert zoo.pisces().local == Local(losses=True)
-    assert zoo.pisces(window=4).window == 4 and zoo.pisces().window == 0
+    assert zoo.pisces(window=4).window == 4 and zoo.pisces().window == 5 and zoo.pisces(window=None).window == 0
 
 
 READERS = {

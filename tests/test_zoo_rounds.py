@@ -81,6 +81,15 @@ def test_fednova_with_equal_steps_and_momentum_is_fedavg() -> None:
     assert nova.weights == [pytest.approx(each, rel=1e-14) for each in plain.weights]
 
 
+@pytest.mark.parametrize(("cap", "total"), [({}, 10.0), ({"cap": 2.5}, 2.5), ({"cap": None}, 2500.500025)])
+def test_the_weights_of_fednova_are_bounded(cap: dict[str, float | None], total: float) -> None:
+    """Beside a client of effort 10,000, so that the mean is 5,000.5, one of effort 1 would weigh 2,500.25."""
+    scene = Scene(zoo.ALGORITHMS["fednova"].make(cohort=2, **cap), 2, parameters=vec(0))
+    scene.arrive(0, 1, effort=1.0)
+    scene.arrive(1, 1, effort=10_000.0)
+    assert sum(scene.weights[0]) == pytest.approx(total)
+
+
 SENT = st.tuples(st.integers(1, 500), st.integers(1, 60), st.sampled_from([0.0, 0.5, 0.9]), st.integers(-99, 99))
 
 
@@ -89,7 +98,7 @@ SENT = st.tuples(st.integers(1, 500), st.integers(1, 60), st.sampled_from([0.0, 
 def test_fednova_is_the_mean_of_normalised_updates_times_the_mean_effort(
     sent: list[tuple[int, int, float, int]],
 ) -> None:
-    scene = Scene(zoo.fednova(cohort=len(sent), lr=0.5), len(sent), parameters=vec(3))
+    scene = Scene(zoo.fednova(cohort=len(sent), cap=None, lr=0.5), len(sent), parameters=vec(3))
     total, effort, normalised = sum(examples for examples, *_ in sent), 0.0, 0.0
     for client, (examples, steps, rho, x) in enumerate(sent):
         # Every step's gradient counts once for each later step that its momentum still pushes.

@@ -2,15 +2,23 @@
 
 import sys
 
+from fairlag.ending import shortage, terminated_cleanly
+
 
 def main() -> None:
     """Runs the command line; what it imports takes a while, and may be interrupted too."""
     try:
-        from fairlag.cli import main as run
+        with terminated_cleanly():
+            from fairlag.cli import main as run
 
-        run()
+            run()
     except KeyboardInterrupt:
         sys.exit(130)
+    except Exception as error:
+        if (why := shortage(error)) is None:
+            raise
+        print(f"fairlag: {why}", file=sys.stderr)
+        sys.exit(1)
 
 
 if __name__ == "__main__":

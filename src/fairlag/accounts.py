@@ -170,7 +170,8 @@ class Accounts:
     def balances(self) -> Floats:
         """The same for every client."""
         base, balance, importance, _, earns, *_ = self._block.T
-        return np.where(earns, importance * (self.level - base), balance)
+        balances: Floats = np.where(earns, importance * (self.level - base), balance)
+        return balances
 
     # Who earns
 

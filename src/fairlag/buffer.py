@@ -83,7 +83,7 @@ class Buffer:
 
     @property
     def updates(self) -> Matrix:
-        """The updates themselves, one row each, read-only."""
+        """The updates themselves, one row each, read-only; statistics of the model are no part of them."""
         if self._rows is None:
             raise StrategyError(
                 "a rule read buffer.updates but is not declared to: decorate it with @fairlag.rules.reads_updates"

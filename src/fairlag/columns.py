@@ -16,7 +16,8 @@ _INTEGERS = {
 }
 _REALS = {
     "mean": 0.0,  # the mean staleness of its aggregated updates: kept ready, as it is read at every aggregation
-    "weight": 0.0,  # the sum of the weights that its updates got
+    "weight": 0.0,  # the sum of the weights that its updates got; if updates last, see Ledger.stand
+    "part": 0.0,  # its part of each version from now on, in units, if updates last
     "busy": 0.0,  # total duration of its tasks whose updates were aggregated
     "since": np.nan,  # when it was first given a task
     "arrival": np.nan,  # when its last admitted update came in
@@ -24,7 +25,7 @@ _REALS = {
 }
 _ROW = (
     *("task", "present", "dispatched", "contributed", "examples", "since", "arrival", "loss"),
-    *("updates", "staleness", "position", "mean", "weight", "busy"),
+    *("updates", "staleness", "position", "mean", "weight", "busy", "part"),
 )
 """Their places: what is needed when a client comes, goes, is given a task or sends an update, then what is needed when
 that is merged."""

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 
+from fairlag.limits import sentence
+
 
 def closest(name: str, known: Iterable[str]) -> str | None:
     """What a misspelt name probably meant.
@@ -29,8 +31,12 @@ class FairlagError(Exception):
     ├── WorkerError         a worker that died twice at the same task, or workers or compiled loops that cannot be had
     └── ProtocolError       a runtime broke the server's contract (time ran backwards, a client joined twice)
 
-    The command line prints an InputError as one sentence and exits with code 2.
+    The command line prints an InputError as one sentence and exits with code 2. Whatever a message quotes, it is
+    printable and of a bounded length.
     """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(sentence(message))
 
 
 class InputError(FairlagError):

@@ -1,4 +1,7 @@
-"""A user's own function: found by its name, "module:function", and called with parameters that come from a file."""
+"""A user's own function: found by its name, "module:function", and called with parameters that come from a file.
+
+Importing a module runs it. Nothing else in fairlag imports what a file names, so what is refused here never runs.
+"""
 
 import importlib
 import inspect
@@ -13,6 +16,27 @@ from fairlag.errors import FairlagError, InputError, closest
 
 Maker = Callable[..., Any]
 
+_before: Callable[[str, str], None] | None = None
+
+
+def before_importing(ask: Callable[[str, str], None] | None) -> None:
+    """Sets who is asked before this process imports a module that a file names; None: nobody.
+
+    It is called with the "module:function" and with what that is used as, such as "strategy". It may raise an
+    InputError to refuse. The command line uses it to name the module, or to refuse all of them (`--no-code`).
+    """
+    global _before
+    _before = ask
+
+
+def is_code(use: object) -> bool:
+    """Does that name a function of the user's own, which only importing a module gives?
+
+    >>> is_code("fedbuff"), is_code("my_rules:by_trust")
+    (False, True)
+    """
+    return isinstance(use, str) and ":" in use
+
 
 def function(use: str, noun: str, folder: Path | None = None, error: type[InputError] = InputError) -> Maker:
     """The function that "module:function" names, imported from the folder, the current one, or wherever Python looks.
@@ -25,6 +49,8 @@ def function(use: str, noun: str, folder: Path | None = None, error: type[InputE
     fairlag.errors.InputError: module 'math' has no function 'gdc'
     """
     module_name, _, function_name = use.partition(":")
+    if _before is not None:
+        _before(use, noun)
     with _importing_from(folder):
         try:
             module = importlib.import_module(module_name)
@@ -62,7 +88,7 @@ def found(use: str | Maker, makers: Mapping[str, Maker], noun: str, folder: Path
     """
     if not isinstance(use, str):
         return use
-    if ":" in use:
+    if is_code(use):
         return function(use, noun, folder)
     if use not in makers:
         meant = closest(use, makers)

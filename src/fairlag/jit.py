@@ -1,11 +1,11 @@
 """Compiling by numba, and what compiled functions of several rooms share. Who imports this needs the extra `fast`."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from hashlib import blake2b
-from multiprocessing import parent_process
 from pathlib import Path
 from pickle import PickleError
 from threading import Timer
@@ -22,6 +22,9 @@ _njit: Any = njit  # the options below are not among those that its annotations 
 
 _LONG = 2.0
 """Seconds; to load what was compiled before takes less."""
+
+WORKER = "FAIRLAG_WORKER"
+"""Set in the environment of processes that fairlag starts."""
 
 _READY: set[tuple[object, ...]] = set()
 """The functions that are ready, and the kinds of arguments that they are for."""
@@ -79,7 +82,7 @@ def _said_if_it_takes_long() -> Iterator[None]:
     """By workers it is not: there may be many, and who engages them has done it before."""
     timer = Timer(_LONG, _say)
     timer.daemon = True
-    if parent_process() is None:
+    if WORKER not in os.environ:
         timer.start()
     try:
         yield

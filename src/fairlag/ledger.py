@@ -10,7 +10,7 @@ import numpy as np
 from fairlag import columns
 from fairlag.accounts import Accounts, Entitlement
 from fairlag.state import State, copy_into, rows, table, take
-from fairlag.types import Dispatch, Floats, Integers, Report, quick
+from fairlag.types import Dispatch, Floats, Integers, Parts, Report, quick
 
 _BATCH = 256
 
@@ -24,6 +24,7 @@ _SCALARS = {
     "received": int,
     "examples": int,
     "rate": float,
+    "acted": float,
 }
 _TASK = Dispatch.__annotations__
 _REPORT = Report.__annotations__
@@ -81,6 +82,7 @@ class Ledger:
         "_told",
         "_updates",
         "accounts",
+        "acted",
         "buffer",
         "capacity",
         "clients",
@@ -100,6 +102,7 @@ class Ledger:
         "task",
         "there",
         "time",
+        "unseen",
         "version",
         "woke",
     )
@@ -110,15 +113,17 @@ class Ledger:
         clients: int = 0,
         window: int = 0,
         profiles: bool = False,
+        unseen: float = 0.0,
         examples: Integers | None = None,
         account: Entitlement | None = None,
         group_of: Callable[[int], str] | None = None,
     ) -> None:
         """Room for a number of clients (more may come) and for the last `window` staleness samples of each.
 
-        With `profiles` it knows at any time the sum of all rates and the slowest client that is running. `examples`
-        is how many each client has to begin with, as far as is known; otherwise each counts for one. With `account`
-        every client has an account on these terms; `group_of` names a client's group, for terms that differ by group.
+        With `profiles` it knows at any time the sum of all rates and the slowest client that is running, of which one
+        that was never heard of needs `unseen` seconds. `examples` is how many each client has to begin with, as far as
+        is known; otherwise each counts for one. With `account` every client has an account on these terms; `group_of`
+        names a client's group, for terms that differ by group.
         """
         self.time = 0.0
         self.version = 0
@@ -135,9 +140,11 @@ class Ledger:
         self.received = 0
         self.examples = 0
         self.rate = 0.0
+        self.acted = 0.0
         self.woke = False
         self.round: Round = NoRound()
         self.profiles = profiles
+        self.unseen = unseen
         self._slowest: list[tuple[float, int]] = []
         self._told = examples
         self.accounts = None if account is None else Accounts(account, clients)
@@ -260,7 +267,7 @@ class Ledger:
         return mean_duration(self._busy[client], self._updates[client])
 
     def slowest(self) -> float:
-        """The longest mean duration among the clients that are running; those that are not known yet count as 0."""
+        """The longest mean duration among the clients that are running; of those not known yet it is `unseen`."""
         heap = self._slowest
         while heap and not self._holds(*heap[0]):
             heappop(heap)
@@ -269,7 +276,7 @@ class Ledger:
     def _profile(self, client: int, number: int) -> None:
         """A running task is entered with what is usual for its client now."""
         heap = self._slowest
-        heappush(heap, (-self.usual(client), number))
+        heappush(heap, (-self._awaited(client), number))
         if len(heap) > 2 * len(self.running) + 16:  # the entries of fast clients might never come to the top
             heap[:] = [entry for entry in heap if self._holds(*entry)]
             heapify(heap)
@@ -277,7 +284,11 @@ class Ledger:
     def _holds(self, usual: float, number: int) -> bool:
         """Does the task still run, and was nothing learnt of its client since this was entered?"""
         task = self.running.get(number)
-        return task is not None and -usual == self.usual(task.client)
+        return task is not None and -usual == self._awaited(task.client)
+
+    def _awaited(self, client: int) -> float:
+        """How long a task of the client is taken to last."""
+        return self.usual(client) if self._updates[client] else self.unseen
 
     def renew(self) -> None:
         """There is a new version, now."""
@@ -292,6 +303,23 @@ class Ledger:
         self._credits.append(weights)
         if len(self._credited) >= _BATCH:
             self.book()
+
+    def stand(self, parts: Parts) -> None:
+        """Clients have other parts from the version that is being made on, in which a unit is worth that much.
+
+        A change of c units that begins when a unit was worth A in all versions so far, and is worth S now, adds
+        c·S − c·A to what its client has: c·S is added when that is read, so that nobody is looked at in between.
+        """
+        if len(parts.clients):
+            self.reals["weight"][parts.clients] -= parts.changes * self.acted
+            self.reals["part"][parts.clients] += parts.changes
+        self.acted += parts.unit
+
+    def weights(self) -> Floats:
+        """Per client: its parts of all versions together."""
+        self.book()
+        weights = self.reals["weight"]
+        return weights + self.reals["part"] * self.acted if self.acted else weights
 
     def book(self) -> None:
         """Books what is credited but not yet booked."""

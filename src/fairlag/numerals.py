@@ -38,6 +38,19 @@ def percent(value: float | None, deviation: float | None = None) -> str:
     return mean if deviation is None else f"{mean} ±{100 * deviation:.2f}"
 
 
+def duration(seconds: float | None) -> str:
+    """A time in the unit that suits it.
+
+    >>> duration(70.4), duration(1000.0), duration(40_000.0), duration(400_000.0), duration(None)
+    ('70 s', '17 min', '11 h', '4.6 days', '–')
+    """
+    if seconds is None or isnan(seconds):
+        return NONE
+    units = ((86400, "days"), (3600, "h"), (60, "min"))
+    size, unit = next(((size, unit) for size, unit in units if seconds >= 2 * size), (1, "s"))
+    return f"{seconds / size:,.0f} {unit}" if seconds >= 10 * size else f"{seconds / size:.1f} {unit}"
+
+
 def made_of(made: int, planned: int | None) -> str:
     """How many of those that were planned, if a number was.
 

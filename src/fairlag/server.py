@@ -8,7 +8,7 @@ from fairlag import seeds
 from fairlag.errors import InputError, ProtocolError
 from fairlag.ledger import Ledger
 from fairlag.merger import Merger
-from fairlag.rules.admit import well_formed
+from fairlag.rules.admit import Remembering, no_negative_variance, well_formed
 from fairlag.rules.rule import failure
 from fairlag.state import Savable, State, take
 from fairlag.strategy import Strategy
@@ -31,31 +31,15 @@ from fairlag.types import (
     Vouched,
     Wake,
     Woke,
+    aggregations_made,
     quick,
+    time_reached,
 )
 from fairlag.vector import EMPTY, Layout, Vector
 from fairlag.versions import Versions
 from fairlag.view import View
 
 _PLAIN = {"partial": int, "last_loss": str, "_next_task": int, "_wake": float}
-
-
-def aggregations_made(count: int) -> str:
-    """Why a run ended that was to make so many versions.
-
-    >>> aggregations_made(5)
-    '5 aggregations were made'
-    """
-    return f"{count} aggregations were made"
-
-
-def time_reached(time: float | None) -> str:
-    """Why a run ended that was to last until then.
-
-    >>> time_reached(60.0)
-    'time 60.0 was reached'
-    """
-    return f"time {time} was reached"
 
 
 class Server:
@@ -83,13 +67,17 @@ class Server:
         until_time: float | None = None,
         examples: Integers | None = None,
         group_of: Callable[[int], str] | None = None,
+        max_growth: float | None = None,
         record: Record | None = None,
     ) -> None:
         """A server for a fleet of so many clients, that stops after so many aggregations or at that time.
 
         `examples` is how many training examples each client has to begin with, as far as the server is told;
         `group_of` names a client's group, for strategies that treat groups differently.
-        The layout names the parts of the parameters for server rules that ask; without one, they are one array.
+        The layout names the parts of the parameters for server rules that ask; without one, they are one array. It
+        also says which of them are statistics, such as BatchNorm's running mean: no rule sees these, they are mixed.
+        With `max_growth`, an aggregation that would make the model more than so many times as large, or not finite, is
+        refused as a whole; without, a model that is not finite ends the run with a DivergedError.
         """
         strategy.check(clients)
         if aggregations is not None and aggregations < 1:
@@ -104,17 +92,23 @@ class Server:
             examples=examples,
             account=strategy.account,
             group_of=group_of,
+            unseen=strategy.trigger.unseen,
         )
         self.running: Mapping[int, Dispatch] = self._ledger.running
         """The tasks that are running, by number, in the order of their dispatch."""
         self.versions = Versions(parameters, before=strategy.select.lag)
         """The parameters of the newest version and of those that a task still needs."""
-        self.view = View(self._ledger, self.versions)
         self._size = self.versions.newest.size
-        self._merger = Merger(strategy, self.versions, self.view, layout or Layout(("parameters",), ((self._size,),)))
+        layout = layout or Layout(("parameters",), ((self._size,),))
+        self._variances, self._parameters = layout.variances, layout.parameters.size
+        self._has_statistics = layout.statistics > 0
+        self.view = View(self._ledger, self.versions, layout.size - self._parameters)
+        self._merger = Merger(strategy, self.versions, self.view, layout, max_growth)
         self.stopped: Stop | None = None
         self.partial = 0
         self.last_loss = ""
+        self.refused = ""
+        """Why nothing of the last aggregation was used, and who is suspected, if that is so."""
         self.refusals: Counter[str] = Counter()
         self._ended: Counter[Outcome] = Counter()
         """How many tasks ended in each way, apart from those that were aggregated, which the ledger counts."""
@@ -131,6 +125,8 @@ class Server:
         self._store = self._merger.store if self._merger.stores else None
         self._trigger = strategy.trigger
         self._admit = strategy.admit
+        if isinstance(strategy.admit, Remembering):
+            self._admit = self._parts["admit"] = strategy.admit.start()
         self._record = record
         self._aggregations = aggregations
         self._until_time = until_time
@@ -212,7 +208,8 @@ class Server:
     def restore(self, state: State) -> None:
         """Goes on where another server, constructed with the same arguments, was saved."""
         for name, part in self._parts.items():
-            part.restore(take(state, name, dict))
+            if name in state or name != "admit":  # a fleet may go on with bounds that it did not have before
+                part.restore(take(state, name, dict))
         for name, kind in _PLAIN.items():
             setattr(self, name, take(state, name, kind))
         self.stopped = Stop(reason) if isinstance(reason := state["stopped"], str) else None
@@ -231,11 +228,14 @@ class Server:
             return []
         known = update is self._blank or type(update) is Vouched
         reason = None if known else well_formed(update, self._size)
+        if reason is None and self._variances:
+            reason = no_negative_variance(update, self._variances)
         if reason is None and self._admit is not None:
+            seen = update._replace(delta=update.delta[: self._parameters]) if self._has_statistics else update
             try:
-                reason = self._admit(update, task, self.view)
+                reason = self._admit(seen, task, self.view)
             except Exception as error:
-                raise failure("admission rule", self._admit, error) from error
+                raise failure("admission rule", self.strategy.admit, error) from error
         if reason is None:
             if self._store is not None:
                 self._store(update.delta, len(ledger.buffer))
@@ -360,14 +360,19 @@ class Server:
     def _aggregate(self, commands: list[Command], *, partial: bool) -> None:
         ledger = self._ledger
         tasks, staleness, reports, arrivals = ledger.merge()
-        buffer, weights = self._merger.merge(tasks, staleness, reports, self._selector.draft(tasks))
-        ledger.credit(buffer.clients, weights)
+        buffer, weights, parts, self.refused = self._merger.merge(
+            tasks, staleness, reports, self._selector.draft(tasks)
+        )
+        if parts is None:
+            ledger.credit(buffer.clients, weights)
+        else:
+            ledger.stand(parts)
         self.versions.release([task[2] for task in tasks])
         ledger.renew()
         self.partial += partial
         if self._record is not None:
-            row = (ledger.version, ledger.time, tasks, arrivals, buffer.staleness, weights, partial)
-            self._record(quick(Aggregation, row))
+            row = (ledger.version, ledger.time, tasks, arrivals, buffer.staleness, weights, partial, self.refused)
+            self._record(quick(Aggregation, (*row, parts, ledger.acted)))
         if called_off := self._selector.renew():
             self._dismiss(called_off, commands)
         if ledger.version == self._aggregations:

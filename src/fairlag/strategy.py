@@ -15,6 +15,10 @@ from fairlag.rules.rule import common_terms, label_of, traits
 from fairlag.rules.select import Select
 from fairlag.rules.trigger import Trigger
 from fairlag.rules.weigh import Weigh
+from fairlag.vector import Layout
+
+_MOST_SAMPLES = 1 << 28
+"""How many staleness samples, of 8 bytes each, the ledger may keep for a window: 2 GB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +57,11 @@ class Strategy:
                 continue
             if not _takes(rule, words.count(",") + 1):
                 raise StrategyError(f"{slot} is {traits(rule).label}, it must be a function of ({words})")
+        if self.account is not None and isinstance(self.reduce, Keeping):
+            raise StrategyError(
+                f"{traits(self.weigh).label} spends accounts on updates that act once, but {self.reduce.label} keeps "
+                "updates: take weighted_sum"
+            )
         if self.trigger.rounds and not self.select.rounds:
             raise StrategyError(f"{self.trigger.label} needs rounds, such as cohort(m) makes, not {self.select.label}")
         if self.select.rounds and not (self.trigger.rounds or self.trigger.wake):
@@ -89,12 +98,37 @@ class Strategy:
         found += [slot for slot, rule in rules.items() if rule and traits(rule).reads_updates is not False]
         return tuple(found)
 
+    @property
+    def averages(self) -> Reduce | None:
+        """How the statistics of clients are averaged; None if the reduction does not say that it can mix them."""
+        if isinstance(self.reduce, Keeping):
+            return weighted_sum if self.reduce.mixes_statistics else None
+        return self.reduce if traits(self.reduce).mixes_statistics else None
+
+    def check_model(self, layout: Layout) -> None:
+        """Refuses a model with statistics if the reduction cannot mix them."""
+        names = layout.names[len(layout.parameters.names) :]
+        if names and self.averages is None:
+            more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+            keeps = isinstance(self.reduce, Keeping)
+            declared = "give it mixes_statistics=True" if keeps else "declare it with @fairlag.rules.mixes_statistics"
+            raise StrategyError(
+                f"the reduction {label_of(self.reduce)} does not say that it can mix the statistics of the model "
+                f"({', '.join(map(repr, names[:2]))}{more}): {declared} if they may be averaged, take weighted_sum or "
+                "trimmed_mean, or take a model without statistics, such as one with GroupNorm instead of BatchNorm"
+            )
+
     def check(self, clients: int) -> None:
         """Refuses a fleet on which this strategy would wait for ever."""
         if self.select.fresh and self.trigger.needs > clients:
             raise StrategyError(
                 f"a buffer of {self.trigger.needs} never fills with {clients} clients that each contribute once per "
                 f"version (fresh = true): take a buffer of at most {clients}, or fresh = false"
+            )
+        if self.window * clients > _MOST_SAMPLES:
+            raise StrategyError(
+                f"a window of {self.window:,} updates is kept for each of {clients:,} clients, that takes "
+                f"{self.window * clients * 8 / 1e9:,.0f} GB: take a window of at most {_MOST_SAMPLES // clients:,}"
             )
         if self.select.least > clients:
             raise StrategyError(f"{self.select.label} needs {self.select.least} clients, the fleet has {clients}")

@@ -1,4 +1,4 @@
-"""How delays and availabilities are written: calls such as ``uniform(1, 2)``, read without evaluating anything."""
+"""How delays, availabilities and strategies are written: calls such as ``uniform(1, 2)``; nothing is evaluated."""
 
 import ast
 import inspect
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from fairlag.errors import InputError, closest
+from fairlag.limits import DEPTH, clipped, shown
 
 Made = TypeVar("Made")
 Value: TypeAlias = "int | float | str | Call"
@@ -57,11 +58,23 @@ def read(text: str, noun: str, example: str) -> Value:
     2.5
     """
     text = text.strip()
+    if _too_deep(text):
+        raise InputError(f"the {noun} {shown(text)} is nested more than {DEPTH} deep; write for example {example}")
     try:
         tree = ast.parse(text, mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        raise InputError(f"the {noun} {text!r} cannot be read; write for example {example}") from None
+        raise InputError(f"the {noun} {shown(text)} cannot be read; write for example {example}") from None
     return _value(tree.body, text, noun, example)
+
+
+def _too_deep(text: str) -> bool:
+    """Counted before it is parsed: parentheses within quotes count, too, but no file name has that many."""
+    depth = 0
+    for letter in text:
+        depth += (letter == "(") - (letter == ")")
+        if depth > DEPTH:
+            return True
+    return False
 
 
 def _value(node: ast.expr, text: str, noun: str, example: str) -> Value:
@@ -83,7 +96,8 @@ def _value(node: ast.expr, text: str, noun: str, example: str) -> Value:
             )
     part = ast.get_source_segment(text, node)
     raise InputError(
-        f"{part!r} in the {noun} {text!r} must be a number, a file name in quotes, or a call such as {example}"
+        f"{shown(part)} in the {noun} {shown(text)} must be a number, a file name in quotes, "
+        f"or a call such as {example}"
     )
 
 
@@ -101,14 +115,14 @@ def build(call: Call, makers: Mapping[str, Callable[..., Made]], noun: str, nest
     if call.name not in makers:
         meant = closest(call.name, makers)
         hint = f" (did you mean {meant}?)" if meant else ""
-        raise InputError(f"there is no {noun} {call.name!r}{hint}; there are {', '.join(sorted(makers))}")
+        raise InputError(f"there is no {noun} {shown(call.name)}{hint}; there are {', '.join(sorted(makers))}")
     maker = makers[call.name]
     arguments = [nested(value) if isinstance(value, Call) else value for value in call.arguments]
     keywords = {name: nested(value) if isinstance(value, Call) else value for name, value in call.keywords.items()}
     try:
         inspect.signature(maker).bind(*arguments, **keywords)
     except TypeError as error:
-        raise InputError(f"{call.text} does not fit ({error}); write {_signature(call.name, maker)}") from None
+        raise InputError(f"{clipped(call.text)} does not fit ({error}); write {_signature(call.name, maker)}") from None
     return maker(*arguments, **keywords)
 
 
@@ -135,8 +149,8 @@ def number(value: object, what: str, *, most: float = math.inf, positive: bool =
     if math.isfinite(checked) and 0 <= checked <= most and (checked or not positive):
         return checked
     accepted = f"a number from 0 to {most:g}" if most < math.inf else "a finite number of at least 0"
-    shown = str(value) if isinstance(value, Written) else repr(value)
-    raise InputError(f"{what} is {shown}, but must be {'a finite number above 0' if positive else accepted}")
+    found = clipped(str(value)) if isinstance(value, Written) else shown(value)
+    raise InputError(f"{what} is {found}, but must be {'a finite number above 0' if positive else accepted}")
 
 
 def check_mean(mean: float, what: object) -> None:
@@ -148,7 +162,9 @@ def check_mean(mean: float, what: object) -> None:
     fairlag.errors.InputError: uniform(0, 0) has mean 0, but virtual time advances only with a finite mean above 0
     """
     if not 0 < mean < math.inf:
-        raise InputError(f"{what} has mean {write(mean)}, but virtual time advances only with a finite mean above 0")
+        raise InputError(
+            f"{clipped(str(what))} has mean {write(mean)}, but virtual time advances only with a finite mean above 0"
+        )
 
 
 def write(value: object) -> str:

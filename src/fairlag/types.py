@@ -33,6 +33,7 @@ class Update(NamedTuple):
     """What a client sends back: (parameters after training) − (parameters it was handed)."""
 
     delta: Vector
+    """If the model has statistics, such as BatchNorm's running variance, it ends with their values after training."""
     report: Report = Report()
 
 
@@ -134,6 +135,24 @@ class Stop(NamedTuple):
 Command = Dispatch | Cancel | Wake | Stop
 
 
+def aggregations_made(count: int) -> str:
+    """Why a run ended that was to make so many versions.
+
+    >>> aggregations_made(5)
+    '5 aggregations were made'
+    """
+    return f"{count} aggregations were made"
+
+
+def time_reached(time: float | None) -> str:
+    """Why a run ended that was to last until then.
+
+    >>> time_reached(60.0)
+    'time 60.0 was reached'
+    """
+    return f"time {time} was reached"
+
+
 # History: what happened, for whoever records it.
 
 
@@ -144,6 +163,21 @@ class Outcome(StrEnum):
     REFUSED = "refused"
     LOST = "lost"
     CANCELLED = "cancelled"
+
+
+class Parts(NamedTuple):
+    """How clients' parts of the versions change, for reductions in which an update acts in more than one version.
+
+    A version is a mixture of earlier ones plus a sum of clients' updates, each with a coefficient. A client's part of
+    it is the sum of the coefficients of its updates; its influence is its share of all parts of all versions.
+    """
+
+    clients: Integers
+    """Whose part changes, each client once."""
+    changes: Floats
+    """By how many units, from this version on until another change."""
+    unit: float
+    """What a unit is worth in this version."""
 
 
 class Aggregation(NamedTuple):
@@ -158,6 +192,12 @@ class Aggregation(NamedTuple):
     weights: Floats
     partial: bool
     """Merged short of what the trigger wanted, because otherwise everyone would have waited for ever."""
+    refused: str = ""
+    """Why nothing of it was used, and who is suspected: the version is the one before, and every weight is 0."""
+    parts: Parts | None = None
+    """None if an update acts in this version alone, so that its weight is its part."""
+    acted: float = 0.0
+    """What a unit was worth in all versions up to this one together."""
 
 
 class Ended(NamedTuple):

@@ -1,6 +1,7 @@
 """A model as one flat float32 vector and the layout that names its parts; nothing here aliases what may change."""
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
@@ -49,6 +50,20 @@ def length(vector: Vector) -> float:
     return math.sqrt(np.add.reduce(np.square(vector, dtype=np.float64)))
 
 
+_STATISTIC = re.compile(r"(running|moving)_(mean|var|variance)\b")
+_VARIANCE = re.compile(r"(running|moving)_(var|variance)\b")
+"""The names that PyTorch and Keras give them."""
+
+
+def is_statistic(name: str) -> bool:
+    """Is that the name of a running statistic of normalisation, in PyTorch or Keras?
+
+    >>> is_statistic("2.running_var"), is_statistic("norm/moving_mean:0"), is_statistic("2.weight")
+    (True, True, False)
+    """
+    return _STATISTIC.search(name) is not None
+
+
 EMPTY: Vector = published([])
 """The parameters of a model without any: audits run with it."""
 
@@ -67,11 +82,42 @@ class Layout:
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
+    statistics: int = 0
+    """How many of the arrays, the last ones, are statistics: in an update they are values, all others are changes."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.statistics <= len(self.names):
+            raise InputError(
+                f"{self.statistics} arrays of a layout of {len(self.names)} are statistics, "
+                f"it must be a number from 0 to {len(self.names)}"
+            )
 
     @property
     def size(self) -> int:
         """How many numbers the vector has."""
         return sum(prod(shape) for shape in self.shapes)
+
+    @property
+    def parameters(self) -> "Layout":
+        """The layout of what is not statistics: the first part of the vector.
+
+        >>> Layout(("weight", "running_mean"), ((2, 3), (3,)), statistics=1).parameters
+        Layout(names=('weight',), shapes=((2, 3),), statistics=0)
+        """
+        count = len(self.names) - self.statistics
+        return Layout(self.names[:count], self.shapes[:count]) if self.statistics else self
+
+    @property
+    def variances(self) -> tuple[slice, ...]:
+        """Where in the vector the statistics are that cannot be negative, as their names say.
+
+        >>> Layout(("weight", "norm.running_mean", "norm.running_var"), ((9,), (3,), (3,)), statistics=2).variances
+        (slice(12, 15, None),)
+        """
+        ends = accumulate(prod(shape) for shape in self.shapes)
+        places = [slice(end - prod(shape), end) for end, shape in zip(ends, self.shapes, strict=True)]
+        named = zip(self.names, places, strict=True)
+        return tuple(place for name, place in list(named)[len(self.parameters.names) :] if _VARIANCE.search(name))
 
     def flatten(self, arrays: Mapping[str, ArrayLike]) -> Vector:
         """The arrays as one published vector; names and shapes must be those of the layout."""

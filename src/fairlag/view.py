@@ -28,15 +28,21 @@ class View:
     (2, 0, [0, 0])
     """
 
-    __slots__ = ("_ledger", "_versions")
+    __slots__ = ("_ledger", "_statistics", "_versions")
 
-    def __init__(self, ledger: Ledger, versions: Versions | None = None) -> None:
+    def __init__(self, ledger: Ledger, versions: Versions | None = None, statistics: int = 0) -> None:
+        """The last so many numbers of a version are statistics, which no rule sees."""
         self._ledger = ledger
         self._versions = versions or Versions(EMPTY)
+        self._statistics = statistics
 
     def parameters(self, version: int) -> Vector:
-        """The parameters of the newest version, or of one that a running or buffered task was trained from."""
-        return self._versions[version]
+        """The parameters of the newest version, or of one that a running or buffered task was trained from.
+
+        Statistics, such as BatchNorm's running mean and variance, are not among them.
+        """
+        whole = self._versions[version]
+        return whole[: -self._statistics] if self._statistics else whole
 
     @property
     def time(self) -> float:
@@ -127,14 +133,27 @@ class View:
 
     @property
     def weight_sums(self) -> Floats:
-        """Per client: the sum of the weights that its updates got; as a share of all, its influence."""
-        self._ledger.book()
-        return self._known(self._ledger.reals["weight"])
+        """Per client: the sum of its parts of all versions; as a share of all, its influence.
+
+        An update that acts in one version has its weight as a part of that; one that is kept has a part of every
+        version until it is replaced.
+        """
+        return self._known(self._ledger.weights())
+
+    @property
+    def parts(self) -> Floats:
+        """Per client: its part of each version until that changes, in the units of a reduction that keeps updates."""
+        return self._known(self._ledger.reals["part"])
 
     @property
     def examples(self) -> Integers:
         """Per client: its training examples, as it said last; 0 for those that were never seen."""
         return self._known(self._ledger.integers["examples"])
+
+    @property
+    def total_examples(self) -> int:
+        """The training examples of all clients together."""
+        return self._ledger.examples
 
     @property
     def losses(self) -> Floats:

@@ -1,25 +1,32 @@
 """The audit of an experiment: who the model would listen to, how stale updates would be, who would gain by cheating."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from math import ceil, isnan, prod
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import ceil, isnan, nan
+from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 
 from fairlag import fairness
 from fairlag.analyse import theory
+from fairlag.analyse.deployment import MARKS, Deployment, GroupDeployment, by_group, deployment
 from fairlag.analyse.effort import Compiling, enough_seeds
-from fairlag.analyse.incentives import FACTORS, REPLICATIONS, Incentive, judge
-from fairlag.analyse.trial import Bench, Observation, Trial, added, influence, observe
-from fairlag.lab.experiment import Experiment
-from fairlag.strategy import Strategy
+from fairlag.analyse.incentives import WANTED, Incentive
+from fairlag.analyse.predictions import predicted
+from fairlag.analyse.tally import added
+from fairlag.analyse.throttling import Throttler, Throttling
+from fairlag.analyse.trial import Bench, Observation, Trial, observe
+from fairlag.errors import InputError
+from fairlag.execute.child import stop_if_started_again
+from fairlag.fleet.clients import Fleet
+from fairlag.lab.experiment import Experiment, given
+from fairlag.lab.worth import expected_updates, updates_per_version
 from fairlag.types import Floats, Integers
 
-INCENTIVE_UPDATES = 180_000
-"""How many updates the incentive part simulates per strategy by default, so that a preset answers in seconds."""
-
-_HANDFUL = 5
+MOST_SEEDS = 10_000
 
 Progress = Callable[[str, int, int], None]
 """Told the part of the audit, how many trials of it are done, and of how many."""
@@ -40,6 +47,28 @@ class GroupAudit:
     throttle_predicted: float
     histogram: Integers
     incentive: Incentive
+    deployment: GroupDeployment
+
+    def as_json(self, *, tried: bool) -> dict[str, Any]:
+        """The part of it that `fairlag audit --json` promises; of throttling nothing unless it was tried."""
+        incentive = self.incentive
+        found = {
+            "share": self.share,
+            "influence": self.influence,
+            "fair": self.fair,
+            "staleness": self.staleness,
+            "staleness_predicted": self.staleness_predicted,
+            **asdict(self.deployment),
+            "throttle_gain": incentive.throttle_gain if tried else None,
+            "throttle_gain_error": incentive.gain_error if tried and not incentive.truthful else None,
+            "throttle_gain_at_most": incentive.largest_gain if tried and incentive.truthful else None,
+        }
+        return {
+            "clients": self.clients,
+            **_rounded(found),
+            "best_throttle": incentive.best_throttle if tried else None,
+            "truthful": incentive.truthful if tried else None,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +81,10 @@ class StrategyAudit:
     virtual_time: float
     aggregations: int
     buffer: float
-    jain: float
-    welfare: float
-    largest_deviation: float
     shares: Floats
     """Per client: its part of all updates."""
-    influence: Floats
-    """Per client: its part of all weight."""
+    influences: Floats
+    """One row per seed, one column per client: its part of all weight."""
     staleness: Floats
     """Per client: the mean of its updates, not a number where it sent none."""
     groups: tuple[GroupAudit, ...]
@@ -67,11 +93,36 @@ class StrategyAudit:
     partial: int
     lost: int
     refused: int
+    cancelled: int
     reasons: tuple[str, ...]
     unseen: bool
     """Does it depend on what only training shows, such as updates or losses? Here these are all alike."""
-    incentive_aggregations: int
-    """How long, about, the runs were in which clients throttled themselves."""
+    deployment: Deployment
+    throttling: Throttling
+
+    @property
+    def influence(self) -> Floats:
+        """Per client: its part of all weight, the mean over seeds."""
+        return np.asarray(self.influences.mean(axis=0))
+
+    def over_seeds(self, measure: Callable[[Floats], float]) -> list[float]:
+        """A measure of evenness for each seed."""
+        return [measure(row) for row in self.influences]
+
+    @property
+    def jain(self) -> float:
+        """The mean of each seed's Jain index, as in `fairlag compare`."""
+        return fmean(self.over_seeds(fairness.jain))
+
+    @property
+    def welfare(self) -> float:
+        """The mean of each seed's welfare objective."""
+        return fmean(self.over_seeds(fairness.welfare))
+
+    @property
+    def largest_deviation(self) -> float:
+        """The mean of each seed's largest deviation from a fair share."""
+        return fmean(self.over_seeds(fairness.largest_deviation))
 
     @property
     def whole_buffer(self) -> int:
@@ -80,91 +131,110 @@ class StrategyAudit:
 
     def as_json(self) -> dict[str, Any]:
         """The part of it that `fairlag audit --json` promises."""
+        throttling = self.throttling
         return {
             "label": self.label,
             "use": self.use,
             "updates": self.updates,
             "virtual_time": round(self.virtual_time, 6),
             "jain": round(self.jain, 6),
-            "groups": {
-                group.name: {
-                    "clients": group.clients,
-                    "share": round(group.share, 6),
-                    "influence": round(group.influence, 6),
-                    "fair": round(group.fair, 6),
-                    "staleness": round(group.staleness, 6),
-                    "staleness_predicted": None if isnan(late := group.staleness_predicted) else round(late, 6),
-                    "best_throttle": group.incentive.best_throttle,
-                    "throttle_gain": round(group.incentive.throttle_gain, 6),
-                    "truthful": group.incentive.truthful,
-                }
-                for group in self.groups
+            **_rounded(asdict(self.deployment)),
+            "throttling": {
+                "tried": throttling.tried,
+                "aggregations": list(throttling.aggregations),
+                "replications": throttling.replications,
+                "wanted_error": throttling.wanted,
+                "advice": throttling.advice or None,
             },
+            "groups": {group.name: group.as_json(tried=throttling.tried) for group in self.groups},
         }
 
 
+def _rounded(numbers: dict[str, Any]) -> dict[str, Any]:
+    return {name: None if value is None or isnan(value) else round(value, 6) for name, value in numbers.items()}
+
+
 def audit(
-    experiment: Experiment,
+    experiment: Experiment | Mapping[str, Any] | str | Path,
     *,
     seeds: int | None = None,
     workers: int = 1,
-    incentive_updates: int = INCENTIVE_UPDATES,
+    incentive_updates: int | None = None,
+    incentive_error: float = WANTED,
     compiled: bool | None = None,
     progress: Progress | None = None,
 ) -> list[StrategyAudit]:
     """Simulates every strategy of an experiment without learning, and what throttling would do for a client.
 
-    The incentive part simulates about `incentive_updates` updates per strategy, so it may be shorter than the rest.
-    More than one worker starts processes: a script that asks for them needs the usual `if __name__ == "__main__":`.
-    With the extra `fast`, long audits go through the compiled loop as far as it knows their strategies; `compiled`
-    says whether short ones shall, or none. The numbers are the same.
+    `experiment` is one, its tables, a file or a preset.
+    The runs of the first part are as long as the experiment. Those of the second are as long as the `incentive_error`
+    of a relative gain needs, and merge at most `incentive_updates` updates per strategy: if that is not enough, each
+    audit's `throttling.advice` names what is. With the extra `fast`, long audits go through the compiled loop as far as
+    it knows their strategies; `compiled` says whether short ones shall, or none. The numbers are the same, apart from
+    how much is affordable by default.
 
     >>> from fairlag.lab.experiment import load
     >>> first, *_ = audit(load("demo").checked(aggregations=20), seeds=1, incentive_updates=10_000)
     >>> first.label, first.updates
     ('Buffered FedAvg', 100)
+    >>> first.throttling.tried, first.throttling.advice
+    (False, '--incentive-updates 17000000')
     """
-    seeds = seeds or enough_seeds(experiment)
+    stop_if_started_again()
+    experiment = given(experiment)
+    seeds = enough_seeds(experiment) if seeds is None else seeds
+    if not 1 <= seeds <= MOST_SEEDS:
+        raise InputError(f"an audit over {seeds:,} seeds was asked for, it must be from 1 to {MOST_SEEDS:,}")
+    if not 0 < incentive_error < 1:
+        raise InputError(f"the incentive error is {incentive_error}, it must be between 0 and 1, such as {WANTED}")
     compiling = Compiling(experiment, seeds=seeds, incentive_updates=incentive_updates, wanted=compiled)
     with Bench(experiment, workers=workers, keep_compiled=compiling.here) as bench:
-        return _audit(experiment, bench, seeds, incentive_updates, compiling.strategies, progress)
-
-
-def _audit(
-    experiment: Experiment, bench: Bench, seeds: int, budget: int, compiled: list[bool], progress: Progress | None
-) -> list[StrategyAudit]:
-    strategies = range(len(experiment.strategies))
-    whole = Trial(0, experiment.seed, experiment.aggregations, experiment.until_time)
-    trials = [
-        replace(whole, strategy=number, seed=experiment.seed + each, compiled=compiled[number])
-        for number in strategies
-        for each in range(seeds)
-    ]
-    seen = bench.map(observe, trials, _counter(progress, "fairness", len(trials)))
-    observations = [seen[number * seeds : (number + 1) * seeds] for number in strategies]
-    parts = [_incentive_part(experiment, observations[number], budget) for number in strategies]
-    replications = max(seeds, REPLICATIONS)
-    throttled = [
-        replace(trial, compiled=compiled[number])
-        for number in strategies
-        for trial in _throttling(experiment, number, replications, parts[number])
-    ]
-    measured = iter(bench.map(influence, throttled, _counter(progress, "incentives", len(throttled))))
-    shape = (len(experiment.clients), replications, len(FACTORS), 2)
-    table = [
-        np.array([next(measured) for _ in range(prod(shape[:-1]))]).reshape(shape) if part else np.zeros(shape)
-        for part in parts
-    ]
+        observations = _observed(experiment, bench, seeds, compiling.strategies, progress)
+        throttled = [
+            Throttler(
+                experiment,
+                bench,
+                number,
+                observations[number],
+                compiled=compiling.strategies[number],
+                budget=incentive_updates,
+                wanted=incentive_error,
+                told=_teller(progress, f"incentives: {use.label}" if len(experiment.strategies) > 1 else "incentives"),
+            ).run()
+            for number, use in enumerate(experiment.strategies)
+        ]
     return [
-        _summary(
-            experiment,
-            number,
-            observations[number],
-            [judge(one[..., 0], one[..., 1].mean(axis=0)) for one in table[number]],
-            parts[number],
-        )
-        for number in strategies
+        _summary(experiment, number, *found) for number, found in enumerate(zip(observations, throttled, strict=True))
     ]
+
+
+def _observed(
+    experiment: Experiment, bench: Bench, seeds: int, compiled: list[bool], progress: Progress | None
+) -> list[list[Observation]]:
+    """What each strategy does in runs as long as the experiment, one per seed."""
+    trials = []
+    for number, use in enumerate(experiment.strategies):
+        strategy = experiment.strategy(use)
+        updates = expected_updates(experiment, strategy, experiment.fleet().mean_durations)
+        whole = Trial(
+            number,
+            experiment.seed,
+            experiment.aggregations,
+            experiment.until_time,
+            stride=ceil(min(updates / updates_per_version(strategy), sys.maxsize // 2) / MARKS),
+            compiled=compiled[number],
+        )
+        trials += [replace(whole, seed=experiment.seed + each) for each in range(seeds)]
+    seen = bench.map(observe, trials, _counter(progress, "fairness", len(trials)))
+    return [seen[number * seeds : (number + 1) * seeds] for number in range(len(experiment.strategies))]
+
+
+def _teller(progress: Progress | None, part: str) -> Callable[[int, int], None]:
+    def tell(done: int, total: int) -> None:
+        if progress is not None:
+            progress(part, done, total)
+
+    return tell
 
 
 def _counter(progress: Progress | None, part: str, total: int) -> Callable[[int], None] | None:
@@ -180,60 +250,20 @@ def _counter(progress: Progress | None, part: str, total: int) -> Callable[[int]
     return count
 
 
-def _incentive_part(experiment: Experiment, observations: list[Observation], budget: int) -> float:
-    """How long the incentive trials of a strategy are, as a part of the others: within the budget, at most as long.
-
-    Zero, that is none at all, where a client would send less than a handful of updates: that would show nothing.
-    """
-    updates = float(np.mean([observation.updates.sum() for observation in observations]))
-    part = min(1.0, _updates_each(experiment, len(observations), budget) / updates)
-    return part if part * updates >= _HANDFUL * experiment.population else 0.0
-
-
-def _updates_each(experiment: Experiment, seeds: int, budget: int) -> float:
-    """How many updates each of the incentive trials of a strategy may have."""
-    return budget / (len(experiment.clients) * len(FACTORS) * max(seeds, REPLICATIONS))
-
-
-def is_tried(experiment: Experiment, *, seeds: int = 1, incentive_updates: int = INCENTIVE_UPDATES) -> bool:
-    """May an audit find out what throttling gains? Not where the budget has less than a handful of updates a client.
-
-    >>> from fairlag.lab.experiment import load
-    >>> is_tried(load("demo")), is_tried(load("million"))
-    (True, False)
-    """
-    return _updates_each(experiment, seeds, incentive_updates) >= _HANDFUL * experiment.population
-
-
-def _throttling(experiment: Experiment, number: int, replications: int, part: float) -> list[Trial]:
-    if not part:
-        return []
-    fleet = experiment.fleet()
-    aggregations = None if experiment.aggregations is None else ceil(experiment.aggregations * part)
-    until_time = None if experiment.until_time is None else experiment.until_time * part
-    return [
-        Trial(number, experiment.seed + each, aggregations, until_time, fleet.members(group)[0], factor)
-        for group in range(len(experiment.clients))
-        for each in range(replications)
-        for factor in FACTORS
-    ]
-
-
 def _summary(
     experiment: Experiment,
     number: int,
     observations: list[Observation],
-    incentives: list[Incentive],
-    incentive_part: float,
+    throttling: Throttling,
 ) -> StrategyAudit:
     use = experiment.strategies[number]
-    influences = np.mean([fairness.normalised(each.weights) for each in observations], axis=0)
+    influences = np.array([fairness.normalised(each.weights) for each in observations])
     updates = np.sum([each.updates for each in observations], axis=0)
     late = np.sum([each.staleness for each in observations], axis=0)
     aggregations = sum(each.aggregations for each in observations)
     buffer = float(updates.sum() / aggregations)
     names = [table.group for table in experiment.clients]
-    measured = fairness.by_group(experiment.fleet().group_of, names, updates, influences, late)
+    measured = fairness.by_group(experiment.fleet().group_of, names, updates, influences.mean(axis=0), late)
     return StrategyAudit(
         label=use.label,
         use=use.name,
@@ -241,20 +271,19 @@ def _summary(
         virtual_time=float(np.mean([each.virtual_time for each in observations])),
         aggregations=round(aggregations / len(observations)),
         buffer=buffer,
-        jain=fairness.jain(influences),
-        welfare=fairness.welfare(influences),
-        largest_deviation=fairness.largest_deviation(influences),
         shares=updates / updates.sum(),
-        influence=influences,
+        influences=influences,
         staleness=_means(late, updates),
-        groups=_groups(experiment, number, observations, measured, buffer, incentives),
+        groups=_groups(experiment, number, observations, measured, buffer, throttling.incentives),
         weights=(min(each.lightest for each in observations), max(each.heaviest for each in observations)),
         partial=sum(each.partial for each in observations),
         lost=sum(each.lost for each in observations),
         refused=sum(each.refused for each in observations),
+        cancelled=sum(each.cancelled for each in observations),
         reasons=tuple(sorted({each.reason for each in observations})),
         unseen=not {"local", "admit", "weigh"}.isdisjoint(experiment.strategy(use).readers),
-        incentive_aggregations=ceil(aggregations / len(observations) * incentive_part),
+        deployment=deployment(experiment.fleet(), observations),
+        throttling=throttling,
     )
 
 
@@ -264,11 +293,11 @@ def _groups(
     observations: list[Observation],
     measured: list[fairness.GroupFairness],
     buffer: float,
-    incentives: list[Incentive],
+    incentives: Sequence[Incentive],
 ) -> tuple[GroupAudit, ...]:
     fleet, strategy = experiment.fleet(), experiment.strategy(experiment.strategies[number])
-    durations = fleet.mean_durations
-    staleness, share = predicted(strategy, durations, buffer)
+    staleness, share = predicted(strategy, fleet, buffer)
+    devices = by_group(fleet, observations)
     return tuple(
         GroupAudit(
             name=group.name,
@@ -279,29 +308,21 @@ def _groups(
             staleness=group.mean_staleness,
             staleness_predicted=float(staleness[fleet.members(place)[0]]),
             share_predicted=float(share[fleet.members(place)].sum()),
-            throttle_predicted=_tempted(durations, fleet.members(place)[0], buffer),
+            throttle_predicted=_tempted(fleet, fleet.members(place)[0], buffer),
             histogram=added([each.histogram[place] for each in observations]),
             incentive=incentives[place],
+            deployment=devices[place],
         )
         for place, group in enumerate(measured)
     )
 
 
-def predicted(strategy: Strategy, durations: Floats, buffer: float) -> tuple[Floats, Floats]:
-    """Staleness and share of each client by the closed forms, for clients that are always there; NaN: there is none."""
-    if strategy.select.lag:  # rounds in which slow clients go on: nobody knows a closed form
-        return np.full_like(durations, np.nan), np.full_like(durations, np.nan)
-    if strategy.select.rounds:
-        return np.zeros_like(durations), np.full_like(durations, 1 / len(durations))
-    if strategy.select.places is not None and strategy.select.places < len(durations):
-        rates = theory.concurrent_rates(durations, strategy.select.places)
-        return theory.concurrent_staleness(durations, strategy.select.places, buffer), rates / rates.sum()
-    return theory.expected_staleness(1 / durations, buffer), theory.expected_share(1 / durations)
-
-
-def _tempted(durations: Floats, client: int, buffer: float) -> float:
-    """By which factor FedStaleWeight would tempt the client to slow down, by the closed form."""
-    return theory.incentive(1 / durations, client, max(1, round(buffer))).throttle if len(durations) > 1 else 1.0
+def _tempted(fleet: Fleet, client: int, buffer: float) -> float:
+    """By which factor FedStaleWeight would tempt the client to slow down, by the closed form; for a steady fleet."""
+    if not fleet.steady:
+        return nan
+    rates = 1 / fleet.mean_durations
+    return theory.incentive(rates, client, max(1, round(buffer))).throttle if fleet.clients > 1 else 1.0
 
 
 def _means(sums: Integers, counts: Integers) -> Floats:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fairlag.analyse.compare import Repeated, Spread
-from fairlag.analyse.curves import evenly, mean_of_known, read_off
+from fairlag.analyse.curves import evenly, mean_of_known, shared
 from fairlag.errors import UnreadableError
 from fairlag.lab.folder import reading
 from fairlag.lab.run import Run
@@ -49,10 +49,10 @@ class ClassCurves:
     """How many there were before they were thinned."""
 
     def mean(self, along: str, most: int = COLUMNS) -> tuple[Floats, Floats]:
-        """At most so many places, and the mean there of the seeds that go so far: one row a class."""
-        where = np.unique(np.concatenate([seed.places(along) for seed in self.seeds]))
+        """At most this many places that all seeds cover, and their mean there: one row per class."""
+        where = shared([seed.places(along) for seed in self.seeds])
         where = where[evenly(where, most)]
-        values = np.array([[read_off(where, seed.places(along), row) for row in seed.accuracy] for seed in self.seeds])
+        values = np.array([[np.interp(where, seed.places(along), row) for row in seed.accuracy] for seed in self.seeds])
         return where, mean_of_known(values)
 
     def last(self, place: int) -> Spread:
@@ -61,13 +61,17 @@ class ClassCurves:
 
 
 def class_curves(strategy: Repeated) -> ClassCurves | None:
-    """How the model of a strategy did on every class; None where that was not evaluated."""
-    versions = _versions(strategy.runs)
+    """How the model of a strategy did on every class, over the seeds that are finished, or all while none is.
+
+    None where that was not evaluated.
+    """
+    runs = [run for run in strategy.runs if run.status == "finished"] or strategy.runs
+    versions = _versions(runs)
     if not len(versions):
         return None
     kept = versions[evenly(versions, COLUMNS)].tolist()
     rows = []
-    for run in strategy.runs:
+    for run in runs:
         with reading(run.folder) as database:
             rows.append(database.execute(_SCORES.format(", ".join("?" * len(kept))), kept).fetchall())
     names = sorted({name for found in rows for _, _, name, _ in found}, key=lambda name: (len(name), name))

@@ -1,12 +1,15 @@
 """Comparing runs: strategies side by side, each over its seeds; computed from what the runs recorded, nothing else."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from math import floor, isfinite, nan
+from pathlib import Path
 from statistics import fmean, stdev
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fairlag import fairness
+from fairlag.analyse.variants import differing, parameters, settings_of, told_apart
 from fairlag.errors import InputError
 from fairlag.lab.run import Run, curve_of, final_of
 from fairlag.numerals import made_of
@@ -29,12 +32,16 @@ class Spread:
     mean: float | None
     deviation: float | None
     seeds: int
+    by_seed: Mapping[int, float] = field(default_factory=dict, compare=False, repr=False)
+    """The values themselves, if it is known which seed each is of."""
 
     @classmethod
-    def of(cls, values: Iterable[float]) -> "Spread":
-        """The spread of the values that are finite."""
-        found = [float(value) for value in values if isfinite(value)]
-        return cls(fmean(found) if found else None, stdev(found) if len(found) > 1 else None, len(found))
+    def of(cls, values: Iterable[float], seeds: Sequence[int] = ()) -> "Spread":
+        """The spread of the values that are finite, of these seeds."""
+        every = [float(value) for value in values]
+        found = [value for value in every if isfinite(value)]
+        known = {seed: value for seed, value in zip(seeds, every, strict=False) if isfinite(value)}
+        return cls(fmean(found) if found else None, stdev(found) if len(found) > 1 else None, len(found), known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +51,8 @@ class Reached:
     target: float
     virtual_time: Spread
     aggregations: Spread
+    chosen: str = ""
+    """How the target was chosen; nothing if it was given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +86,7 @@ class Comparison:
 
     experiment: str
     label: str
-    """Of the strategy, with the folder of the runs where others of that name and label have other settings."""
+    """Of the strategy, with the settings in which runs of the same experiment differ."""
     seeds: tuple[int, ...]
     finished: int
     """How many of its runs are."""
@@ -93,10 +102,12 @@ class Comparison:
     """What a reader must know before comparing it."""
     deployed: bool = False
     """Was it made by a real fleet, so that its times are not virtual?"""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """The settings in which runs of the same experiment differ, with the values that it has."""
 
     def as_json(self) -> dict[str, Any]:
         """All of it, as `fairlag compare --json` prints it; groups by name."""
-        found = asdict(self)
+        found = asdict(self, dict_factory=lambda pairs: {name: value for name, value in pairs if name != "by_seed"})
         return {**found, "groups": {group.pop("name"): group for group in found["groups"]}}
 
 
@@ -115,7 +126,7 @@ def compare(runs: Iterable[Run], targets: Sequence[float] = (), *, fraction: flo
     return [
         _compared(strategy, goals, _remarks(strategy.facts, strategies))
         for strategies in together.values()
-        for goals in [tuple(targets) or _default_targets(strategies, fraction)]
+        for goals in [[_Goal(target) for target in targets] or _default_goals(strategies, fraction)]
         for strategy in strategies
     ]
 
@@ -126,36 +137,33 @@ class Repeated(NamedTuple):
     experiment: str
     label: str
     runs: tuple[Run, ...]
+    settings: Mapping[str, Any] = MappingProxyType({})
+    """What tells them from others of the same experiment."""
 
 
 def repeated(runs: Iterable[Run]) -> list[Repeated]:
-    """The runs by experiment, strategy and settings, in their order; the label says the folder where settings differ.
+    """The runs by experiment, strategy and settings, in their order; the label names the settings that differ.
 
-    Runs that were made before their settings were kept count as having the same, as far as their groups are.
+    Runs that were made before their settings were kept count as having the same, as far as their groups are; if they
+    differ, the label names their folder.
     """
-    together: dict[tuple[str, str], dict[tuple[str, ...], list[Run]]] = {}
+    together: dict[str, dict[str, dict[tuple[object, ...], list[Run]]]] = {}
+    known: dict[Path, dict[str, Any]] = {}
     for run in runs:
-        settings = (run.meta.get("experiment_key", ""), *run.groups)
-        together.setdefault((run.experiment, run.label), {}).setdefault(settings, []).append(run)
-    return [
-        Repeated(experiment, f"{label} [{place}]" if place else label, tuple(sorted(found, key=lambda run: run.seed)))
-        for (experiment, label), differing in together.items()
-        for found, place in zip(differing.values(), _places(list(differing.values())), strict=True)
-    ]
-
-
-def _places(differing: list[list[Run]]) -> list[str]:
-    """What tells these runs apart: nothing, the folder that holds them, or their own if one holds them all."""
-    choices: tuple[Callable[[Run], str], ...] = (
-        lambda _: "",
-        lambda run: str(run.folder.parent),
-        lambda run: str(run.folder),
-    )
-    for name in choices:
-        places = [", ".join(dict.fromkeys(map(name, found))) for found in differing]
-        if len(set(places)) == len(places):
-            break
-    return places
+        known[run.folder] = settings = settings_of(run)
+        key = (run.meta.get("experiment_key", ""), parameters(settings), *run.groups)
+        together.setdefault(run.experiment, {}).setdefault(run.label, {}).setdefault(key, []).append(run)
+    found = []
+    for experiment, strategies in together.items():
+        first = {label: [known[each[0].folder] for each in variants.values()] for label, variants in strategies.items()}
+        names = differing([(label, settings) for label, each in first.items() for settings in each])
+        for label, variants in strategies.items():
+            suffixes = told_apart(first[label], list(variants.values()), names)
+            for settings, suffix, each in zip(first[label], suffixes, variants.values(), strict=True):
+                called = f"{label} [{suffix}]" if suffix else label
+                own = {name: settings.get(name) for name in names}
+                found.append(Repeated(experiment, called, tuple(sorted(each, key=lambda run: run.seed)), own))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,41 +191,52 @@ class _Strategy(NamedTuple):
     facts: list[_Facts]
 
 
-def _compared(strategy: _Strategy, targets: tuple[float, ...], remarks: tuple[str, ...]) -> Comparison:
+class _Goal(NamedTuple):
+    """An accuracy to be reached, and how it was chosen."""
+
+    target: float
+    chosen: str = ""
+
+
+def _compared(strategy: _Strategy, goals: Sequence[_Goal], remarks: tuple[str, ...]) -> Comparison:
     called, facts = strategy
     shares = [_by_group(each) for each in facts]
+    seeds = tuple(each.run.seed for each in facts)
     return Comparison(
         experiment=called.experiment,
         label=called.label,
-        seeds=tuple(each.run.seed for each in facts),
+        seeds=seeds,
         finished=sum(each.finished for each in facts),
-        accuracy=_accuracy(facts, targets, "all", None),
+        accuracy=_accuracy(facts, goals, "all", None),
         groups=tuple(
-            _group([group[place] for group in shares], _accuracy(facts, targets, "group", name))
+            _group([group[place] for group in shares], seeds, _accuracy(facts, goals, "group", name))
             for place, name in enumerate(called.runs[0].groups)
         ),
-        jain=Spread.of(fairness.jain_if_any(each.clients["weight"].to_numpy()) for each in facts),
+        jain=Spread.of((fairness.jain_if_any(each.clients["weight"].to_numpy()) for each in facts), seeds),
         staleness=Spread.of(_mean_staleness(each.clients) for each in facts),
         updates=Spread.of(each.clients["updates"].sum() for each in facts),
         aggregations=Spread.of(each.version for each in facts),
         virtual_time=Spread.of(each.virtual_time for each in facts),
         remarks=remarks,
         deployed=any(run.deployed for run in called.runs),
+        settings=dict(called.settings),
     )
 
 
-def _accuracy(facts: list[_Facts], targets: tuple[float, ...], scope: str, name: str | None) -> Accuracy:
+def _accuracy(facts: list[_Facts], goals: Sequence[_Goal], scope: str, name: str | None) -> Accuracy:
     curves = [curve_of(each.evaluations, scope, name) for each in facts]
+    seeds = [each.run.seed for each in facts]
     return Accuracy(
-        final=Spread.of(each.final(scope, name) for each in facts),
+        final=Spread.of((each.final(scope, name) for each in facts), seeds),
         best=Spread.of(curve["accuracy"].max() for curve in curves),
         reached=tuple(
             Reached(
                 target,
-                virtual_time=Spread.of(_first(curve, target, "time") for curve in curves),
+                virtual_time=Spread.of((_first(curve, target, "time") for curve in curves), seeds),
                 aggregations=Spread.of(_first(curve, target, "version") for curve in curves),
+                chosen=chosen,
             )
-            for target in targets
+            for target, chosen in goals
         ),
     )
 
@@ -238,13 +257,13 @@ def _by_group(facts: _Facts) -> list[fairness.GroupFairness]:
     return [replace(each, update_share=nan, influence=nan) for each in found]  # of nothing there is no part
 
 
-def _group(found: list[fairness.GroupFairness], accuracy: Accuracy) -> GroupComparison:
+def _group(found: list[fairness.GroupFairness], seeds: Sequence[int], accuracy: Accuracy) -> GroupComparison:
     return GroupComparison(
         name=found[0].name,
         clients=found[0].clients,
         accuracy=accuracy,
         update_share=Spread.of(each.update_share for each in found),
-        influence=Spread.of(each.influence for each in found),
+        influence=Spread.of((each.influence for each in found), seeds),
         fair=found[0].fair,
         staleness=Spread.of(each.mean_staleness if each.update_share > 0 else nan for each in found),
     )
@@ -255,12 +274,14 @@ def _mean_staleness(clients: "pd.DataFrame") -> float:
     return float((clients["staleness"] * clients["updates"]).sum() / updates) if updates else nan
 
 
-def _default_targets(strategies: list[_Strategy], fraction: float) -> tuple[float, ...]:
-    means = [Spread.of(each.final("all", None) for each in facts).mean for _, facts in strategies]
-    target = floor(100 * fraction * min((mean for mean in means if mean is not None), default=0.0)) / 100
+def _default_goals(strategies: list[_Strategy], fraction: float) -> list[_Goal]:
+    means = [(Spread.of(each.final("all", None) for each in facts).mean, called.label) for called, facts in strategies]
+    lowest, label = min(((mean, label) for mean, label in means if mean is not None), default=(0.0, ""))
+    target = floor(100 * fraction * lowest) / 100
     curves = (curve_of(each.evaluations) for _, facts in strategies for each in facts)
-    at_once = any(_first(curve, target, "version") == 0 for curve in curves)
-    return (target,) if target and not at_once else ()
+    if not target or any(_first(curve, target, "version") == 0 for curve in curves):
+        return []
+    return [_Goal(target, f"{100 * fraction:g} % of the lowest final accuracy, {100 * lowest:.1f} % of {label}")]
 
 
 def _remarks(facts: list[_Facts], strategies: list[_Strategy]) -> tuple[str, ...]:

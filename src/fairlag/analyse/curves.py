@@ -21,7 +21,6 @@ class Band(NamedTuple):
     where: Floats
     mean: Floats
     spread: Floats
-    """Not a number where none is known."""
 
     @property
     def low(self) -> Floats:
@@ -44,7 +43,7 @@ class Scored:
     """How a strategy did on some test examples."""
 
     curves: tuple["pd.DataFrame", ...]
-    """Of each seed that has one: the columns time, version, accuracy and standard_error, a row an evaluation."""
+    """Of each finished seed, or of all while none is: time, version, accuracy and standard_error of its evaluations."""
     final: Spread
     """Of the last version on the whole test set, over the runs that are finished."""
     best: Spread
@@ -78,35 +77,39 @@ def curves(strategy: Repeated) -> Curves:
 
 def _scored(seeds: Sequence[tuple["pd.DataFrame", bool]], scope: str, name: str | None) -> Scored:
     found = [curve_of(frame, scope, name).dropna(subset="accuracy") for frame, _ in seeds]
+    ended = [curve for curve, (_, finished) in zip(found, seeds, strict=True) if finished and len(curve)]
     return Scored(
-        curves=tuple(curve for curve in found if len(curve)),
+        curves=tuple(ended or [curve for curve in found if len(curve)]),
         final=Spread.of(final_of(frame, scope, name) if finished else nan for frame, finished in seeds),
         best=Spread.of(curve["accuracy"].max() for curve in found),
     )
 
 
 def band(curves: Sequence["pd.DataFrame"], along: str) -> Band:
-    """The places where any curve has a point, the mean there of the curves that go so far, and the width of its band.
+    """The places that all curves cover and where any has a point, their mean there, and the width of its band.
 
-    With several seeds that is their sample standard deviation, not a number where less than two are; with one, the
-    standard error of the evaluation.
+    With several seeds that is their sample standard deviation; with one, the standard error of the evaluation. Beyond
+    the end of the first curve the mean would be one of other seeds, and jump.
     """
     places = [curve[along].to_numpy(np.float64) for curve in curves]
     if len(curves) == 1:
         return Band(places[0], curves[0]["accuracy"].to_numpy(), curves[0]["standard_error"].to_numpy())
-    where = np.unique(np.concatenate(places))
+    where = shared(places)
     values = np.array(
-        [read_off(where, place, curve["accuracy"].to_numpy()) for place, curve in zip(places, curves, strict=True)]
+        [np.interp(where, place, curve["accuracy"].to_numpy()) for place, curve in zip(places, curves, strict=True)]
     )
-    several = np.isfinite(values).sum(axis=0) > 1
-    spread = np.full(len(where), np.nan)
-    spread[several] = np.nanstd(values[:, several], axis=0, ddof=1)
-    return Band(where, mean_of_known(values), spread)
+    return Band(where, values.mean(axis=0), values.std(axis=0, ddof=1))
 
 
-def read_off(where: Floats, places: Floats, values: Floats) -> Floats:
-    """A curve at other places: straight between its points, not a number beyond its ends."""
-    return np.interp(where, places, values, left=np.nan, right=np.nan)
+def shared(places: Sequence[Floats]) -> Floats:
+    """All places of ascending curves that lie between the last of their beginnings and the first of their ends.
+
+    >>> shared([np.array([0.0, 4.0, 8.0]), np.array([0.0, 5.0])]).tolist()
+    [0.0, 4.0, 5.0]
+    """
+    begin, end = max(each[0] for each in places), min(each[-1] for each in places)
+    every = np.unique(np.concatenate(places))
+    return np.asarray(every[(every >= begin) & (every <= end)], np.float64)
 
 
 def mean_of_known(rows: Floats) -> Floats:

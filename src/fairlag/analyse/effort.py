@@ -2,7 +2,7 @@
 
 import itertools
 
-from fairlag.analyse.incentives import FACTORS, REPLICATIONS
+from fairlag.analyse.throttling import Need
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.worth import expected_updates, updates_per_version
 from fairlag.runtime.compiled import available
@@ -10,6 +10,8 @@ from fairlag.runtime.compiled.plan import Plan, plan
 
 FAIRNESS_UPDATES = 400_000
 """How many updates the fairness part simulates at the most by default, unless one seed alone needs more."""
+
+_SEEDS = 5
 
 _WORTH = 200_000
 """From so many updates on, the compiled loop makes up for the time that it takes to load it, and nearly for compiling
@@ -27,21 +29,26 @@ def enough_seeds(experiment: Experiment) -> int:
     (5, 1)
     """
     per_version = sum(updates_per_version(experiment.strategy(use)) for use in experiment.strategies)
-    return max(1, min(REPLICATIONS, FAIRNESS_UPDATES // ((experiment.aggregations or 1) * per_version)))
+    return max(1, min(_SEEDS, FAIRNESS_UPDATES // ((experiment.aggregations or 1) * per_version)))
 
 
 class Compiling:
     """Which strategies of an experiment the compiled loop takes, and where."""
 
-    def __init__(self, experiment: Experiment, *, seeds: int, incentive_updates: int, wanted: bool | None) -> None:
+    def __init__(
+        self, experiment: Experiment, *, seeds: int, incentive_updates: int | None, wanted: bool | None
+    ) -> None:
         """Averaged over so many seeds; wanted or not, or, if that is None, where it is worth while."""
         strategies, fleet = [experiment.strategy(use) for use in experiment.strategies], experiment.fleet()
         known = [isinstance(plan(strategy, fleet), Plan) for strategy in strategies]
-        throttled = len(experiment.clients) * len(FACTORS) * max(seeds, REPLICATIONS)
+        need = Need.of(fleet)
+        throttled = need.usual
+        if incentive_updates is not None:
+            throttled = min(throttled, incentive_updates) if need.least <= incentive_updates else 0.0
         updates = 0.0
         for strategy in itertools.compress(strategies, known):
             once = expected_updates(experiment, strategy, fleet.mean_durations)
-            updates += seeds * once + min(incentive_updates, throttled * once)
+            updates += seeds * once + throttled
         use = (updates >= _WORTH if wanted is None else wanted) and available()
         self.strategies = [use and yes for yes in known]
         """For each strategy: does the loop take it?"""

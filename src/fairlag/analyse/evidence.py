@@ -7,9 +7,10 @@ from math import nan
 import numpy as np
 
 from fairlag import fairness
-from fairlag.analyse.audit import StrategyAudit, predicted
+from fairlag.analyse.audit import StrategyAudit
 from fairlag.analyse.compare import Repeated, Spread
 from fairlag.analyse.fit import fit_fleet
+from fairlag.analyse.predictions import predicted
 from fairlag.errors import InputError
 from fairlag.fairness import jain_if_any
 from fairlag.lab.experiment import Experiment
@@ -23,9 +24,6 @@ SELECT grp, staleness, SUM(updates) FROM clients JOIN (
     SELECT client, staleness, COUNT(*) AS updates FROM tasks WHERE outcome = 'aggregated' GROUP BY client, staleness
 ) USING (client) GROUP BY grp, staleness ORDER BY grp, staleness
 """
-
-_MOST_WORK = 100_000_000
-"""Clients times different durations: a prediction for more than that would take minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +40,14 @@ class Influence:
 
     @classmethod
     def of_audit(cls, audit: StrategyAudit) -> "Influence":
-        """What an audit found: the means over its seeds, as if they were one."""
+        """What an audit found, one row per seed as for runs."""
         sizes = [group.clients for group in audit.groups]
         return cls(
             groups=tuple(group.name for group in audit.groups),
             clients=np.arange(sum(sizes)),
             group_of=np.repeat(np.arange(len(sizes)), sizes),
-            shares=audit.influence[None, :],
-            jain=Spread.of([audit.jain]),
+            shares=audit.influences,
+            jain=Spread.of(audit.over_seeds(fairness.jain)),
         )
 
     @property
@@ -172,9 +170,9 @@ def staleness_if_any(strategy: Repeated) -> list[GroupStaleness] | None:
 
 
 def experiment_of(run: Run) -> Experiment:
-    """The experiment of a run, with its strategy and seed alone."""
+    """The experiment of a run, with its strategy and seed alone; code that it names is never imported."""
     try:
-        return Plan.open(run.folder).experiment
+        return Plan.open(run.folder, code=False).experiment
     except InputError as error:
         raise InputError(f"the experiment of the run in {str(run.folder)!r} cannot be built again: {error}") from None
 
@@ -189,7 +187,7 @@ def _predictions(runs: Sequence[Run]) -> dict[str, float]:
     """Mean staleness per group by the closed forms that the audit uses; nothing where they do not apply.
 
     They are for clients that are always there. A group's mean is over its updates, as the simulated one is. Of a real
-    fleet only what was seen is known.
+    fleet only what was seen is known, and of a strategy that is code nothing.
     """
     try:
         experiment = fit_fleet(runs, split=False).experiment if runs[0].deployed else experiment_of(runs[0])
@@ -197,12 +195,12 @@ def _predictions(runs: Sequence[Run]) -> dict[str, float]:
     except InputError:
         return {}
     fleet, buffer = experiment.fleet(), _buffer(runs)
-    durations = fleet.mean_durations
-    if not fleet.steady or buffer < 1 or len(durations) * len(np.unique(durations)) > _MOST_WORK:
+    if buffer < 1:
         return {}
-    late, share = predicted(strategy, durations, buffer)
+    late, share = predicted(strategy, fleet, buffer)
     members = {group.name: fleet.members(place) for place, group in enumerate(fleet.groups)}
-    return {name: float(np.average(late[mine], weights=share[mine])) for name, mine in members.items()}
+    even = np.where(np.isnan(share), 1.0, share)
+    return {name: float(np.average(late[mine], weights=even[mine])) for name, mine in members.items()}
 
 
 def _buffer(runs: Sequence[Run]) -> float:

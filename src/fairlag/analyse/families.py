@@ -27,7 +27,7 @@ class Sample(NamedTuple):
     @property
     def near(self) -> Floats:
         """The windows that may have hidden something."""
-        return np.extract(self.window < _FAR * self.exact.max(), self.window)
+        return np.extract(self.window < _FAR * self.exact.max(initial=0.0), self.window)
 
     def survival(self) -> tuple[Floats, Floats]:
         """The exact durations in order and the probability of each.
@@ -54,6 +54,18 @@ class Sample(NamedTuple):
         rivals = np.arange(1, len(times) + 1) - np.searchsorted(np.sort(self.window), times)
         up_to = np.append(np.cumprod((1 - 1 / rivals)[::-1])[::-1], 1.0)
         return times, np.diff(up_to, prepend=0.0)[1:] + np.eye(1, len(times))[0] * up_to[0]
+
+    def hidden(self) -> float:
+        """How many more there must have been that were longer than their windows, if all are of one distribution.
+
+        >>> Sample(np.array([1.0, 3.0, 2.0]), window=np.array([2.5, 9.0, 4.0])).hidden()  # one half lasts 3
+        1.0
+        """
+        if len(self.cut) or not len(self.near):
+            return 0.0
+        times, weights = self.survival()
+        fits = np.cumsum(weights)[np.searchsorted(times, self.near, side="right") - 1]
+        return inf if fits.min() <= 0 else float((1 / fits - 1).sum())
 
     def mean(self) -> float:
         """The mean, as far as it is known."""

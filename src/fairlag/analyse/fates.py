@@ -86,6 +86,7 @@ def audited_fates(audit: StrategyAudit, seeds: int) -> Fates:
         Fate(Outcome.AGGREGATED): audit.updates * seeds,
         Fate(Outcome.REFUSED): audit.refused,
         Fate(Outcome.LOST): audit.lost,
+        Fate(Outcome.CANCELLED): audit.cancelled,
     }
     return Fates(
         groups=(),

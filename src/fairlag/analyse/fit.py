@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairlag.analyse.durations import BEST, check_way
+from fairlag.analyse.durations import BEST, FEWEST, check_way
 from fairlag.analyse.fates import fates
 from fairlag.analyse.fitted import GroupFit, Ways, fit_group
 from fairlag.analyse.observed import Observed, observed
@@ -16,9 +16,6 @@ from fairlag.lab.toml import toml
 from fairlag.types import Outcome
 
 _SUFFIX = "-fitted"
-
-_ENOUGH = 10
-"""So many durations of each group are enough for what follows from them to be worth a look."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +47,7 @@ class FleetFit:
     @property
     def enough(self) -> bool:
         """Has every group been seen often enough?"""
-        return all(each.seen is not None and each.updates >= _ENOUGH for each in self.groups)
+        return all(each.seen is not None and each.counted >= FEWEST for each in self.groups)
 
     def as_json(self) -> dict[str, Any]:
         """What `fairlag fit-fleet --json` prints."""
@@ -88,10 +85,10 @@ def fit_fleet(runs: Runs, how: str = BEST, *, split: bool = True) -> FleetFit:
         ended = f"{len(seen.tasks):,} tasks ended, but no update" if len(seen.tasks) else "no task has ended, and none"
         raise InputError(f"there is nothing to fit in {where}: {ended} came in")
     tables, remarks = _base(chosen)
-    ways = Ways(how, split, any(run.deployed for run in chosen), _queues(tables, _home(chosen[0])), _steps(tables))
+    ways = Ways(how, split, any(run.deployed for run in chosen), any(map(_queues, chosen)), _steps(tables))
     known = {table["group"]: table for table in tables["clients"]}
     groups = [each for name in seen.groups for each in fit_group(known.get(name, {"group": name}), seen, ways)]
-    experiment = parse(_fitted(tables, groups), _home(chosen[0]))
+    experiment = parse(_fitted(tables, groups), _home(chosen[0]), code=False)
     return FleetFit(
         experiment=experiment,
         groups=tuple(groups),
@@ -129,11 +126,9 @@ def _home(run: Run) -> Path:
     return home if home is not None and home.is_dir() else run.folder
 
 
-def _queues(tables: dict[str, Any], home: Path) -> bool:
-    """Do idle clients wait to be picked?"""
-    experiment = parse(tables, home)
-    picks = [experiment.strategy(use).select for use in experiment.strategies]
-    return any(pick.places is not None or pick.rounds for pick in picks)
+def _queues(run: Run) -> bool:
+    """Do idle clients wait to be picked? If nobody knows, what they wait is left out; it is about nothing if not."""
+    return bool(run.meta.get("queues", True))
 
 
 def _steps(tables: dict[str, Any]) -> int | None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fairlag.analyse.alike import CHANCE, FEW, Part, apart, spread
-from fairlag.analyse.durations import BEST, fit
+from fairlag.analyse.durations import BEST, EMPIRICAL, Fitted, fit
 from fairlag.analyse.families import Sample
 from fairlag.analyse.observed import Observed, Tasks
 from fairlag.fleet.delay import Delay
@@ -73,6 +73,8 @@ class GroupFit:
     """How many of their tasks ended."""
     updates: int
     """How many updates came in, used or refused."""
+    counted: int
+    """How many of these the delay is fitted to: without warm-up, and without those handed out too late."""
     lost: int
     cancelled: int
     seen: Summary | None = None
@@ -99,7 +101,8 @@ class GroupFit:
         each = " a step" if self.table.get("delay_per") else ""
         lines = list(self.remarks)
         if self.seen is not None and self.fitted is not None:
-            lines.append(f"Seen: {self.updates:,} updates, {self.seen.words} s{each}.")
+            of = f"{self.counted:,} of " if self.counted < self.updates else ""
+            lines.append(f"Seen: {of}{self.updates:,} updates, {self.seen.words} s{each}.")
             lines.append(f"Fitted: {self.fitted.words} s{each}; Kolmogorov–Smirnov distance {self.distance:.3f}.")
         return lines
 
@@ -118,6 +121,7 @@ class GroupFit:
             "clients": self.clients,
             "tasks": self.tasks,
             "updates": self.updates,
+            "counted": self.counted,
             "lost": self.lost,
             "cancelled": self.cancelled,
             "seen": told(self.seen),
@@ -134,37 +138,57 @@ def fit_group(table: dict[str, Any], seen: Observed, ways: Ways) -> Iterator[Gro
     members = np.flatnonzero(seen.group_of == seen.groups.index(table["group"]))
     tasks = seen.tasks.of(members)
     steps = _steps(tasks, table, ways)
-    whole = _sample(tasks, steps)
+    usual, warmed = _usual(tasks, table["group"], steps, ways)
+    whole = _sample(usual, steps, tasks)
     if not whole.exact.any():
         if "delay" in table:  # otherwise nothing at all is known of it
             yield _unseen(table, tasks)
         return
     common, remarks = _presence(table, tasks, seen, ways)
     members, silent = _heard(members, tasks, table["group"], ways)
-    parts, why = _parts(members, tasks.settled(), table, ways if steps is None else ways._replace(split=False))
+    parts, why = _parts(members, usual.settled(), table, ways if steps is None else ways._replace(split=False))
     overall = fit(whole, ways.how)
-    remarks = [*why, *silent, *remarks]
+    remarks = [*warmed, *why, *silent, *remarks]
     for part in parts:
         mine = tasks.of(part.clients)
-        own = _sample(mine, steps)
-        found = fit(own, ways.how) if len(parts) > 1 and own.exact.any() else overall
-        stands = {
-            **common,
-            "group": _named(table["group"], part.suffix, seen.groups),
-            "count": len(part.clients),
-            "delay": str(found.delay),
-        }
+        own = _sample(usual.of(part.clients), steps, mine)
+        known = bool(own.exact.any())
+        found = fit(own, ways.how) if len(parts) > 1 and known else overall
+        name = _named(table["group"], part.suffix, seen.groups)
+        stands = {**common, "group": name, "count": len(part.clients), "delay": str(found.delay)}
         yield GroupFit(
             group=table["group"],
             table=stands | ({} if steps is None else {"delay_per": "step"}),
             **_counts(mine),
-            seen=Summary.seen(own) if own.exact.any() else None,
+            counted=len(own.exact),
+            seen=Summary.seen(own) if known else None,
             fitted=Summary.fitted(found.delay),
             family=found.family,
             distance=found.distance,
-            remarks=tuple(remarks),
+            remarks=(*remarks, *_doubts(name, found)),
         )
         remarks = []
+
+
+def _usual(tasks: Tasks, group: str, steps: int | None, ways: Ways) -> tuple[Tasks, list[str]]:
+    """The tasks of a group without warm-up, which only a real fleet has; and what is to be said of that."""
+    warm = tasks.warm_up(_per(tasks, steps)) if ways.deployed else np.empty(0, np.int64)
+    if not len(warm):
+        return tasks, []
+    rest = tasks.where(np.setdiff1d(np.arange(len(tasks)), warm))
+    first = "The first task of 1 client" if len(warm) == 1 else f"The first tasks of {len(warm):,} clients"
+    return rest, [
+        f"{first} of {group} took at least {tasks.duration[warm].min():.4g} s, later ones at most "
+        f"{rest.duration[rest.came].max():.4g} s: left out as warm-up."
+    ]
+
+
+def _doubts(name: str, found: Fitted) -> list[str]:
+    if not found.doubt:
+        return []
+    if found.family == EMPIRICAL:
+        return [f"The durations of {name} are listed as they are: {found.doubt}."]
+    return [f"The family {found.family} was asked for, but does not fit {name}: {found.doubt}."]
 
 
 def _heard(members: Integers, tasks: Tasks, group: str, ways: Ways) -> tuple[Integers, list[str]]:
@@ -187,7 +211,7 @@ def _named(group: str, suffix: str, taken: Sequence[str]) -> str:
 def _unseen(table: dict[str, Any], tasks: Tasks) -> GroupFit:
     why = "took no time" if len(tasks.came) else "were not seen"
     remark = f"Updates of {table['group']} {why}: all of it is as the run's experiment has it."
-    return GroupFit(group=table["group"], table=dict(table), **_counts(tasks), remarks=(remark,))
+    return GroupFit(group=table["group"], table=dict(table), **_counts(tasks), counted=0, remarks=(remark,))
 
 
 def _counts(tasks: Tasks) -> dict[str, Any]:
@@ -207,9 +231,22 @@ def _steps(tasks: Tasks, table: dict[str, Any], ways: Ways) -> int | None:
     return own if len(np.unique(np.where(tasks.steps > 0, tasks.steps, own))) > 1 else None
 
 
-def _sample(tasks: Tasks, steps: int | None) -> Sample:
+def _per(tasks: Tasks, steps: int | None) -> Integers | None:
+    """How many steps each has, if that differs."""
+    return None if steps is None else np.where(tasks.steps > 0, tasks.steps, steps)
+
+
+def _sample(tasks: Tasks, steps: int | None, every: Tasks) -> Sample:
+    """How long tasks take, by those handed out early enough; `every` task of these clients says how many may be hidden.
+
+    A client has at most one task when a run ends. If many more would have to be hidden by that end, durations changed
+    during the run, and then all of them are taken as they are. (Twice: what is hidden is only an estimate.)
+    """
     early = tasks.settled()
-    return early.durations(None if steps is None else np.where(early.steps > 0, early.steps, steps))
+    found = early.durations(_per(early, steps))
+    if found.hidden() <= 2 * every.first.sum():
+        return found
+    return tasks.durations(_per(tasks, steps))._replace(window=np.empty(0))
 
 
 def _parts(members: Integers, tasks: Tasks, table: dict[str, Any], ways: Ways) -> tuple[list[Part], list[str]]:

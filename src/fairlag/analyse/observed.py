@@ -2,9 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from importlib import import_module
 
 import numpy as np
 
+from fairlag.analyse.alike import CHANCE
 from fairlag.analyse.durations import lost_by_the_clock
 from fairlag.analyse.families import Sample
 from fairlag.errors import InputError
@@ -18,6 +20,8 @@ SELECT client, ordinal, dispatched, ended, steps,
 FROM tasks ORDER BY client, dispatched, task
 """
 _CAME, _LOST, _CANCELLED = range(3)
+_LONGER = 2.0
+"""A first task is taken as warm-up only if it is this many times as long as any later one."""
 _TOGETHER = 50_000
 """So many rows are in memory as Python's numbers, which take several times the room."""
 
@@ -41,6 +45,8 @@ class Tasks:
     """1 where there is a next task, 0 where the run ended before one ended."""
     left: Floats
     """From when it was handed out until the end of the run."""
+    first: Integers
+    """1 for the first task of its client in a run."""
 
     def __len__(self) -> int:
         return len(self.client)
@@ -71,15 +77,31 @@ class Tasks:
     def settled(self) -> "Tasks":
         """Those handed out so early that also the longest would have ended before the run did.
 
-        Of later ones only the short have ended. No more than half of a run is left out: what may then be missing is
-        allowed for in `durations`, where each knows how long it could have been.
+        Of later ones only the short have ended. No more than half of a run and half of its updates are left out: what
+        may then be missing is allowed for in `durations`, where each knows how long it could have been.
         """
         if not len(self.came):
             return self
-        longest = float(self.duration[self.came].max())
+        most = min(float(self.duration[self.came].max()), float(np.median(self.left[self.came])))
         end = self.dispatched + self.left
-        early = self.where(np.flatnonzero(self.left >= np.minimum(longest, end / 2)))
-        return early if len(early.came) else self
+        return self.where(np.flatnonzero(self.left >= np.minimum(most, end / 2)))
+
+    def warm_up(self, per: Integers | None = None) -> Integers:
+        """The places of first tasks that took clearly longer than what came later, as when a client loads libraries.
+
+        Each is `_LONGER` times as long as any later task, of clients that have later ones, and its logarithm is beyond
+        what later ones let expect: chance alone would put one of a group there with a probability of `CHANCE`.
+        """
+        lengths = np.log(np.maximum(self.duration if per is None else self.duration / per, 1e-9))
+        later = np.intersect1d(self.came, np.flatnonzero(self.first == 0))
+        known = np.isin(self.client, self.client[later])
+        firsts = np.intersect1d(self.came, np.flatnonzero((self.first == 1) & known))
+        if len(later) < 2 or not len(firsts):
+            return firsts[:0]
+        seen, n = lengths[later], len(later)
+        sigmas = float(import_module("scipy.special").stdtrit(n - 1, 1 - CHANCE / len(firsts)))
+        beyond = float(seen.mean() + sigmas * seen.std(ddof=1) * np.sqrt(1 + 1 / n))
+        return np.asarray(firsts[lengths[firsts] > max(beyond, float(seen.max()) + np.log(_LONGER))], np.int64)
 
     def durations(self, per: Integers | None = None) -> Sample:
         """How long they take: those whose update came in, and for how long others had run.
@@ -179,4 +201,5 @@ def _tasks(rows: Floats, end: float, source: int, sources: int) -> Tasks:
         away=np.where(follows, following, end) - ended,
         back=follows.astype(np.float64),
         left=end - dispatched,
+        first=np.append(1, ~follows[:-1])[: len(rows)].astype(np.int64),
     )

@@ -1,11 +1,12 @@
 """Ranking strategies: who is best by one criterion, on each experiment; from comparisons, nothing is read anew."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, NamedTuple
 
 from fairlag.analyse.compare import Comparison, GroupComparison, Reached, Spread
+from fairlag.analyse.significance import Test, told_apart
 from fairlag.errors import InputError, closest
 
 
@@ -42,6 +43,16 @@ class Ranking:
     group: str | None
     """The least served, which every row tells about; none while nobody has sent anything."""
     rows: tuple[Ranked, ...]
+
+    def rivals(self, place: int = 0) -> list[tuple[Ranked, Test]]:
+        """The other strategies that have the number, and whether seeds tell them from the one at a place."""
+        known = [row for row in self.rows if CRITERIA[self.by](row.comparison, row.group) is not None]
+        if not known:
+            return []
+        mine = known[place]
+        found = _BY_SEED[self.by](mine.comparison, mine.group)
+        others = [row for row in known if row is not mine]
+        return [(row, told_apart(found, _BY_SEED[self.by](row.comparison, row.group))) for row in others]
 
 
 def ranked(comparisons: Iterable[Comparison], by: str = "accuracy") -> list[Ranking]:
@@ -125,3 +136,14 @@ CRITERIA: dict[str, Callable[[Comparison, GroupComparison | None], Key]] = {
     "time": _by_time,
 }
 """What strategies can be ranked by: of a comparison and what its least served group got."""
+
+_BY_SEED: dict[str, Callable[[Comparison, GroupComparison | None], Mapping[int, float]]] = {
+    "accuracy": lambda found, _: found.accuracy.final.by_seed,
+    "group": lambda _, group: group.accuracy.final.by_seed if group else {},
+    "influence": lambda _, group: (
+        {seed: abs(each - group.fair) for seed, each in group.influence.by_seed.items()} if group else {}
+    ),
+    "jain": lambda found, _: found.jain.by_seed,
+    "time": lambda found, _: goal.virtual_time.by_seed if (goal := _first_goal(found)) else {},
+}
+"""The number that is ranked by, of each seed."""

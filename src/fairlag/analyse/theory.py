@@ -220,6 +220,28 @@ def concurrent_staleness(durations: ArrayLike, concurrency: int, buffer: float) 
     return (distinct * others / buffer)[member]
 
 
+def ticking_staleness(ticks: ArrayLike) -> Floats:
+    """Mean staleness where updates are merged at the ticks of a clock and clients wait for that, as in FedFix.
+
+    A task that began with a tick is merged K = ⌈D/Δt⌉ ticks later, so clients do not depend on one another, and at
+    each tick one with the mean μ_j = E[K_j] is merged with the probability 1/μ_j. A tick at which nobody is merged
+    makes no version: E[τ_i] = (μ_i − 1) (1 − Π_{j≠i} (1 − 1/μ_j)).
+
+    >>> ticking_staleness([1.0, 2.5]).tolist(), ticking_staleness([2.0, 2.0, 2.0]).tolist()
+    ([0.0, 1.5], [0.75, 0.75, 0.75])
+    """
+    mean = _positive("ticks", ticks)
+    if (mean < 1).any():
+        raise InputError(f"ticks must be at least 1, not {mean.min():g}.")
+    with np.errstate(divide="ignore"):
+        silent = np.log1p(-1 / mean)  # −∞ for whoever is merged at every tick
+    always = np.isinf(silent)
+    rest = np.where(always, 0.0, silent)
+    others = rest.sum() - rest
+    nobody = np.where(always.sum() - always > 0, 0.0, np.exp(others))
+    return np.asarray((mean - 1) * (1 - nobody))
+
+
 def _leave_one_out(durations: Floats, counts: NDArray[np.intp], running: int) -> tuple[float, Floats, Floats]:
     """A tilt z, and the chance that m − 1 and that m − 2 of the others run if each runs independently.
 

@@ -1,28 +1,37 @@
 """Trials: single runs of an experiment without learning, in this process or in workers, always in the same order."""
 
-import multiprocessing
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
+from math import ceil
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 
 import numpy as np
 
-from fairlag.errors import FairlagError, InputError, StrategyError
-from fairlag.execute import children
+from fairlag.analyse.tally import Tally
+from fairlag.errors import InputError, StrategyError
+from fairlag.execute.crew import Crew
 from fairlag.fleet.clients import Fleet
 from fairlag.lab.experiment import Experiment
+from fairlag.lab.staff import usable
 from fairlag.runtime import virtual
 from fairlag.runtime.compiled.plan import plan
 from fairlag.server import Server
 from fairlag.strategy import Strategy
-from fairlag.types import Aggregation, Ended, Floats, Integers
+from fairlag.types import Aggregation, Arrived, Command, Ended, Event, Floats, Integers, Woke
 
 if TYPE_CHECKING:
     from fairlag.runtime.compiled.timeline import Timeline
+
+_PAGE = 8192
+"""About how many updates the compiled loop merges at a time."""
+
+_QUARTERS = 4
+
+NO_MARKS = sys.maxsize
+"""A stride that no trial reaches."""
 
 Result = TypeVar("Result")
 Progress = Callable[[int], None]
@@ -38,6 +47,8 @@ class Trial:
     until_time: float | None
     client: int = 0
     throttle: float = 1.0
+    stride: int = NO_MARKS
+    """Influence so far is noted at every multiple of this version."""
     compiled: bool = False
     """May the compiled loop take it, where it knows the strategy and the fleet? It shows the same."""
 
@@ -58,15 +69,52 @@ class Observation:
     partial: int
     refused: int
     lost: int
+    cancelled: int
     reason: str
+    marks: Floats
+    """What :class:`Tally` marked at every multiple of the trial's stride."""
+    busy: float
+    """Seconds of work in updates that were merged."""
+    wasted: float
+    """Seconds of work in tasks that ended without being merged."""
+    under_way: float
+    """Seconds of work in tasks that were running at the end."""
+    there: float
+    """Seconds that clients were there, all of them together."""
+    unmerged: Integers
+    """Per client: its tasks that ended without being merged."""
+    uploaded: Integers
+    """Per client: those of them that sent an update, which was refused."""
 
 
-def influence(experiment: Experiment, trial: Trial) -> tuple[float, int]:
-    """The share of all weight that the trial's client got, and for how many updates."""
+class Heard(NamedTuple):
+    """What a trial shows of its client, apart from a warm-up."""
+
+    before: float
+    """Its share of all weight in the second quarter of the trial."""
+    share: float
+    """Its share of all weight in the second half, or in all of a trial without marks."""
+    updates: float
+    """How many of its updates that is."""
+    cost: int
+    """How many updates the whole trial merged."""
+
+
+def influence(experiment: Experiment, trial: Trial) -> Heard:
+    """How much the trial's client is listened to; a trial with a stride must be four of them long."""
     seen = _seen(experiment, trial)
-    total = float(seen.weights.sum())
-    share = float(seen.weights[trial.client]) / total if total else 0.0
-    return share, int(seen.updates[trial.client])
+    cost, total = int(seen.updates.sum()), float(seen.weights.sum())
+    if len(seen.marks) < _QUARTERS:
+        share = float(seen.weights[trial.client]) / total if total else 0.0
+        return Heard(share, share, float(seen.updates[trial.client]), cost)
+    first, half, _, end = seen.marks[:_QUARTERS]
+    return Heard(_share(half - first), _share(end - half), float(end[2] - half[2]), cost)
+
+
+def _share(mark: Floats) -> float:
+    """The part of all weight that the client has, from the difference of two marks."""
+    total = float(mark[3:].sum())
+    return float(mark[1]) / total if total else 0.0
 
 
 def observe(experiment: Experiment, trial: Trial) -> Observation:
@@ -91,47 +139,36 @@ def _world(experiment: Experiment, trial: Trial) -> tuple[Strategy, Fleet]:
     return experiment.strategy(experiment.strategies[trial.strategy]), fleet
 
 
-class _Updates:
-    """What is counted of single updates."""
+class _Attended(Server):
+    """A server that also knows for how long clients were there, all of them together."""
 
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
-        self.histogram: list[Integers] = [np.zeros(0, np.int64) for _ in fleet.groups]
-        self.lightest, self.heaviest = np.inf, -np.inf
+    there = 0.0
+    _since = 0.0
 
-    def count(self, senders: Integers, staleness: Integers, weights: Floats) -> None:
-        groups = self._fleet.group_of[senders]
-        for group, before in enumerate(self.histogram):
-            self.histogram[group] = added([before, np.bincount(staleness[groups == group])])
-        self.lightest = min(self.lightest, float(weights.min(initial=np.inf)))
-        self.heaviest = max(self.heaviest, float(weights.max(initial=-np.inf)))
+    def handle(self, event: Event) -> list[Command]:
+        """As the server does; only arrivals and alarms leave the number of clients as it is."""
+        if type(event) is not Arrived and type(event) is not Woke:
+            self.attend(event[0])
+        return super().handle(event)
 
-
-def added(histograms: Sequence[Integers]) -> Integers:
-    """The sum of histograms of any length.
-
-    >>> added([np.array([1, 2]), np.array([1, 0, 5])]).tolist()
-    [2, 2, 5]
-    """
-    total = np.zeros(max(map(len, histograms)), np.int64)
-    for histogram in histograms:
-        total[: len(histogram)] += histogram
-    return total
+    def attend(self, time: float) -> float:
+        """Client seconds until that time."""
+        self.there += self.view.present * (time - self._since)
+        self._since = time
+        return self.there
 
 
 def _by_the_server(strategy: Strategy, fleet: Fleet, trial: Trial) -> Observation:
     """By the reference: the server in virtual time."""
-    senders: list[int] = []
-    late: list[Integers] = [np.empty(0, np.int64)]
-    heavy: list[Floats] = [np.empty(0)]
+    tally = Tally(fleet, trial.client)
 
     def record(row: Aggregation | Ended) -> None:
-        if isinstance(row, Aggregation):
-            senders.extend([task[1] for task in row.tasks])
-            late.append(row.staleness)
-            heavy.append(row.weights)
+        tally.add(row)
+        if isinstance(row, Aggregation) and not row.version % trial.stride:
+            tally.mark(row.time, server.view.weight_sums, server.view.update_counts)
 
-    server = Server(
+    kind = Server if fleet.steady else _Attended
+    server = kind(
         strategy,
         clients=fleet.clients,
         seed=trial.seed,
@@ -141,21 +178,29 @@ def _by_the_server(strategy: Strategy, fleet: Fleet, trial: Trial) -> Observatio
         record=record,
     )
     stop = virtual.run(server, fleet)
-    updates, view, counts = _Updates(fleet), server.view, server.counts
-    updates.count(np.array(senders, np.int64), np.concatenate(late), np.concatenate(heavy))
+    tally.flush()
+    view, counts = server.view, server.counts
     return Observation(
         updates=view.update_counts.copy(),
         weights=view.weight_sums.copy(),
         staleness=view.staleness_sums.copy(),
-        histogram=tuple(updates.histogram),
-        lightest=updates.lightest,
-        heaviest=updates.heaviest,
+        histogram=tuple(tally.histogram),
+        lightest=tally.lightest,
+        heaviest=tally.heaviest,
         virtual_time=view.time,
         aggregations=view.version,
         partial=server.partial,
         refused=counts["refused"],
         lost=counts["lost"],
+        cancelled=counts["cancelled"],
         reason=stop.reason,
+        marks=tally.marks,
+        busy=tally.busy,
+        wasted=tally.wasted,
+        under_way=sum(view.time - task.time for task in server.running.values()),
+        there=server.attend(view.time) if isinstance(server, _Attended) else fleet.clients * view.time,
+        unmerged=tally.unmerged,
+        uploaded=tally.refused,
     )
 
 
@@ -167,7 +212,16 @@ def _timeline(strategy: Strategy, fleet: Fleet, trial: Trial) -> "Timeline | Non
     # Here, because it imports numba, which need not be there, and takes as long as a small audit.
     from fairlag.runtime.compiled.timeline import Timeline
 
-    return Timeline(known, fleet, seed=trial.seed, aggregations=trial.aggregations, until_time=trial.until_time)
+    page = None if trial.stride >= NO_MARKS else known.buffer * _page(trial.stride, known.buffer)
+    return Timeline(
+        known, fleet, seed=trial.seed, aggregations=trial.aggregations, until_time=trial.until_time, page=page
+    )
+
+
+def _page(stride: int, buffer: int) -> int:
+    """How many versions are made at a time: as many as are usual, but so that marks are where some of them end."""
+    parts = max(1, ceil(stride * buffer / _PAGE))
+    return next(stride // count for count in range(parts, stride + 1) if not stride % count) if stride > 1 else 1
 
 
 def _quickly(strategy: Strategy, fleet: Fleet, trial: Trial) -> Observation | None:
@@ -175,27 +229,41 @@ def _quickly(strategy: Strategy, fleet: Fleet, trial: Trial) -> Observation | No
     timeline = _timeline(strategy, fleet, trial)
     if timeline is None:
         return None
+    from fairlag.runtime.compiled.moment import running
     from fairlag.runtime.compiled.weights import Doubt
 
-    updates = _Updates(fleet)
+    tally = Tally(fleet, trial.client)
     try:
         for merges in timeline:
-            updates.count(merges.clients.ravel(), merges.staleness.ravel(), merges.weights.ravel())
+            tally.count(merges.clients.ravel(), merges.staleness.ravel(), merges.weights.ravel())
+            tally.work((merges.arrivals - merges.given_at).ravel())
+            if not timeline.version % trial.stride:
+                tally.mark(float(merges.times[-1]), timeline.weights, timeline.updates)
     except Doubt:
+        return None
+    if timeline.refused:  # the loop does not say how long these had taken
         return None
     return Observation(
         updates=timeline.updates,
         weights=timeline.weights,
         staleness=timeline.staleness,
-        histogram=tuple(updates.histogram),
-        lightest=updates.lightest,
-        heaviest=updates.heaviest,
+        histogram=tuple(tally.histogram),
+        lightest=tally.lightest,
+        heaviest=tally.heaviest,
         virtual_time=timeline.time,
         aggregations=timeline.version,
         partial=0,
-        refused=timeline.refused,
+        refused=0,
         lost=0,
+        cancelled=0,
         reason=timeline.reason,
+        marks=tally.marks,
+        busy=tally.busy,
+        wasted=0.0,
+        under_way=sum(timeline.time - task.time for _, task in running(timeline)),
+        there=fleet.clients * timeline.time,
+        unmerged=tally.unmerged,
+        uploaded=tally.refused,
     )
 
 
@@ -207,11 +275,7 @@ class Bench:
         self._experiment = experiment
         self._keep_compiled = keep_compiled
         self._is_compiled = False
-        self._pool: ProcessPoolExecutor | None = None
-        self._others = set(multiprocessing.active_children())
-        if workers > 1:
-            children.check_that_it_travels(experiment)
-            self._pool = ProcessPoolExecutor(workers, children.CONTEXT, initializer=children.settle_in)
+        self._crew = Crew(experiment, workers) if (workers := usable(workers)) > 1 else None
 
     def __enter__(self) -> Self:
         return self
@@ -219,11 +283,8 @@ class Bench:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        if self._pool is not None:
-            if error is not None:
-                for process in set(multiprocessing.active_children()) - self._others:
-                    process.terminate()
-            self._pool.shutdown(cancel_futures=True)
+        if self._crew is not None:
+            self._crew.close()
 
     def map(
         self, ask: Callable[[Experiment, Trial], Result], trials: Sequence[Trial], progress: Progress | None = None
@@ -232,18 +293,14 @@ class Bench:
         task = partial(ask, self._experiment)
         elsewhere = [trial for trial in trials if self._sends(trial)]
         answers: Iterator[Result] = iter(())
-        if self._pool is not None and elsewhere:
+        if self._crew is not None and elsewhere:
             self._compile(elsewhere)
-            with children.interrupts_held_back():
-                answers = self._pool.map(task, elsewhere, chunksize=2)
+            answers = self._crew.answers(ask, elsewhere)
         results = []
-        try:
-            for trial in trials:
-                results.append(next(answers) if self._sends(trial) else task(trial))
-                if progress is not None:
-                    progress(1)
-        except BrokenProcessPool:
-            raise FairlagError("a worker process died, perhaps for want of memory: try one worker") from None
+        for trial in trials:
+            results.append(next(answers) if self._sends(trial) else task(trial))
+            if progress is not None:
+                progress(1)
         return results
 
     def _compile(self, trials: Sequence[Trial]) -> None:
@@ -255,4 +312,4 @@ class Bench:
 
     def _sends(self, trial: Trial) -> bool:
         """Does another process run this trial?"""
-        return self._pool is not None and not (trial.compiled and self._keep_compiled)
+        return self._crew is not None and not (trial.compiled and self._keep_compiled)

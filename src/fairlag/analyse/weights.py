@@ -97,6 +97,8 @@ class Weights:
     """Of how many aggregations one was looked at to find out where the middle of the weights is."""
     single: Single | None
     """None where there are too many."""
+    kept: bool
+    """Does an update act not in one version, but in all until it is replaced?"""
 
     @property
     def equal(self) -> float:
@@ -112,6 +114,7 @@ def weights(run: Run, room: int, bins: int = BINS) -> Weights:
         binned = database.execute(_BINNED, parts).fetchall()
         middle = {row[:2]: row[2:] for row in database.execute(_MIDDLE, (*parts, every))}
         single = database.execute(_SINGLE).fetchall() if updates <= room else None
+        (kept,) = database.execute("SELECT EXISTS (SELECT 1 FROM parts)").fetchone()
     return Weights(
         groups=tuple(run.groups),
         aggregations=aggregations,
@@ -119,6 +122,7 @@ def weights(run: Run, room: int, bins: int = BINS) -> Weights:
         binned=_binned([(*row, *middle.get(row[:2], (nan, nan))) for row in binned], run.groups),
         every=every,
         single=None if single is None else _single(single, run.groups),
+        kept=bool(kept),
     )
 
 

@@ -2,6 +2,7 @@
 
 import signal
 import sys
+import traceback
 from errno import EBADF, EDQUOT, EIO, ENOSPC, EPIPE
 from io import TextIOWrapper
 from typing import Annotated
@@ -9,15 +10,16 @@ from typing import Annotated
 import typer
 
 import fairlag
-from fairlag.cli import audit, data, figure, fit, lists, report, results, run
-from fairlag.cli.terminal import err, show
+from fairlag.cli import audit, data, figure, fit, lists, reference, report, results, run
+from fairlag.cli.terminal import complain, modules_named, show
+from fairlag.ending import shortage
 from fairlag.errors import FairlagError, InputError, Interrupted
 
 _INTERRUPTED = 130
+_shows_tracebacks = False
 
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     help="Asynchronous federated learning in virtual time: who the model listens to, and who gains by cheating.",
 )
@@ -26,6 +28,7 @@ for command in (
     run.run,
     run.resume,
     results.runs,
+    results.rollback,
     results.compare,
     report.report,
     report.watch,
@@ -33,6 +36,7 @@ for command in (
     fit.fit_fleet,
     lists.strategies,
     lists.presets,
+    reference.reference,
 ):
     app.command()(command)
 app.add_typer(data.app)
@@ -44,15 +48,16 @@ def main() -> None:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no × still gets its table
     try:
-        code = app(standalone_mode=False)
+        with modules_named():
+            code = app(standalone_mode=False)
     except InputError as error:
-        code = _fail(str(error))
+        code = _fail(str(error), trace=error)
     except (Interrupted, KeyboardInterrupt) as error:
         code = _leave(str(error))
     except FairlagError as error:
-        code = _fail(str(error), 1)
+        code = _fail(str(error), 1, error)
     except OSError as error:
-        code = _fail(_mishap(error), 1)
+        code = _fail(shortage(error) or _mishap(error), 1, error)
     except Exception as error:
         # What the option parser raises: told by what it can do, because typer hides where it comes from.
         if not hasattr(error, "format_message"):
@@ -71,8 +76,10 @@ def _mishap(error: OSError) -> str:
     return f"the system refused: {error}"
 
 
-def _fail(sentence: str, code: int = 2) -> int:
-    err.print(f"fairlag: {' '.join(sentence.split())}", markup=False, highlight=False, soft_wrap=True)
+def _fail(sentence: str, code: int = 2, trace: Exception | None = None) -> int:
+    if trace is not None and _shows_tracebacks:
+        traceback.print_exception(trace)
+    complain(sentence)
     return code
 
 
@@ -92,5 +99,9 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
+    tracebacks: Annotated[
+        bool, typer.Option("--traceback", help="Before the sentence that says what failed, show where it was raised.")
+    ] = False,
 ) -> None:
-    pass
+    global _shows_tracebacks
+    _shows_tracebacks = tracebacks

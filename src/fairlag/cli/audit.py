@@ -12,9 +12,13 @@ from rich.progress import MofNCompleteColumn
 
 from fairlag.analyse import audit as auditing
 from fairlag.analyse.effort import enough_seeds
+from fairlag.analyse.incentives import WANTED
+from fairlag.analyse.throttling import COMPILED_UPDATES, SERVER_UPDATES
 from fairlag.cli.terminal import (
     Aggregations,
     Json,
+    NoCode,
+    Settings,
     Source,
     Strategies,
     Workers,
@@ -22,13 +26,19 @@ from fairlag.cli.terminal import (
     bars,
     check_file,
     check_page,
+    chosen,
     err,
+    number_of_seeds,
     say,
     show,
+    tell,
 )
+from fairlag.errors import InputError
 from fairlag.lab.experiment import load
+from fairlag.lab.override import with_buffers
 from fairlag.lab.staff import cores
 from fairlag.report import tables
+from fairlag.report.answer import answer
 from fairlag.report.page.build import audit_page
 from fairlag.report.page.shell import html
 from fairlag.report.save import save
@@ -37,13 +47,25 @@ from fairlag.report.save import save
 def audit(
     source: Source,
     strategy: Strategies = None,
+    settings: Settings = None,
+    buffers: Annotated[
+        str | None, typer.Option(metavar="B,B,…", help="Compare buffer sizes: each strategy that has one, with each.")
+    ] = None,
     aggregations: Aggregations = None,
     seeds: Annotated[
         int | None, typer.Option(metavar="K", help="How many seeds to average over; default: 5, fewer if long.")
     ] = None,
+    incentive_error: Annotated[
+        float, typer.Option(metavar="E", help="Which error of a gain by throttling is wanted: trials are that long.")
+    ] = WANTED,
     incentive_updates: Annotated[
-        int, typer.Option(metavar="N", help="How many updates per strategy may go into trying to throttle.")
-    ] = auditing.INCENTIVE_UPDATES,
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="How many updates per strategy they may take; default: "
+            f"{COMPILED_UPDATES:,}, or {SERVER_UPDATES:,} without compiled loops.",
+        ),
+    ] = None,
     workers: Workers = None,
     theory: Annotated[bool, typer.Option("--theory", help="Also print what the paper predicts for the fleet.")] = False,
     as_json: Json = False,
@@ -51,23 +73,34 @@ def audit(
     page: Annotated[
         Path | None, typer.Option("--report", metavar="FILE", help="Also write a page about it: .html.")
     ] = None,
+    no_code: NoCode = False,
 ) -> None:
     """Who would the model listen to, how stale would updates be, who would gain by throttling? Without learning."""
     workers = cores() if workers is None else at_least_one("--workers", workers)
-    at_least_one("--incentive-updates", incentive_updates)
+    if incentive_updates is not None:
+        at_least_one("--incentive-updates", incentive_updates)
     check_file("--out", file)
     check_page("--report", page)
     # What a user's rule prints must not get between the lines of the result.
     with redirect_stdout(sys.stderr):
-        experiment = load(source).only(strategy or [])
+        experiment = chosen(load(source), strategy, settings)
+        if buffers is not None:
+            experiment = with_buffers(experiment, _sizes(buffers))
         if aggregations is not None:
             experiment = experiment.checked(aggregations=at_least_one("--aggregations", aggregations))
-        seeds = enough_seeds(experiment) if seeds is None else at_least_one("--seeds", seeds)
+        seeds = enough_seeds(experiment) if seeds is None else number_of_seeds(seeds)
         with trials_progress("fairness", "incentives") as progress:
             audits = auditing.audit(
-                experiment, seeds=seeds, workers=workers, incentive_updates=incentive_updates, progress=progress
+                experiment,
+                seeds=seeds,
+                workers=workers,
+                incentive_updates=incentive_updates,
+                incentive_error=incentive_error,
+                progress=progress,
             )
-    text = json.dumps({"experiment": experiment.name, "strategies": [each.as_json() for each in audits]}, indent=2)
+    strategies = [each.as_json() for each in audits]
+    found = {"experiment": experiment.name, "strategies": strategies, "answer": answer(audits)}
+    text = json.dumps(found, indent=2)
     if file is not None:
         save(file, text + "\n")
     if page is not None:
@@ -85,16 +118,23 @@ def audit(
         say(f"The report is {page}")
 
 
+def _sizes(text: str) -> list[int]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() and 0 < int(part[:9]) == int(part) for part in parts):
+        raise InputError(f"--buffers is {text!r}, it must be whole numbers above 0, such as 5,10,20")
+    return list(map(int, parts))
+
+
 @contextmanager
 def trials_progress(*parts: str) -> Iterator[auditing.Progress]:
     """A bar on a terminal, a line at each quarter of a part elsewhere; both on standard error."""
     if not err.is_terminal:
 
-        def tell(part: str, done: int, total: int) -> None:
+        def tell_quarters(part: str, done: int, total: int) -> None:
             if done * 4 // total > (done - 1) * 4 // total:
-                print(f"{part}: {done} of {total} trials", file=sys.stderr, flush=True)
+                tell(f"{part}: {done} of {total} trials")
 
-        yield tell
+        yield tell_quarters
         return
     with bars(MofNCompleteColumn()) as shown:
         known = {part: shown.add_task(part, total=None) for part in parts}

@@ -1,5 +1,6 @@
 """`fairlag data`: which data sets there are, getting one, and who holds what of it in an experiment."""
 
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -9,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.progress import DownloadColumn
 
-from fairlag.cli.terminal import Source, bars, check_file, err, say, show
+from fairlag.cli.terminal import Json, NoCode, Source, bars, check_file, err, say, show
 from fairlag.data import load as datasets
 from fairlag.data.download import Progress
 from fairlag.lab.experiment import load
@@ -24,8 +25,11 @@ _MOST_CLIENTS = 60
 
 
 @app.command("list")
-def list_() -> None:
+def list_(as_json: Json = False) -> None:
     """Every data set that has a name: where it was found on this machine, or how to get it."""
+    if as_json:
+        print(json.dumps([each._asdict() for each in datasets.known()], indent=2))
+        return
     show(data_table(datasets.known()))
     show('Your own: use = "module:function", which returns (inputs, labels).')
 
@@ -44,6 +48,7 @@ def show_(
     figure: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Also draw it: .png, .pdf or .svg.")
     ] = None,
+    no_code: NoCode = False,
 ) -> None:
     """Who holds what: how many examples of which labels the clients of an experiment have."""
     if figure is not None:

@@ -1,14 +1,12 @@
 """`fairlag figure`: figures for papers, from runs that were made."""
 
-import sys
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from fairlag.cli.audit import trials_progress
-from fairlag.cli.results import planned_runs
+from fairlag.cli.results import looked_at
 from fairlag.cli.terminal import Workers, at_least_one, check_file, say
 from fairlag.lab.staff import cores
 from fairlag.report.figures import check_format
@@ -33,8 +31,6 @@ def figure(
     check_file("--out", file)
     check_format(file)
     workers = cores() if workers is None else at_least_one("--workers", workers)
-    runs = planned_runs(folders)
-    # What a user's rule prints must not get between the lines of the result.
-    with redirect_stdout(sys.stderr), trials_progress() as progress:
-        chosen.draw(runs, file, workers=workers, progress=progress)
+    with trials_progress() as progress:
+        looked_at(folders, lambda runs: chosen.draw(runs, file, workers=workers, progress=progress))
     say(f"The figure is {file}")

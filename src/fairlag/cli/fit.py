@@ -1,9 +1,7 @@
 """`fairlag fit-fleet`: the fleet of runs as it was seen, written as an experiment file."""
 
 import json
-import sys
 import tomllib
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +9,7 @@ import typer
 
 from fairlag.analyse import fit
 from fairlag.analyse.durations import BEST, WAYS, check_way
-from fairlag.cli.results import planned_runs
+from fairlag.cli.results import looked_at
 from fairlag.cli.terminal import Json, check_file, say, show
 from fairlag.errors import InputError
 from fairlag.lab.experiment import Experiment, parse
@@ -34,12 +32,10 @@ def fit_fleet(
     check_file("--out", file)
     if file.exists() and not force:
         raise InputError(f"{str(file)!r} exists: take another with --out, or overwrite it with --force")
-    # What a user's rule prints must not get between the lines of the result.
-    with redirect_stdout(sys.stderr):
-        found = fit.fit_fleet(planned_runs(folders), how, split=split)
-        text = found.text
-        _check_modules(found.experiment, file)
-        parse(tomllib.loads(text), file.parent)  # what it names must be found from there
+    found = looked_at(folders, lambda runs: fit.fit_fleet(runs, how, split=split))
+    text = found.text
+    _check_modules(found.experiment, file)
+    parse(tomllib.loads(text), file.parent, code=False)  # what it names must be found from there
     save(file, text)
     if as_json:
         print(json.dumps({"file": str(file), **found.as_json()}, indent=2))
@@ -49,7 +45,7 @@ def fit_fleet(
 
 
 def _check_modules(experiment: Experiment, file: Path) -> None:
-    """Refuses a file that would not find a module of the user's: this process has it loaded and would not notice."""
+    """Refuses a file that would not find a module of the user's; the module itself is not imported."""
     home = experiment.folder
     if home is None or home.resolve() == file.parent.resolve():
         return

@@ -1,6 +1,7 @@
 """What comes with fairlag: `fairlag strategies` and `fairlag presets`."""
 
 import json
+import tomllib
 from typing import Annotated
 
 import typer
@@ -43,12 +44,15 @@ def strategies(
 
 def presets(
     name: Annotated[str | None, typer.Argument(help="Print this preset, as a start for a file of your own.")] = None,
+    as_json: Json = False,
 ) -> None:
     """The experiment files that come with fairlag; give a name to see one."""
     shipped = experiment.presets()
-    if name is None:
+    if name is None and as_json:
+        print(json.dumps(tables.presets_json(shipped), indent=2))
+    elif name is None:
         show(tables.presets_table(shipped))
     elif name in shipped:
-        print(shipped[name], end="")
+        print(json.dumps(tomllib.loads(shipped[name]), indent=2) if as_json else shipped[name].rstrip("\n"))
     else:
         raise InputError(f"no preset {name!r}: {', '.join(shipped)} exist")

@@ -1,8 +1,7 @@
 """How far runs are: a live table on a terminal, a line at each quarter of a run elsewhere; both on standard error."""
 
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from math import isnan
 from pathlib import Path
 from time import monotonic
@@ -13,7 +12,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from fairlag.cli.terminal import err
+from fairlag.cli.terminal import err, tell
+from fairlag.errors import InputError
+from fairlag.lab.damaged import without_damaged
 from fairlag.lab.events import Event, Over, Progress
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.folder import is_run
@@ -87,12 +88,17 @@ class Row:
 
 def _kept(folder: Path) -> tuple[Progress, bool]:
     """How far a run is on disk, and whether that is its end."""
-    if not is_run(folder):
-        return Progress(0, 0.0, 0, {}), False
-    run = Run(folder)
-    found = {"": run.accuracy(), **{name: run.accuracy("group", name) for name in run.groups}}
-    accuracy = {} if isnan(found[""]) else {name: value for name, value in found.items() if not isnan(value)}
-    return Progress(run.version, run.virtual_time, 0, accuracy), run.status == "finished"
+
+    def read(runs: list[Run]) -> tuple[Progress, bool]:
+        (run,) = runs
+        found = {"": run.accuracy(), **{name: run.accuracy("group", name) for name in run.groups}}
+        accuracy = {} if isnan(found[""]) else {name: value for name, value in found.items() if not isnan(value)}
+        return Progress(run.version, run.virtual_time, 0, accuracy), run.status == "finished"
+
+    with suppress(InputError):  # what is wrong with a damaged run is said when it is to be continued
+        if is_run(folder):
+            return without_damaged([folder], read)[0]
+    return Progress(0, 0.0, 0, {}), False
 
 
 class Watch:
@@ -122,7 +128,7 @@ class Lines(Watch):
         before = row.share
         super().__call__(planned, event)
         if row.status == "finished" or (int(4 * row.share) > int(4 * before) and row.share < 1):
-            print(row.sentence, file=sys.stderr, flush=True)
+            tell(row.sentence)
 
 
 class Board(Watch):

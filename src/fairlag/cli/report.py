@@ -1,9 +1,9 @@
 """`fairlag report` and `fairlag watch`: a page about runs, written to a file or following them."""
 
-import sqlite3
 import sys
-from collections.abc import Sequence
-from contextlib import redirect_stdout, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -11,20 +11,25 @@ import typer
 
 from fairlag.analyse.compare import repeated
 from fairlag.cli.audit import trials_progress
-from fairlag.cli.results import planned_runs
-from fairlag.cli.terminal import Workers, at_least_one, check_page, say
-from fairlag.errors import InputError, UnreadableError
+from fairlag.cli.results import looked_at, planned_folders
+from fairlag.cli.terminal import Workers, at_least_one, check_page, complain, say
+from fairlag.errors import InputError
+from fairlag.lab.damaged import without_damaged
 from fairlag.lab.folder import DATABASE, is_locked
 from fairlag.lab.run import Run, run_folders
 from fairlag.lab.staff import cores
+from fairlag.limits import sentence
 from fairlag.report.audits import Throttled, throttled
 from fairlag.report.page.build import runs_page, waiting_page
 from fairlag.report.page.shell import html
 from fairlag.report.page.spec import Page
 from fairlag.report.save import save
-from fairlag.report.watch import Follower, Server, is_loopback
+from fairlag.report.watch import Address, Follower, Server, is_loopback
 
 _PORTS = 65535
+
+_NAMED = 5
+"""How many damaged runs a page names."""
 
 
 def report(
@@ -39,9 +44,10 @@ def report(
     """A page about runs in one file: accuracy, who was listened to, staleness, the timeline, who would gain."""
     check_page("--out", file)
     workers = cores() if workers is None else at_least_one("--workers", workers)
-    runs = planned_runs(folders)
-    tried = _audits(runs, workers) if incentives else Throttled([], [])
-    save(file, html(runs_page(runs, tried.audits, notes=tried.notes)))
+    page, damaged = without_damaged(planned_folders(folders), lambda runs: _audited_page(runs, workers, incentives))
+    save(file, html(replace(page, lead=[*page.lead, *left_out(damaged)])))
+    for why in damaged.values():
+        complain(f"left out: {why}")
     say(f"The report is {file}")
 
 
@@ -65,13 +71,8 @@ def watch(
     if not folder.is_dir():
         raise InputError(f"there is no folder {str(folder)!r}")
     workers = cores() if workers is None else at_least_one("--workers", workers)
-    tried = _audits(planned_runs([folder]), workers) if incentives else Throttled([], [])
-    follower = Follower(lambda: _state(folder), lambda: _page(folder, tried))
-    try:
-        server = Server((host, port), str(folder), follower)
-    except (OSError, UnicodeError) as error:
-        raise InputError(f"cannot listen at {host!r}, port {port}: {error}") from None
-    with server:
+    tried = looked_at([folder], lambda runs: _audits(runs, workers)) if incentives else Throttled([], [])
+    with watched(folder, (host, port), tried) as server:
         say(f"Following {folder} at {server.address}")
         if not is_loopback(host):
             say(f"Everybody who reaches {host} can read it")
@@ -81,9 +82,22 @@ def watch(
             server.serve_forever(poll_interval=0.2)
 
 
+def watched(folder: Path, address: Address, tried: Throttled = Throttled([], [])) -> Server:  # noqa: B008 (a tuple)
+    """What answers the page that follows the runs in a folder."""
+    follower = Follower(lambda: _state(folder), lambda: _page(folder, tried))
+    try:
+        return Server(address, str(folder), follower)
+    except (OSError, UnicodeError) as error:
+        raise InputError(f"cannot listen at {address[0]!r}, port {address[1]}: {error}") from None
+
+
+def _audited_page(runs: Sequence[Run], workers: int, incentives: bool) -> Page:
+    tried = _audits(runs, workers) if incentives else Throttled([], [])
+    return runs_page(runs, tried.audits, notes=tried.notes)
+
+
 def _audits(runs: Sequence[Run], workers: int) -> Throttled:
-    # What a user's rule prints must not get between the lines of the result.
-    with redirect_stdout(sys.stderr), trials_progress() as progress:
+    with trials_progress() as progress:
         return throttled(repeated(runs), workers, progress)
 
 
@@ -99,19 +113,30 @@ def _state(folder: Path) -> object:
 
 
 def _page(folder: Path, tried: Throttled) -> Page:
-    """The page as far as it can be read now."""
-    spoilt: dict[Path, str] = {}
-    while True:
-        try:
-            runs = planned_runs([folder], without=spoilt)
-            status = "; ".join([_status(runs), *spoilt.values()])
-            return runs_page(runs, tried.audits, status, tried.notes)
-        except UnreadableError as error:  # it may be about to begin, or to be removed; the others are shown
-            if error.folder in spoilt:
-                return waiting_page(str(folder), str(error))
-            spoilt[error.folder] = str(error)
-        except (InputError, OSError, sqlite3.Error) as error:
-            return waiting_page(str(folder), "; ".join(spoilt.values()) or str(error))
+    """The page as far as it can be read now: whatever is wrong with a run, the others are shown."""
+    try:
+        page, damaged = without_damaged(
+            planned_folders([folder]), lambda runs: runs_page(runs, tried.audits, _status(runs), tried.notes)
+        )
+    except (InputError, OSError) as error:  # a run may be about to begin, or to be removed
+        return waiting_page(str(folder), str(error))
+    except Exception as error:  # nobody is there to see it raised, and the next page may be fine
+        return waiting_page(str(folder), f"the page cannot be made ({type(error).__name__}: {sentence(str(error))})")
+    if not damaged:
+        return page
+    missing = f"{len(damaged)} more cannot be read"
+    return replace(page, lead=[*page.lead, *left_out(damaged)], status=f"{page.status}; {missing}")
+
+
+def left_out(damaged: Mapping[Path, str]) -> list[str]:
+    """What a page says of the runs that cannot be read."""
+    words = [f"Left out: {why}." for why in damaged.values()]
+    more = len(words) - _NAMED
+    return (
+        words
+        if more <= 0
+        else [*words[:_NAMED], f"Left out: {more:,} more that cannot be read; `fairlag runs` lists all."]
+    )
 
 
 def _status(runs: Sequence[Run]) -> str:

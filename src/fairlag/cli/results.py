@@ -1,27 +1,73 @@
 """What runs found: `fairlag runs`, `fairlag compare`, and the comparison that ends a run."""
 
 import json
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from fairlag.analyse import compare as comparing
-from fairlag.analyse.ranking import CRITERIA, check_criterion, ranked
-from fairlag.cli.terminal import Json, check_file, say, show
+from fairlag.analyse.ranking import CRITERIA, Ranking, check_criterion, ranked
+from fairlag.cli.terminal import Json, check_file, complain, say, show
 from fairlag.errors import InputError
+from fairlag.lab import rollback as going_back
+from fairlag.lab.damaged import Made, without_damaged
+from fairlag.lab.folder import explained, put
 from fairlag.lab.plan import planned_labels, slug
 from fairlag.lab.run import Run, run_folders
-from fairlag.report.comparison import compare_table, runs_table
+from fairlag.lab.verify import verified
+from fairlag.report.comparison import Listed, compare_table, runs_table
 from fairlag.report.figures import accuracy_figure, check_format
 
 FIGURE = "accuracy.png"
 
 
-def runs(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to look.")] = Path("runs")) -> None:
+def runs(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to look.")] = Path("runs"),
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Check every row and file for damage; exit code 1 if there is any.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """The runs in a folder: what each is, how far it came, and how good its model is."""
-    show(runs_table(_folders([folder])))
+    if verify:
+        _verify(_folders([folder]))
+        return
+    listed = [Listed.of(each) for each in _folders([folder])]
+    if as_json:
+        print(json.dumps([each.as_json() for each in listed], indent=2))
+    else:
+        show(runs_table(listed))
+
+
+def _verify(folders: Sequence[Path]) -> None:
+    """One line per run."""
+    found = [(folder, *verified(folder)) for folder in folders]
+    for folder, whole, what in found:
+        say(f"{folder}: {'whole' if whole else 'DAMAGED'}: {what}")
+    if not all(whole for _, whole, _ in found):
+        raise typer.Exit(1)
+
+
+def rollback(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run that nobody is writing.")],
+    version: Annotated[
+        int | None, typer.Option(metavar="V", help="Go back to this version; without it, list those there are.")
+    ] = None,
+) -> None:
+    """Go back to an earlier version of a run, as after an attack: what came after it is removed."""
+    if version is None:
+        there = going_back.points(folder)
+        if not there:
+            say(f"The run in {folder} has no checkpoint to go back to")
+        for point in there:
+            unknown = "" if point.known else "; newer than the database, without rows"
+            say(f"version {point.version}, written {point.written}{unknown}")
+        return
+    point = going_back.rollback(folder, version)
+    say(f"The run in {folder} is at version {point.version} again; what made it continues from there")
 
 
 def compare(
@@ -41,15 +87,19 @@ def compare(
         Path | None, typer.Option(metavar="FILE", help="Also draw accuracy over the runs: .png, .pdf or .svg.")
     ] = None,
 ) -> None:
-    """Strategies side by side, the best first, each over its seeds: accuracy per group, influence, time to a target."""
+    """Strategies side by side, ranked, each over its seeds: accuracy per group, influence, time to a target."""
     check_criterion(by)
     if figure is not None:
         check_file("--figure", figure)
         check_format(figure)
-    found = planned_runs(folders)
-    rankings = ranked(comparing.compare(found, target or ()), by)
-    if figure is not None:
-        accuracy_figure(found, figure)
+
+    def make(found: list[Run]) -> list[Ranking]:
+        rankings = ranked(comparing.compare(found, target or ()), by)
+        if figure is not None:
+            accuracy_figure(found, figure)
+        return rankings
+
+    rankings = looked_at(folders, make)
     if as_json:
         print(json.dumps({"strategies": [row.as_json() for ranking in rankings for row in ranking.rows]}, indent=2))
         return
@@ -58,20 +108,39 @@ def compare(
         say(f"The figure is {figure}")
 
 
-def planned_runs(folders: Sequence[Path], without: Container[Path] = ()) -> list[Run]:
-    """The runs in these folders but for some, where they were planned together in the order of the plan."""
-    return [Run(folder) for folder in _folders(folders, lambda each: _as_planned(each, without))]
+def planned_folders(folders: Sequence[Path]) -> list[Path]:
+    """The folders of the runs in these, in the order of the plan if they were planned together."""
+    return _folders(folders, _as_planned)
+
+
+def looked_at(folders: Sequence[Path], make: Callable[[list[Run]], Made]) -> Made:
+    """What is made of the runs in these folders; damaged ones are left out, and named on standard error."""
+    made, damaged = without_damaged(planned_folders(folders), make)
+    for sentence in damaged.values():
+        complain(f"left out: {sentence}")
+    return made
 
 
 def conclude(found: Sequence[Run], folder: Path, *, trained: bool) -> None:
     """What a command that ran something ends with: how the strategies compare, and where all of it is."""
-    show(compare_table(ranked(comparing.compare(found), "accuracy" if trained else "jain")))
+
+    def make(runs: list[Run]) -> list[Ranking]:
+        rankings = ranked(comparing.compare(runs), "accuracy" if trained else "jain")
+        if trained:
+            with BytesIO() as sheet, explained(folder, "the figure", f"`fairlag figure {folder}` draws it"):
+                accuracy_figure(runs, sheet)
+                put(folder / FIGURE, sheet.getvalue())
+        return rankings
+
+    rankings, damaged = without_damaged([run.folder for run in found], make)
+    show(compare_table(rankings))
     say("")
     if trained:
-        accuracy_figure(found, folder / FIGURE)
         say(f"The runs are in {folder}, the figure is {folder / FIGURE}")
     else:
         say(f"The runs are in {folder}; there was nothing to train, so there is no figure")
+    if damaged:
+        raise InputError(f"{len(damaged)} of {len(found)} runs are damaged and left out: {'; '.join(damaged.values())}")
 
 
 def _folders(given: Sequence[Path], look: Callable[[Path], list[Path]] = run_folders) -> list[Path]:
@@ -82,9 +151,9 @@ def _folders(given: Sequence[Path], look: Callable[[Path], list[Path]] = run_fol
     return list(found.values())
 
 
-def _as_planned(given: Path, without: Container[Path]) -> list[Path]:
+def _as_planned(given: Path) -> list[Path]:
     """The runs in a folder, where they were planned together in the order of the experiment file's strategies."""
-    folders = [folder for folder in run_folders(given) if folder not in without]
+    folders = run_folders(given)
     parents = {folder.parent for folder in folders}
     orders = {parent: [slug(label) for label in planned_labels(parent)] for parent in parents}
 

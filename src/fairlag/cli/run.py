@@ -11,10 +11,23 @@ import typer
 
 from fairlag.cli.progress import watching
 from fairlag.cli.results import conclude
-from fairlag.cli.terminal import Address, Aggregations, Executor, Source, Strategies, Track, Workers, at_least_one, say
+from fairlag.cli.terminal import (
+    Address,
+    Aggregations,
+    Executor,
+    NoCode,
+    Settings,
+    Source,
+    Strategies,
+    Track,
+    Workers,
+    at_least_one,
+    chosen,
+    number_of_seeds,
+    say,
+)
 from fairlag.errors import InputError, Interrupted
 from fairlag.lab.experiment import Experiment, load
-from fairlag.lab.override import changed
 from fairlag.lab.plan import Plan, slug
 from fairlag.lab.simulate import execute
 
@@ -24,14 +37,7 @@ def run(
     strategy: Strategies = None,
     seeds: Annotated[int, typer.Option(metavar="K", help="How many seeds each strategy is run with.")] = 1,
     seed: Annotated[int | None, typer.Option(metavar="S", help="The first of them; default: the file's.")] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Change the file: local.lr=0.05, clients.slow.count=7, strategies.fairshare.buffer=10; repeatable.",
-        ),
-    ] = None,
+    settings: Settings = None,
     aggregations: Aggregations = None,
     workers: Workers = None,
     executor: Executor = None,
@@ -40,11 +46,12 @@ def run(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where to keep the runs; default: runs/ and the file's name.")
     ] = None,
+    no_code: NoCode = False,
 ) -> None:
     """Train every strategy with every seed in virtual time, compare them, and draw their accuracy."""
-    at_least_one("--seeds", seeds)
+    number_of_seeds(seeds)
     with redirect_stdout(sys.stderr):
-        experiment = changed(load(source).only(strategy or []), settings or [])
+        experiment = chosen(load(source), strategy, settings)
         experiment = _tracked(_begun_at(experiment, seed, aggregations), track)
     folder = Path("runs") / slug(experiment.name, "experiment") if out is None else out
     first = experiment.seed
@@ -58,6 +65,7 @@ def resume(
     executor: Executor = None,
     address: Address = None,
     track: Track = None,
+    no_code: NoCode = False,
 ) -> None:
     """Go on where runs were interrupted; they end with the same bytes as if nothing had happened."""
     with redirect_stdout(sys.stderr):

@@ -1,18 +1,25 @@
 """What the commands share: where they print, the options that several have, and how options are checked."""
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
+from fairlag.analyse.audit import MOST_SEEDS
 from fairlag.errors import InputError
+from fairlag.imported import before_importing
+from fairlag.lab.experiment import Experiment
+from fairlag.lab.override import changed
+from fairlag.limits import printable
+from fairlag.report.console import SafeConsole
 
-err = Console(stderr=True)
+err = SafeConsole(stderr=True)
 
 Source = Annotated[str, typer.Argument(metavar="FILE|PRESET", help="An experiment file, or a preset's name.")]
 Strategies = Annotated[
@@ -20,7 +27,15 @@ Strategies = Annotated[
     typer.Option(
         "--strategy",
         metavar="NAME",
-        help="Only these: a label or `use` of the file, or a name of the zoo; repeatable.",
+        help="Only these: a label or `use` of the file, or one of the zoo, such as 'fedadam(cohort=5)'; repeatable.",
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change the file: local.lr=0.05, clients.slow.count=7, strategies.fairshare.buffer=10; repeatable.",
     ),
 ]
 Aggregations = Annotated[int | None, typer.Option(metavar="N", help="Instead of what the file says.")]
@@ -49,17 +64,64 @@ Track = Annotated[
         "MLFLOW_TRACKING_URI or WANDB_MODE=online says otherwise. Needs fairlag's extra `track`.",
     ),
 ]
+
+
+@contextmanager
+def modules_named() -> Iterator[None]:
+    """Inside, every module that a file names is named on standard error before it is imported, once each."""
+    named: set[str] = set()
+
+    def name(use: str, noun: str) -> None:
+        module = use.partition(":")[0]
+        if module not in named:
+            named.add(module)
+            complain(f"importing the module {module!r} for the {noun} {use!r}")
+
+    before_importing(name)
+    try:
+        yield
+    finally:
+        before_importing(None)
+
+
+def _refuse_modules(wanted: bool) -> bool:
+    def refuse(use: str, noun: str) -> None:
+        raise InputError(f"the {noun} {use!r} is code, which --no-code refuses: take one that comes with fairlag")
+
+    if wanted:
+        before_importing(refuse)
+    return wanted
+
+
+NoCode = Annotated[
+    bool,
+    typer.Option(
+        "--no-code",
+        callback=_refuse_modules,
+        help="Import nothing: refuse an experiment that names code (module:function).",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 
 
 def show(what: RenderableType) -> None:
     """Prints a table or text; a narrow terminal breaks its lines rather than cutting its columns."""
-    Console(width=max(Console().width, 80)).print(what, highlight=False)
+    SafeConsole(width=max(SafeConsole().width, 80)).print(what, highlight=False)
 
 
 def say(sentence: str) -> None:
     """Prints a sentence; its lines are not broken, so that a path in it can be copied."""
-    Console().print(sentence, highlight=False, markup=False, soft_wrap=True)
+    SafeConsole().print(sentence, highlight=False, markup=False, soft_wrap=True)
+
+
+def complain(sentence: str) -> None:
+    """Prints a sentence on standard error, in one line, so that it cannot get between the lines of a result."""
+    err.print(f"fairlag: {' '.join(sentence.split())}", markup=False, highlight=False, soft_wrap=True)
+
+
+def tell(line: str) -> None:
+    """Prints a line on standard error as it is, for those who read what a process writes: how far it is."""
+    print(printable(line), file=sys.stderr, flush=True)
 
 
 def at_least_one(option: str, value: int) -> int:
@@ -67,6 +129,24 @@ def at_least_one(option: str, value: int) -> int:
     if value < 1:
         raise InputError(f"{option} is {value}, it must be at least 1")
     return value
+
+
+def number_of_seeds(value: int) -> int:
+    """The value of `--seeds`."""
+    if value > MOST_SEEDS:
+        raise InputError(f"--seeds is {value}, it must be at most {MOST_SEEDS:,}")
+    return at_least_one("--seeds", value)
+
+
+def chosen(experiment: Experiment, strategies: list[str] | None, settings: list[str] | None) -> Experiment:
+    """The strategies of `--strategy` with the changes of `--set`; says which buffer a strategy takes from the file."""
+    found = experiment.only(strategies or [])
+    for use in found.strategies:
+        given = any(text.startswith(use.name) and "buffer" in text for text in strategies or [])
+        if use not in experiment.strategies and "buffer" in use.parameters and not given:
+            words = f"{use.name} takes the buffer of the file's strategies, {use.parameters['buffer']}"
+            print(f"{words}; for another one write '{use.name}(buffer=…)'", file=sys.stderr)
+    return changed(found, settings or [])
 
 
 def check_file(option: str, file: Path | None) -> None:

@@ -11,7 +11,7 @@ import pickle
 import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,9 @@ from fairlag.types import Integers
 Bytes = NDArray[np.uint8]
 Parts = Iterator[tuple[str, Bytes]]
 """The raw files that a file carries: each with its name."""
+
+MOST = 200_000_000
+"""How many bytes a file may unpack to: CIFAR-10, the largest of the data sets, has 184 million in all."""
 
 PIXELS = 3072
 """Bytes of a CIFAR-10 image: 32 × 32 for each of three colours."""
@@ -33,7 +36,8 @@ def raw(path: Path) -> Parts:
 
 def gzipped(path: Path) -> Parts:
     """The one file that a .gz holds."""
-    yield path.stem, np.frombuffer(gzip.decompress(path.read_bytes()), np.uint8)
+    with gzip.open(path) as file:
+        yield path.stem, np.frombuffer(_bounded(file, MOST), np.uint8)
 
 
 def tarred(path: Path) -> Parts:
@@ -57,7 +61,10 @@ def pictured(path: Path) -> Parts:
     labels = {part: json.loads(members[f"{part}_lables.json"]) for part in ("train", "test")}
     start = 0
     for name in sorted(name for name in members if name.endswith(".png")):
-        pixels = np.asarray(Image.open(io.BytesIO(members[name]), formats=["PNG"]).convert("RGB"))
+        picture = Image.open(io.BytesIO(members[name]), formats=["PNG"])
+        if 3 * picture.width * picture.height > MOST:
+            raise ValueError(f"its picture {name} has {picture.width} × {picture.height} pixels")
+        pixels = np.asarray(picture.convert("RGB"))
         if name == "test_batch.png":
             mine = labels["test"]
         else:
@@ -67,10 +74,21 @@ def pictured(path: Path) -> Parts:
 
 
 def _members(path: Path) -> Iterator[tuple[str, bytes]]:
+    left = MOST
     with tarfile.open(path, "r:gz") as archive:
         for member in archive:
             if (file := archive.extractfile(member)) is not None:
-                yield PurePosixPath(member.name).name, file.read()
+                content = _bounded(file, left)
+                left -= len(content)
+                yield PurePosixPath(member.name).name, content
+
+
+def _bounded(file: IO[bytes] | gzip.GzipFile, most: int) -> bytes:
+    """What is packed in a file: a small one may hold terabytes of nothing."""
+    content = file.read(most + 1)
+    if len(content) > most:
+        raise ValueError(f"it unpacks to more than {MOST:,} bytes, which no published data set has")
+    return content
 
 
 def _rows(labels: list[int], pixels: Bytes) -> Bytes:

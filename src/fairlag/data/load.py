@@ -37,7 +37,8 @@ def load(
 
     ``use`` is a name that :func:`known` lists, "module:function", imported from the folder of the experiment or
     wherever Python finds it, or a function. The user's own function returns (inputs, labels), or
-    (inputs, labels, test inputs, test labels), or a :class:`Dataset`.
+    (inputs, labels, test inputs, test labels), or a :class:`Dataset`. Inputs are numbers with a point, or truth values,
+    which become float32; or uint8, which are pixels: 0 to 255 becomes −1 to 1. Other whole numbers are refused.
 
     >>> load("digits").shape
     (1, 8, 8)
@@ -45,12 +46,7 @@ def load(
     3
     """
     name = imported.name_of(use)
-    makers: dict[str, imported.Maker] = {
-        "digits": _digits,
-        "synthetic": _synthetic,
-        **{each: partial(_published, each) for each in SOURCES},
-    }
-    made = imported.called(imported.found(use, makers, "data set", folder), name, parameters, "data set")
+    made = imported.called(imported.found(use, DATASETS, "data set", folder), name, parameters, "data set")
     return made if isinstance(made, Dataset) else _own(name, made)
 
 
@@ -122,6 +118,14 @@ def _synthetic(
     return Dataset("synthetic", inputs, labels, classes=classes, official=examples)
 
 
+DATASETS: Mapping[str, imported.Maker] = {
+    "digits": _digits,
+    "synthetic": _synthetic,
+    **{each: partial(_published, each) for each in SOURCES},
+}
+"""What makes each data set that has a name."""
+
+
 def _own(name: str, made: object) -> Dataset:
     if not isinstance(made, tuple | list) or len(made) not in (2, 4):
         shown = f"{len(made)} values" if isinstance(made, tuple | list) else type(made).__name__
@@ -143,6 +147,11 @@ def _own(name: str, made: object) -> Dataset:
 
 def _inputs(name: str, values: object) -> NDArray[Any]:
     array = _array(values, f"inputs of {name}", "biuf")
+    if array.dtype.kind in "iu" and array.dtype != np.uint8:
+        raise InputError(
+            f"the inputs of {name} are {array.dtype}: models are given float32, so token ids cannot be trained on; "
+            "make measurements float32 yourself, by .astype('float32'), and the bytes of images uint8"
+        )
     with np.errstate(over="ignore"):  # what does not fit becomes infinite, which a Dataset refuses with a sentence
         return np.ascontiguousarray(array, np.uint8 if array.dtype == np.uint8 else np.float32)
 

@@ -63,7 +63,6 @@ class Partition(Written, ABC):
 @dataclass(frozen=True, slots=True)
 class Labels(Partition):
     """``labels``: the clients of a group share the examples of the group's labels evenly, as in the paper.
-
     The examples of a label that several groups hold are shared evenly among the clients of all of these.
 
     >>> groups = [Holding("fast", 2, (1,)), Holding("slow", 1, (0,))]
@@ -108,9 +107,8 @@ class _Skewed(Partition):
 @dataclass(frozen=True, slots=True)
 class Dirichlet(_Skewed):
     """``dirichlet(alpha)``: of each label, the clients get shares drawn from a Dirichlet distribution.
-
-    A client that got nothing gets an example from one that has several.
-    Hsu, Qi & Brown (2019), Yurochkin et al. (2019).
+    The smaller alpha, the more of a label belongs to few clients. A client that got nothing gets an example from one
+    that has several (Hsu, Qi & Brown, 2019; Yurochkin et al., 2019).
 
     >>> Dirichlet(0.1).share(np.arange(100) % 10, [Holding("all", 4)], seed=0).sizes.sum()
     np.int64(100)
@@ -127,6 +125,7 @@ class Dirichlet(_Skewed):
 @dataclass(frozen=True, slots=True)
 class Quantity(_Skewed):
     """``quantity(alpha)``: labels as in ``iid``, but the sizes of the shares are drawn from a Dirichlet distribution.
+    The smaller alpha, the more the sizes differ.
 
     >>> Quantity(0.5).share(np.zeros(100, np.int64), [Holding("all", 4)], seed=0).sizes.min() >= 1
     np.True_
@@ -140,7 +139,6 @@ class Quantity(_Skewed):
 @dataclass(frozen=True, slots=True)
 class Shards(Partition):
     """``shards(count)``: the data sorted by label and cut into equal shards, of which each client gets ``count``.
-
     McMahan et al. (2017) use ``shards(2)``.
 
     >>> labels = np.arange(100) % 10
@@ -239,7 +237,7 @@ class RemoveLabels(Partition):
         return "remove_labels"
 
 
-_MAKERS: Mapping[str, Callable[..., Partition]] = {
+PARTITIONS: Mapping[str, Callable[..., Partition]] = {
     "labels": Labels,
     "iid": Iid,
     "dirichlet": Dirichlet,
@@ -266,7 +264,7 @@ def parse(text: str | Partition) -> Partition:
     call = read(text, "partition", "dirichlet(0.5)")
     if not isinstance(call, Call):
         raise InputError(f"the partition {text!r} cannot be read; write for example dirichlet(0.5)")
-    return build(call, _MAKERS, "partition", nested=str)
+    return build(call, PARTITIONS, "partition", nested=str)
 
 
 def _held_together(labels: Integers, groups: Sequence[Holding]) -> dict[tuple[int, ...], list[int]]:

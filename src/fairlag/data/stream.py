@@ -94,7 +94,6 @@ class Linear(_Growing):
 @dataclass(frozen=True, slots=True)
 class Poisson(_Growing):
     """``poisson(start, per_second)``: ⌊n start⌋ of a client's n examples are there at first, the others come singly.
-
     The gaps between them are independent and exponential with mean 1 / (n per_second) seconds.
 
     >>> [Poisson(start=0.1, per_second=0.01).visible(50, time, seeds.key(0)) for time in (0, 1.9, 10, 20, 1000)]
@@ -111,7 +110,7 @@ class Poisson(_Growing):
         return first + int(_arrivals(key, total - first).searchsorted(gaps, side="right"))
 
 
-_MAKERS: Mapping[str, Callable[..., Stream]] = {"linear": Linear, "poisson": Poisson}
+STREAMS: Mapping[str, Callable[..., Stream]] = {"linear": Linear, "poisson": Poisson}
 
 
 def parse(text: str | Stream) -> Stream:
@@ -129,7 +128,7 @@ def parse(text: str | Stream) -> Stream:
     call = read(text, "stream", _EXAMPLE)
     if not isinstance(call, Call):
         raise InputError(f"the stream {text!r} cannot be read; write for example {_EXAMPLE}")
-    return build(call, _MAKERS, "stream", nested=lambda inner: inner.text)
+    return build(call, STREAMS, "stream", nested=lambda inner: inner.text)
 
 
 def in_order_of_arrival(shares: Shares, seed: int) -> Shares:

@@ -1,11 +1,19 @@
 """Executors: where a task is computed. A dispatched task is a future: computed any time before it is read."""
 
+from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Protocol
 
 from fairlag.errors import ProtocolError
 from fairlag.state import Savable
 from fairlag.types import Dispatch, Update
 from fairlag.vector import Vector
+
+interrupted: ContextVar[Callable[[], bool]] = ContextVar("interrupted", default=lambda: False)
+"""Has somebody pressed Ctrl-C? Whoever waits for a result that is computed elsewhere then raises Interrupted instead.
+
+A variable of the context: other threads, which no Ctrl-C reaches, do not see it.
+"""
 
 
 class Executor(Savable, Protocol):

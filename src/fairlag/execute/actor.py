@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from fairlag.execute.worker import Beginning
 from fairlag.learn.blas import ONE_THREAD
-from fairlag.learn.learner import Blueprint, Learner, Order, Placement, Score, keep_memory, reason
+from fairlag.learn.failure import Failure
+from fairlag.learn.learner import Blueprint, Learner, Order, Placement, Score, keep_memory
 from fairlag.types import Integers, Report
 from fairlag.vector import Vector
 
@@ -39,29 +40,29 @@ class Actor:
         ONE_THREAD.__enter__()
         self._given: tuple[Blueprint, NDArray[Any], Integers] = pickle.loads(blueprint), inputs, labels
 
-    def begin(self, beginning: Beginning, placement: Placement) -> tuple[str, str | None]:
-        """From now on everything is for that run; answers which node this is, and why the model cannot be built."""
+    def begin(self, beginning: Beginning, placement: Placement) -> tuple[str, int, Failure | None]:
+        """From now on everything is for that run; answers which node and process this is, and why there is no model."""
         import ray
 
         node = ray.get_runtime_context().get_node_id()
         try:
             self._learner = Learner(*self._given, placement, *beginning)
         except Exception as error:
-            return node, reason(error)
-        return node, None
+            return node, os.getpid(), Failure.of(error)
+        return node, os.getpid(), None
 
-    def train(self, order: Order, parameters: Vector, memory: Vector) -> Trained | str:
+    def train(self, order: Order, parameters: Vector, memory: Vector) -> Trained | Failure:
         """The update of a task, or what went wrong."""
         delta, remembered = np.empty_like(parameters), memory.copy()  # what Ray hands over cannot be written
         try:
             report = self._learner.train(order, parameters, delta, remembered)
         except Exception as error:
-            return reason(error)
+            return Failure.of(error)
         return delta, remembered, report
 
-    def evaluate(self, parameters: Vector, start: int, stop: int) -> Score | str:
+    def evaluate(self, parameters: Vector, start: int, stop: int) -> Score | Failure:
         """The sums over some test examples, or what went wrong."""
         try:
             return self._learner.evaluate(parameters, start, stop)
         except Exception as error:
-            return reason(error)
+            return Failure.of(error)

@@ -6,7 +6,8 @@ from threading import Thread
 from typing import NamedTuple
 
 from fairlag.errors import InputError
-from fairlag.learn.learner import Score, reason
+from fairlag.learn.failure import reason
+from fairlag.learn.learner import Score
 from fairlag.vector import Vector
 
 

@@ -1,22 +1,34 @@
-"""How processes of our own are started and settle in: Ctrl-C does not reach them, and they end with their parent."""
+"""How processes of our own are started: Ctrl-C does not reach them, and they end with their parent. See child.py."""
 
-import multiprocessing
 import os
 import pickle
 import signal
+import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from multiprocessing import resource_tracker
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from fairlag.errors import InputError
+from fairlag.execute.child import Setup
 
-# Spawned, not forked: a fork copies the locks of threads that it does not copy.
-CONTEXT = multiprocessing.get_context("spawn")
+Process = subprocess.Popen[bytes]
 
-_TUNABLES = "GLIBC_TUNABLES"
+_FLAGS = {"optimize": "-O", "ignore_environment": "-E"}
+"""Flags of the interpreter that a process of our own must have, too."""
+_BOOT = """
+import sys
+from multiprocessing.connection import Connection
+line = Connection(int(sys.argv[1]))
+sys.path[:] = line.recv()
+from fairlag.execute import child
+child.live(line)
+"""
+"""Before fairlag can be imported, it must be known where it is."""
 
 
 @contextmanager
@@ -25,7 +37,6 @@ def interrupts_held_back() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    resource_tracker.ensure_running()  # or the first process that is started would start it, and let Ctrl-C through
     handler = signal.getsignal(signal.SIGINT)
     # A thread of a library may still take the signal, and then Python calls the handler here.
     swapped = callable(handler) and threading.current_thread() is threading.main_thread()
@@ -43,20 +54,53 @@ def interrupts_held_back() -> Iterator[None]:
         signal.raise_signal(signal.SIGINT)
 
 
-@contextmanager
-def large_pages() -> Iterator[None]:
-    """While processes are started: their allocator asks Linux for large pages, unless the user has tuned it already.
+def started(target: Callable[..., None], *given: object, files: Sequence[int] = ()) -> tuple[Process, Connection]:
+    """A new process that calls the function with a line to us and what is given; and our end of the line.
+
+    It inherits these open files, under the same numbers. It does not run the user's script, unless what is given is
+    made of the script's own functions: so a script need not protect itself by `if __name__ == "__main__"`.
+    """
+    main = sys.modules["__main__"]
+    script = getattr(main, "__file__", None), getattr(main, "__package__", None)
+    flags = [flag for name, flag in _FLAGS.items() if getattr(sys.flags, name)]
+    here, there = Pipe()
+    with there:
+        command = [sys.executable, *flags, "-P", "-c", _BOOT, str(there.fileno())]
+        with interrupts_held_back():
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, env=_environment(), pass_fds=(there.fileno(), *files)
+            )
+    with suppress(OSError):  # if it has died already, its line says so
+        here.send(sys.path)
+        here.send(Setup(sys.argv, *script))
+        here.send_bytes(pickle.dumps((target, given)))
+    return process, here
+
+
+def _environment() -> dict[str, str]:
+    """Ours, and a mark; and the allocator asks Linux for large pages, unless the user has tuned it already.
 
     A step of a CNN is about a tenth faster with them; glibc reads this only when a process begins.
     """
-    if _TUNABLES in os.environ or not sys.platform.startswith("linux"):
-        yield
-        return
-    os.environ[_TUNABLES] = "glibc.malloc.hugetlb=1"
+    tuned = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"} if sys.platform.startswith("linux") else {}
+    return {**tuned, **os.environ, "FAIRLAG_WORKER": "1"}
+
+
+STOPPED = 5
+"""At how many looks in a row a process must be found stopped: after Ctrl-Z and `fg`, it may wake after us."""
+
+
+def replaced(pid: int) -> str:
+    """What is said if a process is replaced because somebody has stopped it."""
+    return f"worker process {pid} is stopped (SIGSTOP): another one replaces it and repeats its tasks"
+
+
+def is_stopped(pid: int) -> bool:
+    """Has somebody stopped the process, by SIGSTOP or Ctrl-Z? Only Linux says; a debugger that looks is no stop."""
     try:
-        yield
-    finally:
-        del os.environ[_TUNABLES]
+        return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0] == "T"
+    except OSError:
+        return False
 
 
 def check_that_it_travels(
@@ -70,16 +114,3 @@ def check_that_it_travels(
             f"the experiment cannot be sent to other processes ({error}): "
             f"take {instead}, or name your function as 'module:function'"
         ) from None
-
-
-def settle_in() -> None:
-    """In a worker: what a user's rule prints must not mix with results, and nobody works for a parent that is gone."""
-    sys.stdout = sys.stderr
-    threading.Thread(target=_end_with_the_parent, daemon=True).start()
-
-
-def _end_with_the_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)

@@ -96,8 +96,16 @@ def _nobody(address: str, why: str) -> InputError:
     return InputError(f"no Ray cluster answers at the address {address!r} ({why}): `ray start --head` begins one")
 
 
+_LOCK = threading.Lock()
+_members: "list[Cluster]" = []
+"""Threads that simulate at once share the one cluster that a process can be in: whoever leaves last, closes it."""
+
+
 class Cluster:
     """What actors are made on; whoever closes it leaves a cluster that is not ours as it was."""
+
+    _address: str | None
+    _left: ExitStack
 
     def __init__(self, address: str | None, cpus: int, folder: Path) -> None:
         """The cluster at the address; where there is none, a new one with so many CPUs, whose files are in the folder.
@@ -105,21 +113,30 @@ class Cluster:
         A process can be in one cluster only: if it is in one already, that is it.
         """
         self.ray = library()
-        self._left = ExitStack()
-        if self.ray.is_initialized():
-            if address is not None:
-                raise InputError(f"this process is in a Ray cluster already: leave out the address {address!r}")
-            return
-        self._left.enter_context(_sigterm_restored())
-        try:
-            if address is None:
-                self._begin(cpus, folder)
+        with _LOCK:
+            if _members and address == _members[0]._address:
+                self._left = _members[0]._left  # of another thread
+            elif self.ray.is_initialized():
+                if address is not None:
+                    raise InputError(f"this process is in a Ray cluster already: leave out the address {address!r}")
+                return
             else:
-                _knock(address)
-                self._join(address=address)
-        except BaseException:
-            self.close()
-            raise
+                self._left = ExitStack()
+                try:
+                    self._enter(address, cpus, folder)
+                except BaseException:
+                    self._left.close()
+                    raise
+            self._address = address
+            _members.append(self)
+
+    def _enter(self, address: str | None, cpus: int, folder: Path) -> None:
+        self._left.enter_context(_sigterm_restored())
+        if address is None:
+            self._begin(cpus, folder)
+        else:
+            _knock(address)
+            self._join(address=address)
 
     @property
     def cpus(self) -> int:
@@ -127,8 +144,12 @@ class Cluster:
         return int(self.ray.cluster_resources().get("CPU", 0))
 
     def close(self) -> None:
-        """Leaves the cluster, and ends it if it is ours."""
-        self._left.close()
+        """Leaves the cluster if no other thread is in it, and ends it if it is ours."""
+        with _LOCK:
+            if self in _members:
+                _members.remove(self)
+                if not _members:
+                    self._left.close()
 
     def _begin(self, cpus: int, folder: Path) -> None:
         place = self._left.enter_context(_temporary(folder / FOLDER))

@@ -9,10 +9,11 @@ from itertools import count
 from threading import RLock
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from fairlag.errors import InputError, WorkerError
-from fairlag.execute import named, not_there
+from fairlag.errors import InputError, Interrupted, WorkerError
+from fairlag.execute import interrupted, named, not_there
 from fairlag.execute.memories import Memories
 from fairlag.execute.worker import Beginning
+from fairlag.learn.failure import Failure
 from fairlag.learn.learner import Placement, Score, chunks, total
 from fairlag.rules.local import Local
 from fairlag.state import State
@@ -88,12 +89,12 @@ class Pool(ABC, Generic[Hand]):
         self._orders: dict[int, Asked] = {}
         self._waiting: list[tuple[float, int, int]] = []
         self._sequence = count()
-        self._done: dict[int, tuple[Update, Vector] | str] = {}
+        self._done: dict[int, tuple[Update, Vector] | Failure] = {}
         self._memories = Memories(self._beginning.local.vectors * self._trained)
         self._deaths: Counter[tuple[str, str, int]] = Counter()
         self._parts = count(-1, -1)
         self._evaluations: deque[tuple[int, list[int]]] = deque()
-        self._scores: dict[int, Score | str] = {}
+        self._scores: dict[int, Score | Failure] = {}
 
     def begin(self, seed: int, placement: Placement, local: Local = Local()) -> None:  # noqa: B008 (frozen)
         """A new run, whose strategy asks for that; whatever is still under way for another is not wanted any more."""
@@ -119,15 +120,17 @@ class Pool(ABC, Generic[Hand]):
             with self._lock:
                 if number in self._done:
                     done = self._done.pop(number)
-                    if not isinstance(done, str):
+                    if not isinstance(done, Failure):
                         self._memories.keep(task.client, done[1])
                     self._pump(0)
                     break
                 if number not in self._orders:
                     raise not_there(task)
+                if interrupted.get()():
+                    raise Interrupted(f"interrupted while {named(number, task.client)} was waited for")
                 self._pump(None)
-        if isinstance(done, str):
-            raise InputError(f"{named(number, task.client)} failed: {done}")
+        if isinstance(done, Failure):
+            raise InputError(f"{named(number, task.client)} failed: {done.sentence}") from done.cause
         return done[0]
 
     def discard(self, number: int) -> None:
@@ -155,9 +158,9 @@ class Pool(ABC, Generic[Hand]):
             while self._evaluations and not self._is_open(self._evaluations[0][1]):
                 version, numbers = self._evaluations.popleft()
                 parts = [self._scores.pop(number) for number in numbers]
-                if failed := next((part for part in parts if isinstance(part, str)), None):
-                    raise InputError(f"evaluating version {version} failed: {failed}")
-                scores.append((version, total([part for part in parts if not isinstance(part, str)])))
+                if failed := next((part for part in parts if isinstance(part, Failure)), None):
+                    raise InputError(f"evaluating version {version} failed: {failed.sentence}") from failed.cause
+                scores.append((version, total([part for part in parts if isinstance(part, Score)])))
         return scores
 
     def state(self) -> State:
@@ -182,7 +185,7 @@ class Pool(ABC, Generic[Hand]):
 
     @abstractmethod
     def _pump(self, patience: float | None) -> None:
-        """Takes the answers that are there, or waits for one; and hands out new work."""
+        """Takes the answers that are there, or waits a moment for one; and hands out new work."""
 
     @abstractmethod
     def _hand(self, worker: Hand, number: int, asked: Asked) -> None:
@@ -202,16 +205,14 @@ class Pool(ABC, Generic[Hand]):
             if number in self._orders:
                 self._hand(worker, number, self._orders[number])
 
-    def _blame(self, worker: Hand, kind: str, how: str, *, allowed: int = 1, hint: str = "") -> None:
+    def _blame(self, worker: Hand, kind: str, how: str, *, allowed: int = 1) -> None:
         """A worker has died, not more often than is allowed: by its job, wherever that kills, or else by itself."""
         what = worker.doing
         blamed = worker.jobs[0].number if worker.ready and worker.jobs else id(worker)
         self._deaths[kind, what, blamed] += 1
         if self._deaths[kind, what, blamed] > allowed:
             times = "twice" if allowed == 1 else f"{allowed + 1} times"
-            raise WorkerError(
-                f"{kind} died {times} at {what} ({how}), perhaps for want of memory: try fewer workers{hint}"
-            )
+            raise WorkerError(f"{kind} died {times} at {what} ({how}), perhaps for want of memory: try fewer workers")
 
     def _wait_again(self, jobs: Iterable[Handed[Any]]) -> None:
         for job in jobs:

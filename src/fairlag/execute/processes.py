@@ -1,16 +1,21 @@
 """The executor of worker processes, one thread each, that look ahead: what will be read first is computed first."""
 
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
 from selectors import EVENT_READ, DefaultSelector
+from subprocess import TimeoutExpired
+from time import monotonic
+from weakref import finalize
 
 from fairlag.data.dataset import Dataset
 from fairlag.errors import InputError, ProtocolError
 from fairlag.execute import children
+from fairlag.execute.child import Failed
 from fairlag.execute.pool import DEPTH, Asked, Handed, Pool, Worker
 from fairlag.execute.worker import READY, Answer, Beginning, Evaluation, Shared, Trained, Training, work
+from fairlag.learn.failure import Failure
 from fairlag.learn.flat import Flat
 from fairlag.learn.learner import Blueprint, Order, Placement, Score
 from fairlag.rules.local import Local
@@ -19,20 +24,24 @@ from fairlag.vector import Vector, published
 
 _PATIENCE = 5.0
 """How many seconds a worker that has hung up may take to end by itself."""
+_LOOK = 1.0
+"""How many seconds pass between two looks at workers that say nothing."""
 
 
 @dataclass(slots=True)
 class _Worker(Worker[Training | Evaluation]):
-    process: BaseProcess
+    process: children.Process
     line: Connection
     rows: list[int]
     """Those of its rows for updates that are free."""
+    stopped: int = 0
+    """At how many looks in a row it was found stopped."""
 
 
 class Processes(Pool[_Worker]):
     """Computes in so many processes; results are the same bytes as those of one.
 
-    A worker that dies is replaced and what it was at is computed again, once.
+    A worker that dies is replaced and what it was at is computed again, once; so is one that somebody has stopped.
     """
 
     def __init__(
@@ -46,14 +55,20 @@ class Processes(Pool[_Worker]):
         jobs = workers * DEPTH
         self._blueprint = blueprint
         self._shared = Shared.room(data, placement, flat.layout.size, vectors * flat.trained, jobs)
+        self._closed = finalize(self, self._shared.close)
         self._slots, self._rows = self._shared.slots.array, self._shared.rows.array
         self._recalled = self._shared.memories.array
         self._lines = DefaultSelector()
         """Tells which workers have said something; made once, as asking anew each time takes several times as long."""
+        self._looked = monotonic()
         super().__init__(flat.trained)
-        self._workers = [self._hire(list(range(first, first + DEPTH))) for first in range(0, jobs, DEPTH)]
-        for worker in self._workers:
-            self._lines.register(worker.line, EVENT_READ, worker)
+        try:
+            for start in range(0, jobs, DEPTH):
+                self._workers.append(self._hire(list(range(start, start + DEPTH))))
+                self._lines.register(self._workers[-1].line, EVENT_READ, self._workers[-1])
+        except BaseException:  # such as Ctrl-C
+            self.close()
+            raise
 
     def _forget(self) -> None:
         super()._forget()
@@ -76,11 +91,11 @@ class Processes(Pool[_Worker]):
         for worker in self._workers:
             worker.process.kill()
         for worker in self._workers:
-            worker.process.join()
-            worker.process.close()
+            worker.process.wait()
             worker.line.close()
         self._workers = []
         self._lines.close()
+        self._closed()
 
     # Between this process and the workers
 
@@ -107,10 +122,24 @@ class Processes(Pool[_Worker]):
         return slot
 
     def _pump(self, patience: float | None) -> None:
-        """Takes the answers that are there, or waits for one; and hands out new work."""
-        for key, _ in self._lines.select(patience):
+        """Takes the answers that are there, or waits a moment for one; and hands out new work."""
+        for key, _ in self._lines.select(_LOOK if patience is None else patience):
             self._hear(key.data)
+        if patience != 0:
+            self._look_for_the_stopped()
         self._hand_out()
+
+    def _look_for_the_stopped(self) -> None:
+        """Whoever is waited for may have been stopped by somebody: then it would never answer."""
+        if monotonic() - self._looked < _LOOK:
+            return
+        self._looked = monotonic()
+        for worker in self._workers:
+            worker.stopped = worker.stopped + 1 if children.is_stopped(worker.process.pid) else 0
+            if worker.stopped >= children.STOPPED:
+                print(children.replaced(worker.process.pid), file=sys.stderr, flush=True)
+                worker.process.kill()
+                self._succeed(worker)
 
     def _hear(self, worker: _Worker) -> None:
         try:
@@ -121,8 +150,10 @@ class Processes(Pool[_Worker]):
         if said is READY:
             worker.ready = True
             return
-        if isinstance(said, str):
-            raise InputError(f"a worker cannot build the model: {said}")
+        if isinstance(said, Failed):
+            raise InputError(f"a worker cannot start: {said.reason}")
+        if isinstance(said, Failure):
+            raise InputError(f"a worker cannot build the model: {said.sentence}") from said.cause
         number, answer = said
         job = worker.jobs.popleft().how
         self._release(worker, job)
@@ -148,32 +179,29 @@ class Processes(Pool[_Worker]):
     # The workers themselves
 
     def _hire(self, rows: list[int]) -> _Worker:
-        here, there = children.CONTEXT.Pipe()
-        given = (there, self._blueprint, self._shared, self._beginning)
-        process = children.CONTEXT.Process(target=work, args=given, daemon=True)
-        with children.interrupts_held_back(), children.large_pages():
-            process.start()
-        there.close()
-        return _Worker(process, here, rows)
+        given = (self._blueprint, self._shared, self._beginning)
+        return _Worker(*children.started(work, *given, files=self._shared.files), rows)
 
     def _replace(self, worker: _Worker) -> None:
         """A worker has died: another one does what it was at, unless that has already happened."""
-        worker.process.join(_PATIENCE)
+        with suppress(TimeoutExpired):
+            worker.process.wait(_PATIENCE)
         worker.process.kill()
-        worker.process.join()
-        hint = "; a script must start its runs under if __name__ == '__main__'"
-        self._blame(worker, "a worker process", f"exit code {worker.process.exitcode}", hint=hint)
-        jobs = list(worker.jobs)
-        old, fresh = (worker.process, worker.line), self._hire(worker.rows)
+        self._blame(worker, "a worker process", f"exit code {worker.process.wait()}")
+        self._succeed(worker)
+
+    def _succeed(self, worker: _Worker) -> None:
+        """A new process takes the place of one that was ended, and what that was at waits for whoever is free."""
+        worker.process.wait()
         self._lines.unregister(worker.line)
-        worker.process, worker.line, worker.ready = fresh.process, fresh.line, False
+        worker.line.close()
+        fresh, jobs = self._hire(worker.rows), list(worker.jobs)
+        worker.process, worker.line, worker.ready, worker.stopped = fresh.process, fresh.line, False, 0
         self._lines.register(worker.line, EVENT_READ, worker)
         worker.jobs.clear()
         for job in jobs:
             self._release(worker, job.how)
         self._wait_again(jobs)
-        for each in old:
-            each.close()
 
 
 def _send(worker: _Worker, message: Beginning | Training | Evaluation) -> None:

@@ -1,6 +1,7 @@
 """The executor of Ray actors, on this machine or on a cluster: what will be read first is computed first."""
 
 import os
+import signal
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from fairlag.execute import children
 from fairlag.execute.actor import Actor
 from fairlag.execute.cluster import Cluster
 from fairlag.execute.pool import Asked, Handed, Pool, Worker
+from fairlag.learn.failure import Failure
 from fairlag.learn.flat import Flat
 from fairlag.learn.learner import Blueprint, Order, Placement
 from fairlag.rules.local import Local
@@ -39,6 +41,9 @@ class _Worker(Worker[Any]):
     started: Any
     """A reference to what it says when it is ready for a run."""
     node: str = ""
+    process: int = 0
+    stopped: int = 0
+    """At how many looks in a row it was found stopped."""
 
     @property
     def awaited(self) -> Any:
@@ -80,7 +85,7 @@ class Actors(Pool[_Worker]):
             stored = (self._ray.put(data.inputs), self._ray.put(data.labels))
             self._given: tuple[Any, ...] = (self._ray.cloudpickle.dumps(blueprint), *stored)
             self._placement = self._ray.put(placement)
-            self._seen = monotonic()
+            self._seen = self._looked = monotonic()
             count = workers or max(1, min(self._cluster.cpus, _MOST))
             self._workers = [self._hire() for _ in range(count)]
         except BaseException:
@@ -147,6 +152,7 @@ class Actors(Pool[_Worker]):
             ready, _ = self._ray.wait(answers, num_returns=len(answers), timeout=0)
             for answer in ready:
                 self._hear(awaited[answer], answer)
+        self._look_for_the_stopped()
         self._check_that_somebody_works()
         self._hand_out()
 
@@ -157,9 +163,9 @@ class Actors(Pool[_Worker]):
             self._replace(worker, error)
             return
         if not worker.ready:
-            worker.node, failed = said
+            worker.node, worker.process, failed = said
             if failed is not None:
-                raise InputError(f"a worker cannot build the model: {failed}")
+                raise InputError(f"a worker cannot build the model: {failed.sentence}") from failed.cause
             self._deaths.pop((_NODE, worker.doing, id(worker)), None)
             worker.ready = True
             return
@@ -168,11 +174,23 @@ class Actors(Pool[_Worker]):
             return
         if number < 0:
             self._scores[number] = said
-        elif isinstance(said, str):
+        elif isinstance(said, Failure):
             self._done[number] = said
         else:
             delta, memory, report = said
             self._done[number] = Update(published(delta), report), memory.copy()
+
+    def _look_for_the_stopped(self) -> None:
+        """An actor on this machine that somebody has stopped would never answer: it is ended, and so replaced."""
+        if monotonic() - self._looked < _LOOK:
+            return
+        self._looked, here = monotonic(), self._ray.get_runtime_context().get_node_id()
+        for worker in self._workers:
+            stopped = worker.ready and worker.node == here and children.is_stopped(worker.process)
+            worker.stopped = worker.stopped + 1 if stopped else 0
+            if worker.stopped == children.STOPPED:
+                print(children.replaced(worker.process), file=sys.stderr, flush=True)
+                os.kill(worker.process, signal.SIGKILL)  # Ray's own way asks the process to end itself
 
     def _check_that_somebody_works(self) -> None:
         now = monotonic()
@@ -200,7 +218,7 @@ class Actors(Pool[_Worker]):
             self._blame(worker, _NODE, how, allowed=_LOST)
         self._end(worker)
         fresh, jobs = self._hire(), list(worker.jobs)
-        worker.actor, worker.started, worker.ready = fresh.actor, fresh.started, False
+        worker.actor, worker.started, worker.ready, worker.stopped = fresh.actor, fresh.started, False, 0
         worker.jobs.clear()
         self._wait_again(jobs)
 

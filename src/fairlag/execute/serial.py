@@ -8,15 +8,14 @@ from heapq import heappop, heappush
 from threading import Lock
 
 import numpy as np
-import torch
 
 from fairlag.data.dataset import Dataset
 from fairlag.errors import InputError
 from fairlag.execute import named, not_there
 from fairlag.execute.memories import Memories
 from fairlag.learn.blas import ONE_THREAD
-from fairlag.learn.learner import Blueprint, Learner, Order, Placement, Score, chunks, keep_memory, reason, total
-from fairlag.learn.models import one_thread
+from fairlag.learn.failure import reason
+from fairlag.learn.learner import Blueprint, Learner, Order, Placement, Score, chunks, keep_memory, total
 from fairlag.rules.local import Local
 from fairlag.state import State
 from fairlag.types import Dispatch, Update
@@ -31,7 +30,6 @@ class Serial:
 
     def __init__(self, blueprint: Blueprint, data: Dataset, placement: Placement) -> None:
         keep_memory()
-        self._random = torch.get_rng_state()
         self._blueprint = blueprint
         self._data = data
         self._held = ExitStack()
@@ -88,8 +86,7 @@ class Serial:
     def _alone(self, task: Dispatch) -> Update:
         _, parameters = self._tasks.pop(task.task)
         delta, memory = np.empty_like(parameters), self._memories.of(task.client)
-        with one_thread():
-            report = self._learner.train(Order.of(task, self._seed), parameters, delta, memory)
+        report = self._learner.train(Order.of(task, self._seed), parameters, delta, memory)
         self._memories.keep(task.client, memory)
         delta.flags.writeable = False
         return Update(delta, report)
@@ -115,7 +112,7 @@ class Serial:
     def evaluate(self, version: int, parameters: Vector, due: float, stop: int) -> None:
         """Evaluates a version on the first test examples up to `stop`, now."""
         try:
-            with self._lock, one_thread():
+            with self._lock:
                 parts = [self._learner.evaluate(parameters, *part) for part in chunks(stop)]
         except Exception as error:
             raise InputError(f"evaluating version {version} failed: {reason(error)}") from error
@@ -135,6 +132,5 @@ class Serial:
         self._memories.restore(state)
 
     def close(self) -> None:
-        """Gives torch's own generator back as it was found, as every task seeds it, and NumPy its threads."""
-        torch.set_rng_state(self._random)
+        """Gives NumPy its threads back."""
         self._held.close()

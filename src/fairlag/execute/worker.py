@@ -1,6 +1,8 @@
 """The other side of the process executor: what a worker is given once, and the loop in which it computes jobs."""
 
-import ctypes
+import mmap
+import os
+import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,9 +14,10 @@ import torch
 from numpy.typing import NDArray
 
 from fairlag.data.dataset import Dataset
-from fairlag.execute import children
+from fairlag.execute.child import received
 from fairlag.learn.blas import ONE_THREAD
-from fairlag.learn.learner import Blueprint, Learner, Order, Placement, Score, keep_memory, reason
+from fairlag.learn.failure import Failure
+from fairlag.learn.learner import Blueprint, Learner, Order, Placement, Score, keep_memory
 from fairlag.rules.admit import well_formed
 from fairlag.rules.local import Local
 from fairlag.types import Report, Update
@@ -53,7 +56,7 @@ class Trained(NamedTuple):
     sound: bool
 
 
-Answer = Trained | Score | str
+Answer = Trained | Score | Failure
 """What comes back for a job: what is said of an update, sums, or what went wrong."""
 
 
@@ -63,9 +66,9 @@ READY = None
 
 @dataclass(frozen=True, slots=True)
 class SharedArray:
-    """An array in memory that this process and its workers share; nobody has to clean it up, however they end."""
+    """An array in memory that this process and its workers share: a file without a name, so nothing is left behind."""
 
-    memory: Any
+    file: int
     dtype: str
     shape: tuple[int, ...]
 
@@ -73,7 +76,9 @@ class SharedArray:
     def room(cls, dtype: str, shape: Sequence[int]) -> Self:
         """Room for an array."""
         size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
-        return cls(children.CONTEXT.RawArray(ctypes.c_char, max(size, 1)), dtype, tuple(shape))
+        file = _nameless()
+        os.ftruncate(file, max(size, 1))
+        return cls(file, dtype, tuple(shape))
 
     @classmethod
     def copy(cls, array: NDArray[Any]) -> Self:
@@ -86,7 +91,14 @@ class SharedArray:
     def array(self) -> NDArray[Any]:
         """The array, as a view of the shared memory."""
         size = int(np.prod(self.shape, dtype=np.int64))
-        return np.frombuffer(self.memory, self.dtype, size).reshape(self.shape)
+        return np.frombuffer(mmap.mmap(self.file, 0), self.dtype, size).reshape(self.shape)
+
+
+def _nameless() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("fairlag")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +125,17 @@ class Shared:
         )
 
     @property
+    def files(self) -> tuple[int, ...]:
+        """What a worker must inherit."""
+        each = (self.inputs, self.labels, *self.placement, self.slots, self.rows, self.memories)
+        return tuple(array.file for array in each)
+
+    def close(self) -> None:
+        """No further worker can be given it."""
+        for file in self.files:
+            os.close(file)
+
+    @property
     def holders(self) -> Placement:
         """Who holds what."""
         return Placement(*(each.array for each in self.placement))
@@ -120,7 +143,6 @@ class Shared:
 
 def work(line: Connection, blueprint: Blueprint, shared: Shared, beginning: Beginning) -> None:
     """The life of a worker: a job, an answer, until there is nobody to ask or to answer."""
-    children.settle_in()
     torch.set_num_threads(1)
     keep_memory()
     inputs, labels, placement = shared.inputs.array, shared.labels.array, shared.holders
@@ -129,11 +151,11 @@ def work(line: Connection, blueprint: Blueprint, shared: Shared, beginning: Begi
         try:
             learner = Learner(blueprint, inputs, labels, placement, *beginning)
         except Exception as error:
-            line.send(reason(error))
+            line.send(Failure.of(error))
             return
         line.send(READY)
         while True:
-            job: Beginning | Training | Evaluation = line.recv()
+            job: Beginning | Training | Evaluation = received(line)
             if isinstance(job, Beginning):
                 learner = Learner(blueprint, inputs, labels, placement, *job)
             else:
@@ -155,4 +177,4 @@ def _answer(learner: Learner, job: Training | Evaluation, room: _Room) -> Answer
             return Trained(report, well_formed(Update(row, report), len(row)) is None)
         return learner.evaluate(room.slots[job.slot], job.start, job.stop)
     except Exception as error:
-        return reason(error)
+        return Failure.of(error)

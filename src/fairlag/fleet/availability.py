@@ -84,9 +84,9 @@ class Always(_Pattern):
 @dataclass(frozen=True, slots=True)
 class Alternating(_Pattern):
     """``alternating(on, off)``: present for a time drawn from on, away for a time drawn from off, and so forth.
-
-    A client is present at time 0 with probability mean of on / (mean of on + mean of off), and its first time on or
-    off is a whole one. So presence is stationary from the start if both are exponential, and in the long run otherwise.
+    Both are delays, in seconds. A client is present at time 0 with probability mean of on / (mean of on + mean of off),
+    and its first time on or off is a whole one. So presence is stationary from the start if both are exponential, and
+    in the long run otherwise.
 
     >>> list(between(Alternating(60, 30).periods(stream=0), join=0, leave=200))
     [(0.0, 60.0), (90.0, 150.0), (180.0, 200)]
@@ -131,7 +131,7 @@ class Returning(_Pattern):
 
     def following(self, streams: Streams, known: Integers, since: Floats) -> Periods:
         """Known is the number of the period."""
-        start = known * (self.stay + self.away)
+        start: Floats = known.astype(np.float64) * (self.stay + self.away)
         return start, start + self.stay, known + 1
 
     @property
@@ -143,7 +143,6 @@ class Returning(_Pattern):
 @dataclass(frozen=True, slots=True)
 class Daily(_Pattern):
     """``daily(start, end, jitter)``: between two hours of every day of 24 hours; time 0 is a midnight.
-
     An end before the start is on the next day. Each client's hours are shifted by its own jitter (2u − 1) hours, that
     is, uniformly within ± jitter; without a jitter, all clients come and go together.
 
@@ -210,7 +209,11 @@ def parse(text: str | Availability, folder: Path | None = None) -> Availability:
     value = read(text, "availability", "daily(8, 20)") if isinstance(text, str) else text
     if not isinstance(value, Call):
         raise InputError(f"the availability {text!r} cannot be read; write for example daily(8, 20)")
-    return build(value, _MAKERS, "availability", nested=lambda inner: delay.from_call(inner, folder))
+    return build(value, AVAILABILITIES, "availability", nested=lambda inner: delay.from_call(inner, folder))
 
 
-_MAKERS: Mapping[str, Callable[..., Availability]] = {"always": Always, "alternating": Alternating, "daily": Daily}
+AVAILABILITIES: Mapping[str, Callable[..., Availability]] = {
+    "always": Always,
+    "alternating": Alternating,
+    "daily": Daily,
+}

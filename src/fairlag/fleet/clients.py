@@ -214,7 +214,8 @@ class Fleet:
         means = np.repeat(self._means, [group.count for group in self.groups])
         means += self.transfers
         steady = [1.0 if each is None or each.ends else each.factors[0] for each in self._pieces]
-        return means * self.factors * np.array(steady)[self.group_of]
+        whole: Floats = means * self.factors * np.array(steady)[self.group_of]
+        return whole
 
     @property
     def factors(self) -> Floats:

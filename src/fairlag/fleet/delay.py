@@ -191,15 +191,23 @@ def _empirical(duration: float, *more_durations: float) -> Empirical:
     return Empirical((duration, *more_durations))
 
 
-_MAKERS: Mapping[str, Callable[..., Delay]] = {
+DELAYS: Mapping[str, type[Delay]] = {
     "constant": Constant,
     "uniform": Uniform,
-    "normal": _normal,
+    "normal": Normal,
     "exponential": Exponential,
     "lognormal": Lognormal,
     "gamma": Gamma,
     "pareto": Pareto,
-    "mixture": _mixture,
+    "mixture": Mixture,
+    "trace": Trace,
+    "empirical": Empirical,
     "scaled": Scaled,
+}
+_MAKERS: Mapping[str, Callable[..., Delay]] = {
+    **DELAYS,
+    "normal": _normal,
+    "mixture": _mixture,
     "empirical": _empirical,
 }
+"""Those whose arguments are not written as they are kept are made by a function."""

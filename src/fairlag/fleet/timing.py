@@ -126,7 +126,7 @@ class Alternate(_Plan):
 
 @dataclass(frozen=True, slots=True)
 class Schedule(_Plan):
-    """``schedule(factor, factor, …)``: a factor for each of so many equal parts of the run.
+    """``schedule(factor, factor, …)``: a factor for each of several equal parts of the run.
 
     >>> plan = Schedule((50, 1, 4, 1)).pieces
     >>> [plan.factor(time=0.0, part=part) for part in (0.0, 0.25, 0.6, 1.0)]
@@ -194,18 +194,23 @@ def parse(text: str | Timing) -> Timing:
     value = read(text, "timing", _EXAMPLE) if isinstance(text, str) else text
     if not isinstance(value, Call):
         raise InputError(f"the timing {text!r} cannot be read; write for example {_EXAMPLE}")
-    return build(value, _MAKERS, "timing", nested=_nothing_nested)
+    return build(value, TIMINGS, "timing", nested=_nothing_nested)
+
+
+def _schedule(*factors: float) -> Schedule:
+    """``schedule(factor, factor, …)``: a factor for each of several equal parts of the run."""
+    return Schedule(factors)
 
 
 def _nothing_nested(inner: Call) -> object:
     raise InputError(f"{inner.text} in a timing must be a number; write for example {_EXAMPLE}")
 
 
-_MAKERS: Mapping[str, Callable[..., Timing]] = {
+TIMINGS: Mapping[str, Callable[..., Timing]] = {
     "truthful": Truthful,
     "throttle": Throttle,
     "late": Late,
     "alternate": Alternate,
-    "schedule": lambda *factors: Schedule(factors),
+    "schedule": _schedule,
     "rejoin": Rejoin,
 }

@@ -9,14 +9,17 @@ from typing import Any, get_args, get_type_hints
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from fairlag import imported
-from fairlag.errors import StrategyError
+from fairlag.errors import InputError, StrategyError
 from fairlag.imported import Maker, name_of
 from fairlag.lab.words import nearest
 from fairlag.rules.rule import failure, traits
 from fairlag.strategy import Strategy
+from fairlag.text import Call, read
 from fairlag.zoo import ALGORITHMS, buffered
 
 Used = str | Maker | Strategy
+
+_EXAMPLE = "fedadam(cohort=5)"
 
 
 def checked_use(use: object) -> Used:
@@ -58,6 +61,45 @@ def build(use: Used, parameters: Mapping[str, object], folder: Path | None = Non
     return strategy
 
 
+def strategy_call(text: str) -> tuple[str, dict[str, object]]:
+    """The name and the parameters that a text gives, in the notation of delays.
+
+    >>> strategy_call("fedadam(cohort=5)"), strategy_call("my_rules:square_root(power=0.3, cap=none)")
+    (('fedadam', {'cohort': 5}), ('my_rules:square_root', {'power': 0.3, 'cap': 'none'}))
+    """
+    name, bracket, rest = text.strip().partition("(")
+    if not bracket:
+        return name, {}
+    try:  # a name may be "module:function", which is no expression: only what is in the brackets is read as one
+        call = read(f"strategy({rest}", "strategy", _EXAMPLE)
+    except InputError:
+        call = None
+    if not isinstance(call, Call) or call.arguments or not all(map(_is_plain, call.keywords.values())):
+        raise StrategyError(
+            f"the strategy {text!r} cannot be read; give each parameter by name, a number or a word, as in {_EXAMPLE}"
+        )
+    words: dict[str, object] = {
+        key: value.name if isinstance(value, Call) else value for key, value in call.keywords.items()
+    }
+    return name.strip(), words
+
+
+def _is_plain(value: object) -> bool:
+    return not isinstance(value, Call) or value.text == value.name
+
+
+def takes(use: Used, parameter: str, folder: Path | None = None) -> bool:
+    """Does an algorithm have a parameter of that name?
+
+    >>> takes("fedbuff", "buffer"), takes("fedavg", "buffer")
+    (True, False)
+    """
+    if isinstance(use, Strategy):
+        return False
+    make = _maker(use, folder) if isinstance(use, str) else use
+    return parameter in inspect.signature(_weighting(make) if _is_weighting(make) else make).parameters
+
+
 def label(use: Used, parameters: Mapping[str, object]) -> str:
     """A readable name for a strategy: its title, and the parameters that are not the default.
 
@@ -72,7 +114,7 @@ def label(use: Used, parameters: Mapping[str, object]) -> str:
 
 
 def _maker(use: str, folder: Path | None) -> Maker:
-    if ":" not in use:
+    if not imported.is_code(use):
         if use not in ALGORITHMS:
             raise StrategyError(f"unknown strategy {use!r}: {nearest(use, ALGORITHMS)}")
         return ALGORITHMS[use].make

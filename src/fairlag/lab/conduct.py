@@ -3,12 +3,13 @@
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from time import monotonic
 from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from fairlag import execute
 from fairlag.errors import Interrupted
 from fairlag.lab.events import Kept, Progress, Tell, nobody
 from fairlag.lab.experiment import Experiment, Use
@@ -18,6 +19,7 @@ from fairlag.lab.workshop import Scoring, Setting, Workshop
 from fairlag.runtime.virtual import Simulation
 from fairlag.server import Server
 from fairlag.state import Savable, State, pack, take, unpack
+from fairlag.strategy import Strategy
 from fairlag.types import Aggregation, Ended, Integers, Stop
 from fairlag.vector import Vector
 
@@ -69,6 +71,10 @@ class Stage:
     """Can nothing be computed again? Then every version is committed at once."""
     news: Callable[[], Iterable[tuple[int, str, int]]] = tuple
     """Of which clients something was learnt since the last commit: their groups and examples."""
+    strategy: Strategy | None = None
+    """The strategy with what a real fleet adds to it; None: as the experiment has it."""
+    max_growth: float | None = None
+    """How many times as large the model may become by one aggregation; None: what is not finite ends the run."""
 
 
 def simulated(workshop: Workshop, use: Use, seed: int) -> Stage:
@@ -114,7 +120,7 @@ class Conductor:
         self._every = experiment.evaluate.every
         self._executor = stage.executor
         self._server = Server(
-            experiment.strategy(use),
+            stage.strategy or experiment.strategy(use),
             clients=stage.clients,
             parameters=setting.parameters,
             layout=setting.layout,
@@ -123,6 +129,7 @@ class Conductor:
             until_time=experiment.until_time,
             examples=stage.examples,
             group_of=stage.group_of,
+            max_growth=stage.max_growth,
             record=store.record if self._scoring is None else self._record,
         )
         self._timeline = stage.begin(self._server)
@@ -145,7 +152,7 @@ class Conductor:
         events = 1
         with _interrupts_noted() as interrupted:
             began = monotonic()
-            while (stop := self._timeline.proceed(events)) is None:
+            while (stop := self._proceed(events)) is None:
                 self._look(interrupted)
                 now = monotonic()
                 if not self._stage.real:  # there, each event may make a version, to be committed at once
@@ -158,6 +165,11 @@ class Conductor:
         self._finish(stop)
         if interrupted.is_set():
             raise self._interruption()
+
+    def _proceed(self, events: int) -> Stop | None:
+        with suppress(Interrupted):  # while a result was waited for: no event was cut in two
+            return self._timeline.proceed(events)
+        return None
 
     def _look(self, interrupted: threading.Event, patience: float = 0.0) -> None:
         self._collect(patience)
@@ -282,7 +294,9 @@ def _interrupts_noted() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, before)
 
     signal.signal(signal.SIGINT, note)
+    asked = execute.interrupted.set(noted.is_set)
     try:
         yield noted
     finally:
+        execute.interrupted.reset(asked)
         signal.signal(signal.SIGINT, before)

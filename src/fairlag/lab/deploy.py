@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from fairlag.execute.aside import Aside
 from fairlag.lab.conduct import Conductor, Stage
 from fairlag.lab.events import Event, Progress, Tell
 from fairlag.lab.experiment import Experiment
+from fairlag.lab.orders import Orders
 from fairlag.lab.plan import Plan, Planned
 from fairlag.lab.records import check_same, name_of, opened, told
 from fairlag.lab.run import Run
@@ -22,16 +23,16 @@ from fairlag.lab.simulate import single
 from fairlag.lab.track.listen import Trackers
 from fairlag.lab.workshop import Scoring, Setting, Workshop
 from fairlag.learn.learner import Learner, Score, chunks, total
-from fairlag.learn.local import Recipe
-from fairlag.learn.models import one_thread
+from fairlag.rules.admit import all_of, max_norm
 from fairlag.runtime.flower.link import Link, Work
 from fairlag.runtime.flower.nodes import LOG
 from fairlag.runtime.flower.options import Options
 from fairlag.runtime.flower.roster import Roster
 from fairlag.runtime.flower.wire import Wire
 from fairlag.server import Server
-from fairlag.types import Dispatch, Integers, Report
-from fairlag.vector import Layout, Vector
+from fairlag.strategy import Strategy
+from fairlag.types import Integers
+from fairlag.vector import Layout, Vector, is_statistic
 
 if TYPE_CHECKING:
     from torch import nn
@@ -53,6 +54,7 @@ def deploy(
     evaluate: Judge | None = None,
     track: str | Sequence[str] | None = None,
     watch: Tell | None = None,
+    keep: int = 5,
     **options: Any,
 ) -> Run:
     """Trains with one strategy on the nodes of a Flower federation, and returns the run: call it in a ServerApp.
@@ -60,10 +62,13 @@ def deploy(
     The experiment is the same as for a simulation; its clients' delays are what is assumed of them, and not used. It
     has the model and the test examples, unless `arrays` are what training begins with: a model, its `state_dict()`, or
     named arrays; then `evaluate`, if given, judges versions. A run that is in `out` already is gone on with from its
-    last version. `options` are those of `fairlag.runtime.flower.options.Options`.
+    last version. `keep` checkpoints are kept, ever further apart, so that `fairlag rollback` can go back to one.
+    `options` are those of `fairlag.runtime.flower.options.Options`.
     """
     chosen = single(experiment, strategy, seed=seed, track=track)
     how = Options(**options)
+    if type(keep) is not int or keep < 1:
+        raise InputError(f"keep is {keep!r}, it must be a whole number of at least 1")
     plan = Plan(chosen, (chosen.seed,), Path(out), single=True)
     (planned,) = plan
     if plan.saved:
@@ -76,13 +81,15 @@ def deploy(
         plan.check_new()
     with closing(Workshop(chosen)) as workshop:
         model = _given(chosen, arrays, evaluate) if arrays is not None else _own(workshop, planned)
-        work = _orders(workshop, planned, how.queued)
+        chosen.strategy(planned.use).check_model(model.setting.layout)
+        work = _work(workshop, planned, model.setting.examples, how)
         if not plan.saved:
             plan.save()
         teller = _Teller(Trackers(chosen.track, plan.home), watch)
-        roster = Roster([(table.group, table.count) for table in chosen.clients], by_key=how.by_key)
+        groups = [(table.group, table.count) for table in chosen.clients]
+        roster = Roster(groups, by_key=how.by_key, most=how.max_clients)
         with closing(_Fleet(grid, model.wire, roster, how, work)) as fleet:
-            _conduct(workshop, planned, model, fleet, teller)
+            _conduct(workshop, planned, model, fleet, teller, keep)
     return Run(planned.folder)
 
 
@@ -110,26 +117,30 @@ def _own(workshop: Workshop, planned: Planned) -> _Model:
     hidden = frozenset(setting.layout.names) - state.keys()
 
     def score(parameters: Vector, stop: int) -> Score:
-        with one_thread():
-            return total([learner.evaluate(parameters, *part) for part in chunks(stop)])
+        return total([learner.evaluate(parameters, *part) for part in chunks(stop)])
 
     return _Model(setting, Wire(setting.layout, fixed, hidden), score)
 
 
 def _given(experiment: Experiment, arrays: "Arrays | nn.Module", evaluate: Judge | None) -> _Model:
-    """Arrays that the user gave: those of float32 are trained, all others stay as they are."""
+    """Arrays that the user gave: those of float32 are trained or, being statistics, mixed; others stay as they are."""
     if experiment.data is not None:
         raise InputError(f"the experiment {experiment.name!r} has a [model], so `arrays` must not be given")
     state = arrays if isinstance(arrays, Mapping) else arrays.state_dict()
     named = {name: np.asarray(each) for name, each in state.items()}
-    trained = {name: each for name, each in named.items() if each.dtype == np.float32}
-    if not trained:
-        raise InputError(f"none of the arrays {sorted(named)} is of float32: there is nothing to train")
-    fixed = {name: each for name, each in named.items() if name not in trained}
-    layout = Layout(tuple(trained), tuple(each.shape for each in trained.values()))
+    sent = {name: each for name, each in named.items() if each.dtype == np.float32}
+    buffers = () if isinstance(arrays, Mapping) else [name for name, _ in arrays.named_buffers(remove_duplicate=False)]
+    statistics = [name for name in sent if name in buffers or is_statistic(name)]
+    if len(sent) == len(statistics):
+        raise InputError(
+            f"none of the arrays {sorted(named)} is of float32, statistics apart: there is nothing to train"
+        )
+    fixed = {name: each for name, each in named.items() if name not in sent}
+    order = (*(name for name in sent if name not in statistics), *statistics)
+    layout = Layout(order, tuple(sent[name].shape for name in order), len(statistics))
     nobody = np.zeros(experiment.population, np.int64)
     scoring = None if evaluate is None else Scoring(1, 1, {})
-    setting = Setting(experiment.seed, layout.flatten(trained), layout, nobody, nobody, scoring=scoring)
+    setting = Setting(experiment.seed, layout.flatten(sent), layout, nobody, nobody, scoring=scoring)
 
     def score(parameters: Vector, stop: int) -> Score:
         assert evaluate is not None
@@ -143,12 +154,14 @@ def _counts(given: ArrayLike) -> Integers:
     return np.atleast_1d(np.asarray(given)).astype(np.int64)
 
 
-def _conduct(workshop: Workshop, planned: Planned, model: _Model, fleet: "_Fleet", teller: "_Teller") -> None:
+def _conduct(
+    workshop: Workshop, planned: Planned, model: _Model, fleet: "_Fleet", teller: "_Teller", keep: int
+) -> None:
     experiment, queued = workshop.experiment, fleet.options.queued
     with ExitStack() as held:
         judge = None if model.score is None else held.enter_context(closing(Aside(model.score)))
         meta = {"runtime": "flower", "queued": queued}
-        store = held.enter_context(opened(workshop, planned, meta, queued=queued))
+        store = held.enter_context(opened(workshop, planned, meta, queued=queued, keep=keep))
         if store.meta.get("queued") != queued:
             raise InputError(
                 f"the run in {str(planned.folder)!r} was begun with {store.meta.get('queued')} tasks a node, "
@@ -158,8 +171,18 @@ def _conduct(workshop: Workshop, planned: Planned, model: _Model, fleet: "_Fleet
         version = Run(planned.folder).version
         how = f"goes on from version {version}" if version else "begins"
         LOG.info("%s, %s, in %s", name_of(planned), how, planned.folder.absolute())
-        places = experiment.population * queued
-        stage = Stage(model.setting, places, judge, fleet.begin, fleet.group_of, real=True, news=fleet.news)
+        stage = Stage(
+            model.setting,
+            experiment.population * queued,
+            judge,
+            fleet.begin,
+            fleet.group_of,
+            examples=None if model.setting.placement is None else np.repeat(model.setting.visible, queued),
+            real=True,
+            news=fleet.news,
+            strategy=_bounded(experiment.strategy(planned.use), fleet.options),
+            max_growth=fleet.options.max_growth,
+        )
         Conductor(experiment, planned.use, stage, store, teller).to_the_end()
 
 
@@ -195,8 +218,8 @@ class _Fleet:
         return fresh
 
 
-def _orders(workshop: Workshop, planned: Planned, queued: int) -> Work:
-    """What the clients of a strategy are told to do."""
+def _work(workshop: Workshop, planned: Planned, examples: Integers, options: Options) -> Work:
+    """What the clients of a strategy are told to do, and what is believed of what they say."""
     experiment = workshop.experiment
     local = experiment.strategy(planned.use).local
     if local.direction is not None:
@@ -204,48 +227,23 @@ def _orders(workshop: Workshop, planned: Planned, queued: int) -> Work:
             f"{planned.use.label} asks clients to remember vectors from one task to the next, "
             "which fairlag does not ask of a Flower ClientApp: take another strategy"
         )
-    return _Orders(experiment.local.build().asked(local), planned.seed, experiment.fleet().steps, queued).work
+    most = options.max_examples or int(examples.max(initial=0))
+    if not most:
+        raise InputError(
+            f"the experiment {experiment.name!r} has no [data] that would bound what clients say they have: "
+            "give max_examples, the largest number of training examples that one client can have"
+        )
+    own = np.repeat([table.steps or 0 for table in experiment.clients], [table.count for table in experiment.clients])
+    orders = Orders(experiment.local.build().asked(local), planned.seed, own, most, options)
+    return Work(orders.asked, orders.report)
 
 
-@dataclass(frozen=True, slots=True)
-class _Orders:
-    recipe: Recipe
-    seed: int
-    own: Integers
-    """Per client of the experiment: how many local steps it makes by itself."""
-    queued: int
-
-    @property
-    def work(self) -> Work:
-        return Work(self.asked, self.usual)
-
-    def asked(self, task: Dispatch) -> dict[str, Any]:
-        """Under the names that Flower's own strategies and examples use, where they have one."""
-        recipe = self.recipe
-        by_epochs = recipe.epochs is not None and not task.steps
-        return {
-            "local-epochs" if by_epochs else "local-steps": recipe.epochs if by_epochs else self._steps(task),
-            "lr": self._lr(task),
-            "batch-size": recipe.batch,
-            "momentum": recipe.momentum,
-            "weight-decay": recipe.weight_decay,
-            "proximal-mu": recipe.prox,
-            "client": task.client // self.queued,
-            "ordinal": task.ordinal,
-            "seed": self.seed,
-        }
-
-    def usual(self, task: Dispatch) -> Report:
-        """As far as it is known here; after epochs, clients must say how many steps they were."""
-        steps = self._steps(task)
-        return Report(1, steps, self.recipe.effort(steps, self._lr(task)))
-
-    def _steps(self, task: Dispatch) -> int:
-        number = task.client // self.queued
-        return task.steps or (int(self.own[number]) if number < len(self.own) else self.recipe.steps) or 1
-
-    def _lr(self, task: Dispatch) -> float:
-        return self.recipe.lr.at(task.version) * task.pace
+def _bounded(strategy: Strategy, options: Options) -> Strategy:
+    """The strategy, which also refuses updates that are much longer than usual."""
+    if options.max_norm is None:
+        return strategy
+    rules = [] if strategy.admit is None else [strategy.admit]
+    return replace(strategy, admit=all_of(*rules, max_norm(options.max_norm)))
 
 
 class _Teller:

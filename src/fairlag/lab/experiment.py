@@ -1,7 +1,7 @@
 """Experiment files: TOML, validated whole when read, so that every mistake is one sentence before anything runs."""
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import resources
 from math import inf
@@ -19,14 +19,15 @@ from pydantic import (
     model_validator,
 )
 
-from fairlag.errors import ExperimentError, InputError
+from fairlag.errors import ExperimentError, InputError, StrategyError
 from fairlag.fleet import availability, delay, timing
 from fairlag.fleet.clients import Fleet, Group
-from fairlag.imported import name_of
-from fairlag.lab.build import build, checked_use, label
+from fairlag.imported import is_code, name_of
+from fairlag.lab.build import build, checked_use, label, strategy_call, takes
 from fairlag.lab.learning import Data, Evaluate, LocalTraining, Model, Table
 from fairlag.lab.track import checked_names
 from fairlag.lab.words import first_mistake, nearest
+from fairlag.limits import DEPTH, TooMuchError, check_depth, text_of
 from fairlag.strategy import Strategy
 
 
@@ -38,6 +39,7 @@ def _distribution(value: object) -> object:
 
 Distribution = Annotated[Any, AfterValidator(_distribution)]
 _MOST_CLIENTS = 100_000_000
+_MOST_AGGREGATIONS = 10**15
 Probability = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -52,20 +54,45 @@ DelayPer = Annotated[Literal["task", "step"] | None, AfterValidator(_unless_task
 class Clients(Table):
     """A `[[clients]]` table: a group of clients of one kind."""
 
-    group: str = Field(min_length=1)
-    count: int = Field(ge=1, le=_MOST_CLIENTS)
-    delay: Distribution
-    labels: tuple[Annotated[int, Field(ge=0)], ...] | None = Field(default=None, min_length=1, strict=False)
-    availability: str = "always"
-    join: float = Field(default=0.0, ge=0)
-    leave: float = Field(default=inf, gt=0)
-    vanish: Probability = 0.0
-    away: Distribution = None
-    download: Distribution = None
-    upload: Distribution = None
-    steps: int | None = Field(default=None, ge=1)
-    delay_per: DelayPer = None
-    timing: str | None = None
+    group: str = Field(min_length=1, description="The name of the group.")
+    count: int = Field(ge=1, le=_MOST_CLIENTS, description="How many clients it has.")
+    delay: Distribution = Field(
+        description="How many seconds a task takes, transfers not included: a number or a [delay](#delays)."
+    )
+    labels: tuple[Annotated[int, Field(ge=0)], ...] | None = Field(
+        default=None,
+        min_length=1,
+        strict=False,
+        description="The labels that its clients hold, such as `[0, 1, 2]`, for the partition `labels`.",
+    )
+    availability: str = Field(
+        default="always", description="When its clients are there: an [availability](#availabilities)."
+    )
+    join: float = Field(default=0.0, ge=0, description="The time in seconds at which its clients first come.")
+    leave: float = Field(default=inf, gt=0, description="The time in seconds at which they leave for good.")
+    vanish: Probability = Field(
+        default=0.0,
+        description="The probability that a client vanishes during a task, at a random moment. The task is then lost.",
+    )
+    away: Distribution = Field(
+        default=None,
+        description="How many seconds a vanished client stays away: a number or a [delay](#delays). Without it, the "
+        "client is back when its task would have ended.",
+    )
+    download: Distribution = Field(
+        default=None,
+        description="Megabits per second of a client's download, drawn once per client: a number or a "
+        "[delay](#delays). It needs `model_bytes`.",
+    )
+    upload: Distribution = Field(default=None, description="The same of its upload.")
+    steps: int | None = Field(default=None, ge=1, description="Local steps of a task, instead of those of `[local]`.")
+    delay_per: DelayPer = Field(
+        default=None, description='`"task"`, the default, or `"step"`: then `delay` is the time of each local step.'
+    )
+    timing: str | None = Field(
+        default=None,
+        description="Do its clients work as fast as they can, or hold back by a plan? A [timing](#timings).",
+    )
 
     def build(self, folder: Path | None) -> Group:
         """The group of the fleet that this table describes."""
@@ -110,9 +137,15 @@ class Use(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True)
 
-    use: Annotated[Any, AfterValidator(checked_use)]
-    """A name of the zoo or "module:function"; in Python also a function, or a Strategy, itself."""
-    label: str = ""
+    use: Annotated[Any, AfterValidator(checked_use)] = Field(
+        description='A name from [the table below](#strategies), or `"module:function"` for '
+        "[your own](#your-own-strategy). In Python also a function, or a Strategy, itself."
+    )
+    label: str = Field(
+        default="",
+        description="What it is called in tables, figures and folders. By default its title, with the parameters that "
+        "differ from their defaults.",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -143,21 +176,44 @@ class Experiment(Table):
     (15, 4000)
     """
 
-    name: str = Field(min_length=1)
-    seed: int = Field(default=0, ge=0)
-    aggregations: int | None = Field(default=None, ge=1)
-    until_time: float | None = Field(default=None, gt=0, lt=inf)
-    model_bytes: int = Field(default=0, ge=0)
-    clients: tuple[Clients, ...] = Field(min_length=1, strict=False)
-    strategies: tuple[Use, ...] = Field(min_length=1, strict=False)
-    data: Data | None = None
-    model: Model | None = None
-    local: LocalTraining = LocalTraining()
-    evaluate: Evaluate = Evaluate()
-    track: Annotated[tuple[str, ...], BeforeValidator(checked_names)] = ()
-    """The trackers that are told of its runs; no run is another one for that."""
+    name: str = Field(min_length=1, description="The name of the experiment. Runs are compared within it.")
+    seed: int = Field(
+        default=0,
+        ge=0,
+        description="All random numbers follow from it: durations, who holds which examples, batches, first weights.",
+    )
+    aggregations: int | None = Field(
+        default=None,
+        ge=1,
+        le=_MOST_AGGREGATIONS,
+        description="Stop after this many versions. Give this, `until_time`, or both.",
+    )
+    until_time: float | None = Field(default=None, gt=0, lt=inf, description="Stop at this virtual time, in seconds.")
+    model_bytes: int = Field(
+        default=0, ge=0, description="The size of the model in bytes, for the time that transfers take."
+    )
+    clients: tuple[Clients, ...] = Field(
+        min_length=1, strict=False, description="The client groups, one [`[[clients]]`](#clients) table each."
+    )
+    strategies: tuple[Use, ...] = Field(
+        min_length=1,
+        strict=False,
+        description="The strategies to compare, one [`[[strategies]]`](#strategies) table each.",
+    )
+    data: Data | None = Field(
+        default=None, description="The [`[data]`](#data) table. Without it nothing is trained: an audit needs none."
+    )
+    model: Model | None = Field(default=None, description="The [`[model]`](#model) table. It comes with `[data]`.")
+    local: LocalTraining = Field(default=LocalTraining(), description="The [`[local]`](#local) table.")
+    evaluate: Evaluate = Field(default=Evaluate(), description="The [`[evaluate]`](#evaluate) table.")
+    track: Annotated[tuple[str, ...], BeforeValidator(checked_names)] = Field(
+        default=(),
+        description='The trackers that are told of its runs, such as `["tensorboard"]`: `mlflow`, `tensorboard`, '
+        "`wandb`. They change no result.",
+    )
     _folder: Path | None = PrivateAttr(default=None)
     _groups: tuple[Group, ...] = PrivateAttr(default=())
+    _code: bool = PrivateAttr(default=True)
 
     @model_validator(mode="after")
     def _is_consistent(self) -> "Experiment":
@@ -205,32 +261,67 @@ class Experiment(Table):
         )
 
     def strategy(self, use: Use) -> Strategy:
-        """The strategy of a table, checked against the fleet."""
+        """The strategy of a table, checked against the fleet.
+
+        The experiment of a run that is only looked at refuses one that is code: building it would run that code.
+        """
+        if not self._code and is_code(use.use):
+            raise StrategyError(f"{use.use!r} is code, which is not imported to look at a run")
         strategy = build(use.use, use.parameters, self._folder)
         strategy.check(self.population)
         return strategy
 
     def only(self, names: list[str]) -> "Experiment":
-        """The same with the named strategies alone: by label, by `use`, or a name of the zoo with its defaults."""
+        """The same with the named strategies alone: by label, by `use`, or a name of the zoo with parameters.
+
+        One that the file does not have takes the buffer of the file's strategies, if they all have the same and it is
+        not given one.
+
+        >>> load("demo").only(["fedbuff", "fedadam(cohort=5)"]).strategies[0].parameters
+        {'buffer': 5}
+        """
         chosen: list[Use] = []
         for name in names:
             mine = [use for use in self.strategies if name in (use.label, use.name)]
-            chosen += [use for use in (mine or [Use(use=name)]) if use not in chosen]
+            chosen += [use for use in (mine or [self._called(name)]) if use not in chosen]
         return self.checked(strategies=tuple(chosen)) if chosen else self
+
+    def _called(self, text: str) -> Use:
+        """The strategy that a call such as `fedadam(cohort=5)` describes."""
+        name, given = strategy_call(text)
+        buffers = {use.parameters["buffer"] for use in self.strategies if "buffer" in use.parameters}
+        if len(buffers) == 1 and "buffer" not in given and takes(name, "buffer", self._folder):
+            given = {**given, "buffer": buffers.pop()}
+        return Use.model_validate({"use": name, **given})
 
     def checked(self, **changes: Any) -> "Experiment":
         """The same with changes, validated as a whole again."""
         same = {name: getattr(self, name) for name in type(self).model_fields}
-        return parse({**same, **changes}, self._folder)
+        return parse({**same, **changes}, self._folder, code=self._code)
 
 
-def parse(tables: dict[str, Any], folder: Path | None = None) -> Experiment:
+def parse(tables: dict[str, Any], folder: Path | None = None, *, code: bool = True) -> Experiment:
     """An experiment from the contents of a file; relative paths and modules are looked for in the folder.
+
+    Strategies of the user's own are imported to check them. Not so with `code=False`, which is for looking at runs:
+    the experiment of a run may be anybody's.
 
     >>> parse({"name": "x", "sead": 1, "aggregations": 1})
     Traceback (most recent call last):
     fairlag.errors.ExperimentError: unknown key 'sead': did you mean 'seed'?
     """
+    experiment = check(tables)
+    experiment._folder, experiment._code = folder, code
+    experiment.fleet()
+    for use in experiment.strategies:
+        if code or not is_code(use.use):
+            experiment.strategy(use)
+    experiment.local.build()
+    return experiment
+
+
+def check(tables: dict[str, Any]) -> Experiment:
+    """The experiment that tables describe, of which nothing was built yet: no file is read, no rule called."""
     keys = {
         "": Experiment.model_fields,
         "clients": Clients.model_fields,
@@ -238,15 +329,12 @@ def parse(tables: dict[str, Any], folder: Path | None = None) -> Experiment:
         "evaluate": Evaluate.model_fields,
     }
     try:
-        experiment = Experiment.model_validate(tables)
+        check_depth(tables)
+        return Experiment.model_validate(tables)
+    except TooMuchError as error:
+        raise ExperimentError(f"the experiment cannot be read: {error}") from None
     except ValidationError as error:
         raise ExperimentError(first_mistake(error, keys)) from None
-    experiment._folder = folder
-    experiment.fleet()
-    for use in experiment.strategies:
-        experiment.strategy(use)
-    experiment.local.build()
-    return experiment
 
 
 def load(source: str | Path) -> Experiment:
@@ -261,8 +349,33 @@ def load(source: str | Path) -> Experiment:
         return parse(tomllib.loads(text), folder)
     except tomllib.TOMLDecodeError as error:
         raise ExperimentError(f"{source} is not valid TOML: {error}") from None
+    except ValueError:
+        raise ExperimentError(f"{source}: a number in it has more digits than can be read") from None
+    except RecursionError:
+        raise ExperimentError(f"{source}: its values are nested more than {DEPTH} deep") from None
     except InputError as error:
         raise ExperimentError(f"{source}: {error}") from None
+
+
+def given(experiment: Experiment | Mapping[str, Any] | str | Path) -> Experiment:
+    """The experiment that a user means: one, its tables, a file or a preset.
+
+    >>> given("demo") == given(load("demo"))
+    True
+    >>> given(7)
+    Traceback (most recent call last):
+    ...
+    fairlag.errors.InputError: an experiment is given as 7, it must be an Experiment, its tables, a file or a preset
+    """
+    if isinstance(experiment, Experiment):
+        return experiment
+    if isinstance(experiment, Mapping):
+        return parse(dict(experiment))
+    if not isinstance(experiment, str | Path):
+        raise InputError(
+            f"an experiment is given as {experiment!r}, it must be an Experiment, its tables, a file or a preset"
+        )
+    return load(experiment)
 
 
 def presets() -> dict[str, str]:
@@ -274,10 +387,10 @@ def presets() -> dict[str, str]:
 
 def _read(path: Path, shipped: dict[str, str]) -> str:
     try:
-        return path.read_text("utf-8-sig")
+        return text_of(path, "utf-8-sig")
     except FileNotFoundError:
         raise ExperimentError(f"no experiment file or preset {str(path)!r}: {nearest(str(path), shipped)}") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise ExperimentError(f"cannot read the experiment file {str(path)!r}: {error}") from None
 
 

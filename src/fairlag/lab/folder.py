@@ -1,10 +1,9 @@
 """What writing and reading a run directory share: its files, its tables, its lock, and how its mishaps are worded."""
 
-import json
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from errno import EDQUOT, ENOSPC
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,18 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from fairlag.errors import InputError, StoreError, UnreadableError
+from fairlag.lab import digest
+from fairlag.limits import json_of, shown
 
-FORMAT = 2
+FORMAT = 3
 """Grows when an older fairlag could not read what a newer one writes."""
 
 DATABASE = "run.sqlite"
 MODEL = "model.safetensors"
 EXPERIMENT = "experiment.json"
 PLAN = "plan.json"
+SUMS = "SHA256SUMS"
+"""Of a finished run: the digests of its files, as `sha256sum -c` reads them."""
 LOCK = "lock"
 PARTIAL = ".partial"
 """Ends the name of a file that is not whole yet."""
@@ -36,23 +39,57 @@ CREATE TABLE tasks (
     aggregation INTEGER, staleness INTEGER, weight REAL, reason TEXT
 );
 CREATE TABLE aggregations (
-    version INTEGER PRIMARY KEY, time REAL NOT NULL, updates INTEGER NOT NULL, weight REAL, partial INTEGER NOT NULL
+    version INTEGER PRIMARY KEY, time REAL NOT NULL, updates INTEGER NOT NULL, weight REAL, partial INTEGER NOT NULL,
+    refused TEXT NOT NULL
 );
+CREATE TABLE parts (
+    version INTEGER NOT NULL, client INTEGER NOT NULL, change REAL NOT NULL, PRIMARY KEY (version, client)
+) WITHOUT ROWID;
+CREATE TABLE units (version INTEGER PRIMARY KEY, acted REAL NOT NULL);
 CREATE TABLE evaluations (
     version INTEGER NOT NULL, time REAL NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
     examples INTEGER NOT NULL, correct INTEGER NOT NULL, loss REAL, whole INTEGER NOT NULL,
     PRIMARY KEY (version, scope, name, whole)
 ) WITHOUT ROWID;
 CREATE TABLE refusals (reason TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE checkpoint (number INTEGER PRIMARY KEY, version INTEGER NOT NULL, file TEXT NOT NULL);
+CREATE TABLE checkpoints (
+    number INTEGER PRIMARY KEY, version INTEGER NOT NULL, file TEXT NOT NULL, refusals TEXT NOT NULL,
+    tasks BLOB NOT NULL
+);
+CREATE TABLE digests (
+    name TEXT NOT NULL, block INTEGER NOT NULL, rows INTEGER NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (name, block)
+) WITHOUT ROWID;
 """
 """A task has a row once it was merged or ended otherwise; `ended` is when its update came in, or when it was lost.
 `steps` and `pace` are what the strategy asked of its local training: 0 steps are as many as the client makes by itself.
+Only a strategy that keeps updates has rows in `parts`: by how many units a client's part of each version grows from
+that version on; and in `units`: `acted` is what a unit was worth in all versions up to that one together.
+`refused` is why nothing of an aggregation was used, and who is suspected, else empty.
 A number that is not finite and not infinite is NULL. Times are virtual, or those
-of a real fleet where `meta` has a `runtime`."""
+of a real fleet where `meta` has a `runtime`. `checkpoints` are those that the run can go back to, with what was refused
+until then, and the tasks (as 64-bit numbers) whose rows were written since the checkpoint before. `digests` has one row
+for each block of rows of a table (digest.py)."""
+
+LAYOUT = digest.Layout(SCHEMA)
 
 _PATIENCE = 30.0
 """Seconds to wait for another process that holds the database for a moment."""
+
+_STEPS, _STEPS_PER_BYTE, _LOOK = 50_000_000, 20, 10_000
+"""How many steps of SQLite's machine reading may take: the questions that fairlag asks take half a step per byte."""
+
+_LONGEST = 64_000_000
+"""Bytes of the longest text that is read."""
+
+_COMPUTED = """
+SELECT type, name FROM sqlite_master WHERE type NOT IN ('table', 'index') OR sql LIKE 'CREATE VIRTUAL%'
+UNION ALL
+SELECT 'column', columns.name FROM sqlite_master AS tables, pragma_table_xinfo(tables.name) AS columns WHERE hidden > 1
+"""
+"""Views, triggers, virtual tables, and columns that are generated."""
+
+STATUSES = ("running", "finished", "failed")
+"""What a run says of itself."""
 
 
 def is_run(folder: Path) -> bool:
@@ -91,14 +128,89 @@ def connected(folder: Path, mode: str) -> sqlite3.Connection:
 
 
 @contextmanager
-def reading(folder: Path) -> Iterator[sqlite3.Connection]:
-    """The database of a run as it is at this moment, while others may go on writing it."""
-    with closing(connected(folder, "ro")) as database:
-        try:
+def reading(folder: Path, *, check: bool = True) -> Iterator[sqlite3.Connection]:
+    """The database of a run as it is at this moment, while others may go on writing it; refuses a damaged one.
+
+    It may be anybody's: nothing in it is run, and nothing takes for ever. What turns out to be something else than a
+    run has, such as a text instead of a number, makes it unreadable.
+    """
+    try:
+        with closing(connected(folder, "ro")) as database:
+            _bound(database, folder)
             database.execute("BEGIN")
+            _check_plain(database)
+            if check:
+                check_rows(folder, database)
             yield database
-        except sqlite3.DatabaseError as error:
-            raise unreadable(folder, str(error)) from None
+    except sqlite3.OperationalError as error:
+        why = "reading it takes too long for its size" if str(error) == "interrupted" else str(error)
+        raise unreadable(folder, why) from None
+    except (sqlite3.Error, ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise (
+            _no_run(folder, error) if "not a database" in str(error) else unreadable(folder, damage(error))
+        ) from None
+
+
+def damage(error: Exception) -> str:
+    """What an error says of a record that is not what it must be."""
+    return str(error) if isinstance(error, sqlite3.Error) else f"it holds what no run has, {shown(error)}"
+
+
+def _bound(database: sqlite3.Connection, folder: Path) -> None:
+    """A bound on how long reading takes, by the size of what is read; and nothing is written or called."""
+    files = (folder / DATABASE, folder / f"{DATABASE}-wal")
+    size = sum(file.stat().st_size for file in files if file.exists())
+    left = iter(range((_STEPS + _STEPS_PER_BYTE * size) // _LOOK))
+    database.set_progress_handler(lambda: next(left, None) is None, _LOOK)
+    database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
+    database.execute("PRAGMA query_only = ON")
+    database.execute("PRAGMA trusted_schema = OFF")
+
+
+def _check_plain(database: sqlite3.Connection) -> None:
+    """Refuses tables that are computed when they are read."""
+    found = database.execute(_COMPUTED).fetchone()
+    if found is not None:
+        raise sqlite3.DatabaseError(f"its {found[0]} {shown(found[1])} is computed, but a run has plain tables only")
+
+
+_seen: dict[Path, tuple[tuple[int, ...], digest.Digests | None]] = {}
+"""What this process has checked: the database file of a run as it was then, and the digests of its rows."""
+
+
+def check_rows(folder: Path, database: sqlite3.Connection) -> None:
+    """Refuses a database whose rows are not those that were written; each is looked at once.
+
+    A file that `SUMS` vouches for as a whole, as that of every finished run, is not looked at row by row.
+    """
+    check_format(database, folder)
+    place = (folder / DATABASE).resolve()
+    found, log = place.stat(), place.with_name(f"{DATABASE}-wal")
+    stamp = found.st_ino, found.st_size, found.st_mtime_ns
+    is_plain = not log.exists() or not log.stat().st_size
+    before, seen = _seen.get(place, ((), None))
+    if is_plain and (before == stamp or sums_of(folder).get(DATABASE) == digest.of_file(place)):
+        _seen[place] = stamp, seen
+        return
+    try:
+        digests = digest.check(database, LAYOUT, None if before[:1] != stamp[:1] else seen)
+    except digest.Damage as damage:
+        raise damaged(folder, f"in its {DATABASE}, {damage}") from None
+    _seen[place] = stamp, digests
+
+
+def sums_of(folder: Path) -> dict[str, str]:
+    """The digests of the files of a finished run, by name, as far as they can be read."""
+    try:
+        lines = (folder / SUMS).read_text("ascii").splitlines()
+    except (OSError, ValueError):
+        return {}
+    return {name: value for value, _, name in (line.partition("  ") for line in lines)}
+
+
+def damaged(folder: Path, what: str) -> UnreadableError:
+    """Of a run of which something is not what was written."""
+    return UnreadableError.of(folder, f"the run in {str(folder)!r} is damaged: {what}; restore it from a backup")
 
 
 def unreadable(folder: Path, why: str) -> UnreadableError:
@@ -106,20 +218,74 @@ def unreadable(folder: Path, why: str) -> UnreadableError:
     return UnreadableError.of(folder, f"the run in {str(folder)!r} cannot be read: {why}")
 
 
+def _no_run(folder: Path, error: Exception) -> UnreadableError:
+    sentence = f"there is no run in {str(folder)!r}: its {DATABASE} is something else ({error})"
+    return UnreadableError.of(folder, sentence)
+
+
 def meta_of(database: sqlite3.Connection, folder: Path) -> dict[str, Any]:
     """What is known about a run as a whole; refuses what this version of fairlag cannot read."""
     try:
-        meta = {key: json.loads(value) for key, value in database.execute("SELECT key, value FROM meta")}
+        meta = {str(key): json_of(value) for key, value in database.execute("SELECT key, value FROM meta")}
     except sqlite3.DatabaseError as error:
-        sentence = f"there is no run in {str(folder)!r}: its {DATABASE} is something else ({error})"
-        raise UnreadableError.of(folder, sentence) from None
+        raise _no_run(folder, error) from None
+    except (TypeError, ValueError) as error:
+        raise unreadable(folder, f"what it says of itself is damaged ({error})") from None
     if meta.get("format") != FORMAT:
         sentence = (
             f"the run in {str(folder)!r} has format {meta.get('format')}, but this fairlag reads format {FORMAT}: "
             f"read it with the version that made it, a fairlag {meta.get('fairlag')}, or run its experiment again"
         )
         raise UnreadableError.of(folder, sentence)
+    if wrong := next((key for key, fits in _FACTS.items() if not fits(meta.get(key))), None):
+        raise unreadable(folder, f"its {wrong} is {shown(meta.get(wrong))}")
     return meta
+
+
+def check_format(database: sqlite3.Connection, folder: Path) -> None:
+    """Refuses what this version of fairlag cannot read, before anything else is read of it."""
+    found = None
+    with suppress(sqlite3.DatabaseError):
+        found = database.execute("SELECT value FROM meta WHERE key = 'format'").fetchone()
+    if found != (str(FORMAT),):
+        meta_of(database, folder)
+
+
+def check_experiment(folder: Path, meta: Mapping[str, Any]) -> None:
+    """Refuses a run whose resolved experiment is not the one that it was made from."""
+    try:
+        found = digest.of_file(folder / EXPERIMENT)
+    except OSError as error:
+        raise unreadable(folder, f"its {EXPERIMENT} is missing or spoilt ({error})") from None
+    if found != meta.get("file_sha256"):
+        raise damaged(folder, f"its {EXPERIMENT} is not what was written")
+
+
+def check_own(folder: Path) -> None:
+    """Refuses to write through a symbolic link that somebody put where a file of the run belongs."""
+    for name in (LOCK, *(DATABASE + end for end in ("", "-wal", "-shm", "-journal", PARTIAL))):
+        if (folder / name).is_symlink():
+            raise UnreadableError.of(
+                folder, f"{str(folder / name)!r} is a symbolic link: a run is only written to files of its own"
+            )
+
+
+def _is_text(value: object) -> bool:
+    return value is None or isinstance(value, str)
+
+
+def _is_count(value: object) -> bool:
+    return value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0)
+
+
+_FACTS: dict[str, Callable[[Any], bool]] = {
+    "status": lambda value: value in STATUSES,
+    "groups": lambda value: isinstance(value, list) and all(isinstance(each, str) for each in value),
+    **dict.fromkeys(("experiment", "label", "reason"), _is_text),
+    **dict.fromkeys(("seed", "aggregations"), _is_count),
+    "until_time": lambda value: value is None or isinstance(value, int | float),
+}
+"""What must be true of a run's own account of itself, by key."""
 
 
 def locked(folder: Path) -> sqlite3.Connection:
@@ -131,17 +297,19 @@ def locked(folder: Path) -> sqlite3.Connection:
     try:
         lock.execute("PRAGMA journal_mode = OFF")  # nothing is ever written: no file beside it
         lock.execute("BEGIN EXCLUSIVE")
-    except sqlite3.OperationalError as error:
+    except sqlite3.DatabaseError as error:
         lock.close()
         if "locked" in str(error):
             raise _taken(folder) from None
-        raise
+        if isinstance(error, sqlite3.OperationalError):
+            raise
+        raise InputError(f"{str(folder / LOCK)!r} is no lock of fairlag's ({error}): remove it") from None
     return lock
 
 
 def is_locked(folder: Path) -> bool:
     """Is somebody writing the run now?"""
-    if not (folder / LOCK).exists():
+    if not (folder / LOCK).is_file():
         return False
     with closing(sqlite3.connect(f"{(folder / LOCK).resolve().as_uri()}?mode=ro", uri=True, timeout=0)) as lock:
         try:
@@ -176,12 +344,19 @@ def put(file: Path, content: bytes) -> None:
     """Writes a file such that under its name it is whole or not there, even after a power cut."""
     partial = file.with_name(file.name + PARTIAL)
     try:
-        with partial.open("wb") as stream:
-            stream.write(content)
+        write_anew(partial, content)
         place(partial, file)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+def write_anew(file: Path, content: bytes) -> None:
+    """Writes a new file in the place of what was there: never through a link that somebody put there."""
+    if file.is_symlink() or file.exists():
+        file.unlink()
+    with file.open("xb") as stream:
+        stream.write(content)
 
 
 def place(partial: Path, file: Path) -> None:
@@ -207,6 +382,16 @@ def packed(tensors: Mapping[str, NDArray[Any]], words: dict[str, str]) -> bytes:
     0
     """
     return save({name: np.asarray(tensor, order="C") for name, tensor in tensors.items()}, words)
+
+
+def check_model(folder: Path, meta: Mapping[str, Any]) -> None:
+    """Refuses a finished run whose model is gone or damaged."""
+    try:
+        found = digest.of_file(folder / MODEL)
+    except OSError as error:
+        raise damaged(folder, f"its {MODEL} is gone ({error.strerror})") from None
+    if found != meta.get("model_sha256"):
+        raise damaged(folder, f"its {MODEL} is not what was written")
 
 
 def unpacked(file: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:

@@ -30,7 +30,10 @@ class Made(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True, strict=True)
 
-    use: Annotated[Any, AfterValidator(checked_maker)]
+    use: Annotated[Any, AfterValidator(checked_maker)] = Field(
+        description='A name from the table below, or `"module:function"` for a function of your own, imported from the '
+        "folder of the experiment file. In Python also the function itself."
+    )
 
     @property
     def parameters(self) -> dict[str, object]:
@@ -77,11 +80,21 @@ def _checked_lr(value: object) -> object:
 class Data(Made):
     """A `[data]` table: which data set, what is held out for testing, how clients share the rest, and when it comes."""
 
-    holdout: Annotated[Any, AfterValidator(_checked_holdout)] = 0.2
-    partition: Partition | None = None
-    """None: by the groups' labels where they name any, otherwise `iid`."""
-    stream: Stream | None = None
-    """None: clients have all of their examples from the start."""
+    holdout: Annotated[Any, AfterValidator(_checked_holdout)] = Field(
+        default=0.2,
+        description="The share of the examples that is held out for testing, between 0 and 1, the same share of every "
+        'label; or `"official"`: the test set that comes with the data.',
+    )
+    partition: Partition | None = Field(
+        default=None,
+        description="How clients share the training examples: a [partition](#partitions). By default `labels` if "
+        "groups name labels, otherwise `iid`.",
+    )
+    stream: Stream | None = Field(
+        default=None,
+        description="How a client's examples come in over time: a [stream](#streams). By default all are there from "
+        "the start.",
+    )
 
 
 class Model(Made):
@@ -91,13 +104,33 @@ class Model(Made):
 class LocalTraining(Table):
     """A `[local]` table: what a client does with the model it is handed."""
 
-    steps: int | None = Field(default=None, ge=1)
-    epochs: int | None = Field(default=None, ge=1)
-    batch: int = Field(default=32, ge=1)
-    lr: Annotated[Any, AfterValidator(_checked_lr)] = 0.01
-    momentum: float = Field(default=0.0, ge=0, lt=1)
-    weight_decay: float = Field(default=0.0, ge=0, lt=inf)
-    prox: float = Field(default=0.0, ge=0, lt=inf)
+    steps: int | None = Field(
+        default=None,
+        ge=1,
+        description="Steps of stochastic gradient descent per task. Give this or `epochs`; by default 1 step.",
+    )
+    epochs: int | None = Field(
+        default=None, ge=1, description="Passes over a client's examples per task, instead of `steps`."
+    )
+    batch: int = Field(
+        default=32, ge=1, description="Examples per step; a client with fewer examples uses all of them."
+    )
+    lr: Annotated[Any, AfterValidator(_checked_lr)] = Field(
+        default=0.01, description="The local step size: a number or a [schedule](#schedules) over versions."
+    )
+    momentum: float = Field(
+        default=0.0, ge=0, lt=1, description="Momentum of the local steps; it begins anew with every task."
+    )
+    weight_decay: float = Field(
+        default=0.0, ge=0, lt=inf, description="This times the parameters is added to every gradient (L2)."
+    )
+    prox: float = Field(
+        default=0.0,
+        ge=0,
+        lt=inf,
+        description="The factor μ of (μ/2)‖x − w‖², which pulls local training back to the model w that was handed out "
+        "(FedProx).",
+    )
 
     def build(self) -> Recipe:
         """The rules of local training; without a number of steps or epochs it is one step."""
@@ -108,8 +141,12 @@ class LocalTraining(Table):
 class Evaluate(Table):
     """An `[evaluate]` table: how often, and on how many of the test examples."""
 
-    every: int = Field(default=50, ge=1)
-    sample: Annotated[Any, AfterValidator(_checked_sample)] = 2000
+    every: int = Field(default=50, ge=1, description="Evaluate every version whose number is a multiple of this.")
+    sample: Annotated[Any, AfterValidator(_checked_sample)] = Field(
+        default=2000,
+        description='How many test examples the curve is measured on, or `"all"`. The last version is always measured '
+        "on all of them.",
+    )
 
 
 def share_out(data: Data, groups: Sequence[Holding]) -> partition.Partition:

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from fairlag.errors import InputError
-from fairlag.lab.build import label
+from fairlag.lab.build import label, takes
 from fairlag.lab.experiment import Experiment, Use, parse
 from fairlag.lab.words import nearest
 
@@ -30,6 +30,28 @@ def changed(experiment: Experiment, settings: Sequence[str]) -> Experiment:
     for setting in settings:
         _put(tables, experiment, setting)
     return parse(tables, experiment.folder)
+
+
+def with_buffers(experiment: Experiment, buffers: Sequence[int]) -> Experiment:
+    """The same with each strategy that has a buffer once for each of these sizes; the others stay as they are.
+
+    >>> from fairlag.lab.experiment import load
+    >>> [use.label for use in with_buffers(load("racer"), [5, 10]).strategies][1:3]
+    ['FedStaleWeight (buffer=10)', 'FairShare (cap=none, buffer=5)']
+    """
+    found: list[Use] = []
+    for use in experiment.strategies:
+        if not takes(use.use, "buffer", experiment.folder):
+            found.append(use)
+            continue
+        others = {key: value for key, value in use.parameters.items() if key != "buffer"}
+        name = label(use.use, others) if use.label == label(use.use, use.parameters) else use.label
+        for size in dict.fromkeys(buffers):
+            words = f"{name[:-1]}, buffer={size})" if name.endswith(")") else f"{name} (buffer={size})"
+            found.append(Use.model_validate({"use": use.use, "label": words, "buffer": size, **others}))
+    if all(use in experiment.strategies for use in found):
+        raise InputError("none of the strategies has a buffer: there are no sizes of it to compare")
+    return experiment.checked(strategies=tuple({use.label: use for use in found}.values()))
 
 
 def as_tables(model: BaseModel) -> dict[str, Any]:

@@ -13,8 +13,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from fairlag.errors import ExperimentError, InputError
-from fairlag.lab.experiment import Experiment, Use, parse
+from fairlag.lab.experiment import Experiment, Use, check, parse
 from fairlag.lab.folder import EXPERIMENT, PLAN, explained, in_use, is_begun, is_run, put
+from fairlag.limits import json_of, shown, text_of
 from fairlag.rules.rule import label_of
 from fairlag.strategy import Strategy
 
@@ -89,15 +90,15 @@ class Plan:
                 put(self.folder / PLAN, text.encode())
 
     @classmethod
-    def open(cls, folder: Path) -> "Plan":
-        """The plan of a folder in which runs were begun."""
+    def open(cls, folder: Path, *, code: bool = True) -> "Plan":
+        """The plan of a folder in which runs were begun; without `code`, no module that it names is imported."""
         if (folder / PLAN).is_file():
             tables = _read(folder / PLAN)
-            return cls(_experiment(tables, folder / PLAN), tuple(tables["seeds"]), folder)
+            return cls(_experiment(tables, folder / PLAN, code=code), _seeds(tables, folder / PLAN), folder)
         if is_run(folder):
             file, plan = folder / EXPERIMENT, folder.parent / PLAN
             beside = {"track": _read(plan).get("track", ())} if plan.is_file() else {}
-            experiment = _experiment({**_read(file), **beside}, file)
+            experiment = _experiment({**_read(file), **beside}, file, code=code)
             return cls(experiment, (experiment.seed,), folder, single=True)
         raise InputError(f"there is nothing to resume in {str(folder)!r}: it holds neither a run nor a plan of runs")
 
@@ -131,7 +132,7 @@ def key_of(experiment: Experiment) -> str:
 def planned_labels(folder: Path) -> list[str]:
     """The strategies whose runs were planned in a folder, in order; nothing where no plan can be read."""
     try:
-        strategies = json.loads((folder / PLAN).read_text("utf-8"))["experiment"]["strategies"]
+        strategies = json_of(text_of(folder / PLAN))["experiment"]["strategies"]
         return [str(strategy["label"]) for strategy in strategies]
     except (OSError, ValueError, KeyError, TypeError):
         return []
@@ -167,10 +168,17 @@ def settings_of(planned: Planned) -> dict[str, bool | int | float | str]:
     >>> found["seed"], found["clients.slow.count"], found["clients.slow.labels"], found["strategy.buffer"]
     (3, 5, '[0, 1, 2, 3]', 5)
     """
-    tables = json.loads(planned.text)["experiment"]
-    (strategy,) = tables.pop("strategies")
-    clients = {table.pop("group"): table for table in tables.pop("clients")}
-    return dict(_named({**tables, "strategy": strategy, "clients": clients}))
+    return flat(json.loads(planned.text)["experiment"])
+
+
+def flat(tables: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
+    """The same of an experiment with one strategy, as the directory of a run has it."""
+    (strategy,) = tables["strategies"]
+    clients = {
+        table["group"]: {key: value for key, value in table.items() if key != "group"} for table in tables["clients"]
+    }
+    others = {key: table for key, table in tables.items() if key not in ("strategies", "clients")}
+    return dict(_named({**others, "strategy": strategy, "clients": clients}))
 
 
 def _named(tables: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, bool | int | float | str]]:
@@ -227,23 +235,34 @@ def _leaves(tables: Any, path: str = "") -> dict[str, Any]:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        tables = json.loads(file.read_text("utf-8"))
+        tables = json_of(text_of(file))
     except (OSError, ValueError) as error:
         raise ExperimentError(f"cannot read {str(file)!r}: {error}") from None
-    if not isinstance(tables, dict) or "experiment" not in tables:
+    if not isinstance(tables, dict) or not isinstance(tables.get("experiment"), dict):
         raise ExperimentError(f"{str(file)!r} holds no experiment")
     return tables
 
 
-def _experiment(tables: dict[str, Any], file: Path) -> Experiment:
-    folder = None if tables.get("folder") is None else Path(tables["folder"])
+def _seeds(tables: dict[str, Any], file: Path) -> tuple[int, ...]:
+    seeds = tables.get("seeds")
+    if not isinstance(seeds, list) or not seeds or not all(type(seed) is int and seed >= 0 for seed in seeds):
+        raise ExperimentError(f"the seeds in {str(file)!r} are {shown(seeds)}, they must be a list of whole numbers")
+    return tuple(seeds)
+
+
+def _experiment(tables: dict[str, Any], file: Path, *, code: bool) -> Experiment:
+    place = tables.get("folder")
+    folder = Path(place) if isinstance(place, str) else None
     if folder is not None and not folder.is_dir():
         folder = file.parent  # it was moved: modules and data may have been moved with it
-    given = [use for table in ("strategies",) for use in tables["experiment"].get(table, ())]
-    given += [tables["experiment"][table] for table in ("data", "model") if table in tables["experiment"]]
-    if own := next((each["use"] for each in given if str(each.get("use")).startswith("<")), None):
+    try:
+        experiment = check(tables["experiment"])
+    except InputError as error:
+        raise ExperimentError(f"{file}: {error}") from None
+    given = (*experiment.strategies, *(each for each in (experiment.data, experiment.model) if each is not None))
+    if own := next((each.use for each in given if str(each.use).startswith("<")), None):
         raise InputError(f"{own} was given as a Python object: go on with fairlag.simulate(…, resume=True) from Python")
     try:
-        return parse({**tables["experiment"], "track": tables.get("track", ())}, folder)
+        return parse({**tables["experiment"], "track": tables.get("track", ())}, folder, code=code)
     except InputError as error:
         raise ExperimentError(f"{file}: {error}") from None

@@ -1,22 +1,26 @@
 """Where a planned run is kept: its store, made or opened again, and what listeners are told when it begins and ends."""
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import numpy as np
 
-from fairlag.errors import FairlagError, InputError, Interrupted, StoreError, WorkerError
+from fairlag.errors import FairlagError, InputError, Interrupted, StoreError, UnreadableError, WorkerError
+from fairlag.lab import rollback
 from fairlag.lab.events import Begun, Over, Tell
-from fairlag.lab.folder import EXPERIMENT, check_free, is_run
+from fairlag.lab.folder import MODEL, check_experiment, check_free, check_model, is_run
 from fairlag.lab.plan import Planned, difference, key_of, settings_of
 from fairlag.lab.run import Run
-from fairlag.lab.store import Store
+from fairlag.lab.store import KEPT, Store
 from fairlag.lab.workshop import Workshop
 from fairlag.runtime.compiled import available
+from fairlag.strategy import Strategy
 
 LIBRARIES = ("numpy", "torch", "numba")
 """Those whose versions may be noted of a run."""
@@ -25,22 +29,44 @@ LIBRARIES = ("numpy", "torch", "numba")
 def check_same(planned: Planned) -> None:
     """Refuses to go on with a run that another experiment began, or that another process is making."""
     check_free(planned.folder)
-    if is_run(planned.folder) and Run(planned.folder).meta["experiment_sha256"] != planned.sha256:
-        there = (planned.folder / EXPERIMENT).read_text("utf-8")
+    if not is_run(planned.folder):
+        return
+    run = Run(planned.folder)
+    check_experiment(planned.folder, run.meta)
+    if run.meta.get("experiment_sha256") != planned.sha256:
+        there = json.dumps({"experiment": run.settings})
         raise InputError(
             f"the run in {str(planned.folder)!r} was made by a different experiment: {difference(there, planned.text)}"
         )
+    if run.meta["status"] == "finished":
+        _check_ended(planned.folder, run.meta)
 
 
-def opened(workshop: Workshop, planned: Planned, meta: Mapping[str, object] | None = None, queued: int = 1) -> Store:
+def _check_ended(folder: Path, meta: Mapping[str, Any]) -> None:
+    """Goes back to the last checkpoint of a run that lost its model, so that it is made again; refuses one without."""
+    try:
+        check_model(folder, meta)
+    except UnreadableError:
+        if not (there := rollback.points(folder)):
+            sentence = (
+                f"the run in {str(folder)!r} is finished, but its {MODEL} is gone or damaged, and it has no checkpoint "
+                "to make it from: restore the file from a backup, or run its experiment again in another folder"
+            )
+            raise UnreadableError.of(folder, sentence) from None
+        rollback.rollback(folder, there[0].version)
+
+
+def opened(
+    workshop: Workshop, planned: Planned, meta: Mapping[str, object] | None = None, queued: int = 1, keep: int = KEPT
+) -> Store:
     """The store of a run, made where there is none; `meta` is what else is to be known of it.
 
-    Each client of the experiment counts as so many as it has tasks at once.
+    Each client of the experiment counts as so many as it has tasks at once; so many checkpoints are kept.
     """
     experiment, setting = workshop.experiment, workshop.setting(planned.seed)
     facts = _learnt(workshop) if experiment.data is not None else {}
     if is_run(planned.folder):
-        store = Store.open(planned.folder)
+        store = Store.open(planned.folder, keep)
         if store.meta.get("data") != facts.get("data"):
             store.close()
             raise InputError(f"the data of the run in {str(planned.folder)!r} has changed since it was begun")
@@ -58,6 +84,7 @@ def opened(workshop: Workshop, planned: Planned, meta: Mapping[str, object] | No
             "until_time": experiment.until_time,
             "experiment_sha256": planned.sha256,
             "experiment_key": key_of(experiment),
+            "queues": _queues(experiment.strategy(planned.use)),
             **_versions(workshop, planned),
             **facts,
             **(meta or {}),
@@ -66,6 +93,7 @@ def opened(workshop: Workshop, planned: Planned, meta: Mapping[str, object] | No
         groups=[table.group for table in experiment.clients],
         group_of=np.repeat(np.arange(len(counts)), counts),
         examples=np.repeat(setting.examples, queued),
+        keep=keep,
     )
 
 
@@ -113,6 +141,11 @@ def name_of(planned: Planned) -> str:
 def version_of(library: str) -> str:
     """Of one of the libraries that numbers go through; numba, which takes long to load, may be missing."""
     return "none" if library == "numba" and not available() else metadata.version(library)
+
+
+def _queues(strategy: Strategy) -> bool:
+    """Do idle clients wait to be picked? Who looks at the run later cannot build a strategy that is code."""
+    return strategy.select.places is not None or strategy.select.rounds
 
 
 def _versions(workshop: Workshop, planned: Planned) -> dict[str, str]:

@@ -1,16 +1,30 @@
 """Reading a run directory: what a run recorded, as pandas frames, also while it is still being written."""
 
-import json
-from collections.abc import Iterable
+import warnings
+from collections.abc import Callable, Iterable
 from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from fairlag.errors import InputError
+from fairlag.errors import ExperimentError, InputError, UnreadableError
+from fairlag.imported import is_code
 from fairlag.lab.card import Card, Group
-from fairlag.lab.folder import DATABASE, EXPERIMENT, MODEL, is_locked, meta_of, reading, unpacked, unreadable
+from fairlag.lab.experiment import check
+from fairlag.lab.folder import (
+    DATABASE,
+    EXPERIMENT,
+    MODEL,
+    check_experiment,
+    check_model,
+    is_locked,
+    meta_of,
+    reading,
+    unpacked,
+    unreadable,
+)
+from fairlag.limits import json_of, printable, text_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,12 +40,19 @@ WHERE scope IN ({}) ORDER BY version, scope, name, whole
 _SCOPES = ("all", "class", "group")
 
 _PER_CLIENT = """
-SELECT client, grp AS "group", examples, COALESCE(updates, 0) AS updates, COALESCE(weight, 0) AS weight, staleness
+SELECT client, grp AS "group", examples, COALESCE(updates, 0) AS updates,
+    COALESCE(CASE WHEN EXISTS (SELECT 1 FROM parts) THEN lasting ELSE weight END, 0) AS weight, staleness
 FROM clients LEFT JOIN (
     SELECT client, COUNT(*) AS updates, SUM(weight) AS weight, AVG(staleness) AS staleness
     FROM tasks WHERE outcome = 'aggregated' GROUP BY client
+) USING (client) LEFT JOIN (
+    SELECT client, SUM(change * (last.acted - COALESCE(before.acted, 0))) AS lasting
+    FROM parts LEFT JOIN units AS before ON before.version = parts.version - 1,
+        (SELECT acted FROM units ORDER BY version DESC LIMIT 1) AS last
+    GROUP BY client
 ) USING (client) ORDER BY client
 """
+"""An update that is kept counts in every version that it is part of, any other in the one that merged it."""
 
 _PER_GROUP = f"""
 SELECT "group", COUNT(*) AS clients, SUM(examples) AS examples, SUM(updates) AS updates, SUM(weight) AS weight,
@@ -72,6 +93,8 @@ class Run:
         """How many aggregations were to be made, if a number of them was to end the run."""
         self.kept: object = None
         """What keeps a temporary folder from being removed."""
+        self.make: Callable[..., nn.Module] | None = None
+        """The function that builds the model, if the experiment was given one by this process."""
 
     @property
     def meta(self) -> dict[str, Any]:
@@ -82,16 +105,20 @@ class Run:
     @property
     def settings(self) -> dict[str, Any]:
         """The tables of its resolved experiment, with its strategy and seed alone."""
-        tables = self._written().get("experiment", {})
-        if not {"clients", "strategies", "seed"} <= tables.keys():
+        tables = self._written().get("experiment")
+        if not isinstance(tables, dict) or not {"clients", "strategies", "seed"} <= tables.keys():
             raise unreadable(self.folder, f"its {EXPERIMENT} is no experiment")
-        return dict(tables)
+        try:
+            check(tables)
+        except ExperimentError as error:
+            raise unreadable(self.folder, f"its {EXPERIMENT} is no experiment: {error}") from None
+        return tables
 
     @property
     def home(self) -> Path | None:
         """Where relative paths and modules of its experiment are looked for."""
         place = self._written().get("folder")
-        return None if place is None else Path(place)
+        return Path(place) if isinstance(place, str) else None
 
     @property
     def deployed(self) -> bool:
@@ -118,7 +145,10 @@ class Run:
 
     @property
     def aggregations(self) -> "pd.DataFrame":
-        """One row a version: when it was made, from how many updates, their weight, and whether they were too few."""
+        """One row per version: when it was made, from how many updates, their weight, and whether they were too few.
+
+        `refused` says why nothing of an aggregation was used, and who is suspected; it is empty for all others.
+        """
         return self._frame("SELECT * FROM aggregations ORDER BY version")
 
     @property
@@ -148,7 +178,11 @@ class Run:
         return self._frame("SELECT * FROM refusals ORDER BY reason")
 
     def influence(self, by: str = "client") -> "pd.DataFrame":
-        """One row a client, or a group: its part of all updates, weight and clients, and its mean staleness."""
+        """One row a client, or a group: its part of all updates, weight and clients, and its mean staleness.
+
+        `weight` is the sum of its parts of all versions: the weights of its updates, each once for every version that
+        the update is part of. That is one version, unless the strategy keeps updates until they are replaced.
+        """
         if by not in ("client", "group"):
             raise InputError(f"influence is asked for by {by!r}, it must be by client or by group")
         frame = self._frame(_PER_CLIENT if by == "client" else _PER_GROUP)
@@ -161,36 +195,68 @@ class Run:
             fair=1 / max(1, len(frame)) if by == "client" else frame["clients"] / frame["clients"].sum(),
         )
 
-    def curve(self, scope: str = "all", name: str | None = None) -> "pd.DataFrame":
+    def curve(self, scope: str = "all", name: str | int | None = None) -> "pd.DataFrame":
         """The evaluations over the run, one row a version, all on the same examples: a sample, if one was taken."""
-        return curve_of(self.evaluations, scope, name)
+        return curve_of(self.evaluations, scope, self._known(scope, name))
 
-    def accuracy(self, scope: str = "all", name: str | None = None) -> float:
-        """The accuracy of the last version that was evaluated, on the whole test set where that was done."""
-        return final_of(self.evaluations, scope, name)
+    def accuracy(self, scope: str = "all", name: str | int | None = None) -> float:
+        """The accuracy of the last version that was evaluated, on the whole test set where that was done.
+
+        On all test examples; or, with the scopes "group" and "class", on the labels that a client group holds, or on
+        one label, such as 3 or "3". Not a number if the run has not evaluated any such example.
+        """
+        return final_of(self.evaluations, scope, self._known(scope, name))
+
+    def _known(self, scope: str, name: str | int | None) -> str | None:
+        """The name as evaluations have it; refuses what no evaluation of this run can have."""
+        if scope not in _SCOPES:
+            raise InputError(f"evaluations are asked for by {scope!r}, it must be one of {', '.join(_SCOPES)}")
+        if name is None:
+            return None
+        if scope == "all":
+            raise InputError(f"evaluations on all examples have no name, such as {name!r}: leave it out")
+        classes = int(self.meta.get("classes", 0))
+        if str(name) not in (self.groups if scope == "group" else map(str, range(classes))):
+            known = f"one of {', '.join(self.groups)}" if scope == "group" else f"from 0 to {classes - 1}"
+            raise InputError(f"the run has no {scope} {name!r}: it must be {known}")
+        return str(name)
 
     def tensors(self) -> dict[str, NDArray[Any]]:
         """The named arrays of the model that the run ended with."""
         if (status := self.status) != "finished":
             hint = "" if status == "running" else f": `fairlag resume {self.folder}` goes on with it"
             raise InputError(f"the run in {str(self.folder)!r} has no final model yet, it is {status}{hint}")
+        check_model(self.folder, self.meta)
         return unpacked(self.folder / MODEL)[0]
 
-    def model(self) -> "nn.Module":
-        """The model that the run ended with, ready to predict."""
+    def model(self, make: "Callable[..., nn.Module] | None" = None, *, code: bool = False) -> "nn.Module":
+        """The model that the run ended with, ready to predict.
+
+        `make` is the function that builds it, if the experiment was given a function instead of the name of one; the
+        run that `fairlag.simulate` returns knows it. A model of the user's own is code: the module that the run names
+        is imported only with `code=True`.
+        """
         from fairlag.learn import models
         from fairlag.learn.flat import Flat
 
         tensors, meta = self.tensors(), self.meta
         written = self._written()
         table = dict(written["experiment"].get("model", {}))
-        if not table or table["use"].startswith("<"):
-            why = (
-                "was given as a Python object: build it, and load `tensors()`" if table else "is none in its experiment"
+        if not table:
+            raise InputError(f"the run in {str(self.folder)!r} has no model: its experiment has none")
+        use, make = table.pop("use"), make or self.make
+        if make is None and use.startswith("<"):
+            raise InputError(
+                f"the model of the run in {str(self.folder)!r} was given as the Python function {use}: "
+                "give it again, as in run.model(function)"
             )
-            raise InputError(f"the model of the run in {str(self.folder)!r} {why}")
+        if make is None and is_code(use) and not code:
+            raise InputError(
+                f"the model {use!r} of the run in {str(self.folder)!r} is code: if you trust it, "
+                "`model(code=True)` imports it; or build the model yourself, and load `tensors()`"
+            )
         model = models.build(
-            table.pop("use"),
+            make or use,
             table,
             shape=tuple(meta["shape"]),
             classes=meta["classes"],
@@ -206,10 +272,13 @@ class Run:
 
     def _written(self) -> dict[str, Any]:
         """What it was made from, as it is on disk."""
+        check_experiment(self.folder, self.meta)
         try:
-            found: dict[str, Any] = dict(json.loads((self.folder / EXPERIMENT).read_text("utf-8")))
-        except (OSError, ValueError, TypeError) as error:
+            found = json_of(text_of(self.folder / EXPERIMENT))
+        except (OSError, ValueError) as error:
             raise unreadable(self.folder, f"its {EXPERIMENT} is missing or spoilt ({error})") from None
+        if not isinstance(found, dict):
+            raise unreadable(self.folder, f"its {EXPERIMENT} is no experiment")
         return found
 
     def _newest(self) -> tuple[int, float]:
@@ -224,8 +293,8 @@ class Run:
             try:
                 frame = pd.read_sql_query(query, database, params=parameters)
             except pd.errors.DatabaseError as error:  # its own words are the whole query
-                raise unreadable(self.folder, str(error.__cause__ or "it is spoilt")) from None
-        return frame.astype({name: kind for name, kind in _KINDS.items() if name in frame})
+                raise error.__cause__ or error from None
+            return frame.astype({name: kind for name, kind in _KINDS.items() if name in frame})
 
     def _card(self, *, groups: bool = True) -> Card:
         """What is to be shown; groups take a look at every task."""
@@ -263,10 +332,10 @@ class Run:
         )
 
     def __repr__(self) -> str:
-        return self._card(groups=False).in_a_line()
+        return printable(self._card(groups=False).in_a_line())
 
     def __str__(self) -> str:
-        return self._card().text()
+        return printable(self._card().text())
 
     def _repr_html_(self) -> str:
         return self._card().html()
@@ -318,8 +387,14 @@ def given(meant: Runs) -> list[Run]:
 
 
 def runs(folder: str | Path) -> list[Run]:
-    """The runs in a folder and its folders, sorted by name."""
-    return [Run(each) for each in run_folders(folder)]
+    """The runs in a folder and its folders, sorted by name; those that cannot be read are left out, with a warning."""
+    found = []
+    for each in run_folders(folder):
+        try:
+            found.append(Run(each))
+        except UnreadableError as error:
+            warnings.warn(f"left out: {error}", stacklevel=2)
+    return found
 
 
 def run_folders(folder: str | Path) -> list[Path]:

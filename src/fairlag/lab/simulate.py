@@ -3,15 +3,17 @@
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fairlag.errors import FairlagError, InputError, Interrupted, StoreError, WorkerError
+from fairlag.ending import terminated_cleanly
+from fairlag.errors import FairlagError, InputError, Interrupted, StoreError, UnreadableError, WorkerError
+from fairlag.execute.child import stop_if_started_again
 from fairlag.lab.conduct import Conductor, simulated
 from fairlag.lab.events import Event, Tell
-from fairlag.lab.experiment import Experiment, Use, load, parse
+from fairlag.lab.experiment import Experiment, Use, given
 from fairlag.lab.folder import is_run
 from fairlag.lab.plan import Plan, Planned
 from fairlag.lab.records import LIBRARIES, begun, check_same, name_of, opened, over, told, version_of
@@ -19,6 +21,7 @@ from fairlag.lab.run import Run
 from fairlag.lab.staff import Staff
 from fairlag.lab.track.listen import Trackers
 from fairlag.lab.workshop import Workshop
+from fairlag.limits import printable
 
 Watch = Callable[[Planned, Event], None]
 
@@ -35,14 +38,15 @@ def execute(
     """Makes every run of a plan that is not finished, from its last checkpoint where it has one.
 
     A new plan is saved once its data and model were had, so that a mistake in them leaves nothing behind. A run of
-    several that fails does not keep the others from being made: what failed, and why, is said at the end. Trackers are
+    several that fails, or that cannot be read, does not keep the others from being made: which, and why, is said at
+    the end. Trackers are
     told of finished runs, too: the process may have been killed right before it told them of the end.
     """
+    stop_if_started_again()
     staff = Staff(executor, workers, address, plan.folder)
     if new:
         plan.check_new()
-    for planned in plan:
-        check_same(planned)
+    damaged = _damaged(plan)
     trackers = Trackers(plan.experiment.track, plan.home)
 
     def tell(planned: Planned, event: Event) -> None:
@@ -50,11 +54,13 @@ def execute(
             watch(planned, event)
         trackers(event)
 
-    for planned in (each for each in plan if trackers and _status(each) == "finished"):
+    readable = [each for each in plan if name_of(each) not in damaged]
+    for planned in (each for each in readable if trackers and _status(each) == "finished"):
         meta = Run(planned.folder).meta
         trackers(begun(planned, meta))
         trackers(over(meta))
-    left = sorted((each for each in plan if _status(each) != "finished"), key=lambda each: _status(each) == "failed")
+    left = [each for each in readable if _status(each) != "finished"]
+    left.sort(key=lambda each: _status(each) == "failed")
     if left:
         if plan.experiment.data is not None:
             staff.check()
@@ -63,8 +69,16 @@ def execute(
                 workshop.setting(left[0].seed)
                 plan.save()
             _remark_on_versions(left)
-            _make(workshop, plan, left, tell)
-    return [Run(planned.folder) for planned in plan]
+            _make(workshop, plan, left, tell, damaged)
+    _check_made(plan, damaged)
+    return [_made(planned, plan.experiment) for planned in plan]
+
+
+def _made(planned: Planned, experiment: Experiment) -> Run:
+    run = Run(planned.folder)
+    if experiment.model is not None and callable(experiment.model.use):
+        run.make = experiment.model.use
+    return run
 
 
 def simulate(
@@ -100,7 +114,8 @@ def simulate(
     plan = Plan(chosen, (chosen.seed,), Path(out), single=True)
     new = not (resume and is_run(plan.folder))
     seen = None if watch is None else lambda _, event: watch(event)
-    run = execute(plan, new=new, workers=workers, executor=executor, address=address, watch=seen)[0]
+    with terminated_cleanly() if temporary else nullcontext():
+        run = execute(plan, new=new, workers=workers, executor=executor, address=address, watch=seen)[0]
     run.kept = temporary
     return run
 
@@ -113,8 +128,7 @@ def single(
     track: str | Sequence[str] | None = None,
 ) -> Experiment:
     """An experiment with one strategy alone, the one that is named, or given as an object."""
-    if not isinstance(experiment, Experiment):
-        experiment = parse(dict(experiment)) if isinstance(experiment, Mapping) else load(experiment)
+    experiment = given(experiment)
     if isinstance(strategy, str):
         experiment = experiment.only([strategy])
     elif strategy is not None:
@@ -131,8 +145,21 @@ def _status(planned: Planned) -> str | None:
     return str(Run(planned.folder).meta["status"]) if is_run(planned.folder) else None
 
 
-def _make(workshop: Workshop, plan: Plan, left: list[Planned], watch: Watch) -> None:
-    failures: dict[str, FairlagError] = {}
+def _damaged(plan: Plan) -> dict[str, FairlagError]:
+    """The runs of several that cannot be read, by name; refuses those that are not the plan's, or are being made."""
+    damaged: dict[str, FairlagError] = {}
+    for planned in plan:
+        try:
+            check_same(planned)
+        except UnreadableError as error:
+            if len(plan) == 1:
+                raise
+            damaged[name_of(planned)] = error
+    return damaged
+
+
+def _make(workshop: Workshop, plan: Plan, left: list[Planned], watch: Watch, failures: dict[str, FairlagError]) -> None:
+    """Makes these runs; notes which of several fail."""
     for planned in left:
         try:
             _conduct(workshop, planned, watch)
@@ -143,6 +170,9 @@ def _make(workshop: Workshop, plan: Plan, left: list[Planned], watch: Watch) -> 
                 raise
             failures[name_of(planned)] = error
             workshop.close()  # whatever is still being computed was for this run
+
+
+def _check_made(plan: Plan, failures: Mapping[str, FairlagError]) -> None:
     if failures:
         reasons = "; ".join(f"{name}: {error}" for name, error in failures.items())
         is_input = all(isinstance(error, InputError) for error in failures.values())
@@ -164,4 +194,4 @@ def _remark_on_versions(left: list[Planned]) -> None:
         noted = {meta[name] for meta in begun if name in meta}
         if others := noted and sorted(noted - {version_of(name)}):
             sentence = f"begun with {name} {others[0]}, resumed with {version_of(name)}: the bytes may differ"
-            print(sentence, file=sys.stderr, flush=True)
+            print(printable(sentence), file=sys.stderr, flush=True)

@@ -1,7 +1,8 @@
 """Who computes the runs of an experiment: which executor, with how many workers, and where."""
 
 import os
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,6 +21,21 @@ EXECUTORS = ("serial", "processes", "ray")
 def cores() -> int:
     """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def usable(workers: int, *, jobs: int | None = None, here: bool = True) -> int:
+    """So many workers; or fewer, which is said, if more could only wait for a core of this machine, or for a job.
+
+    >>> usable(1, jobs=3), usable(2, jobs=3, here=False)
+    (1, 2)
+    """
+    limits = [(cores(), f"this machine has {cores()} cores")] if here else []
+    limits += [(jobs, f"at most {jobs} jobs are computed at once")] if jobs is not None else []
+    most, why = min(limits)
+    if workers <= most:
+        return workers
+    print(f"{most} workers instead of {workers}: {why}", file=sys.stderr, flush=True)
+    return most
 
 
 class Evaluating(Protocol):
@@ -78,6 +94,21 @@ class Staff:
             from fairlag.execute import cluster
 
             cluster.check(self.address)
+
+    def limited(self, jobs: int) -> "Staff":
+        """The same, with no more workers than so many jobs at once and the cores can use."""
+        if self.workers is None:
+            return self
+        return replace(self, workers=usable(self.workers, jobs=jobs, here=not self._elsewhere))
+
+    @property
+    def _elsewhere(self) -> bool:
+        """Does it compute on a Ray cluster that is not our own? How many CPUs that has is not for us to say."""
+        if self.executor != "ray":
+            return False
+        from fairlag.execute import cluster
+
+        return self.address is not None or cluster.library().is_initialized()
 
     def chosen(self, *, batched: bool) -> str:
         """The executor, where tasks are trained together or are not: then, handing them over takes longer than they."""

@@ -1,9 +1,9 @@
 """Writing a run directory: rows and checkpoints, always one consistent moment on disk. Reading is in run.py."""
 
+import hashlib
 import json
-import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -14,31 +14,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairlag.errors import InputError
+from fairlag.lab import checkpoints, digest
+from fairlag.lab.database import Database, make_database
 from fairlag.lab.folder import (
     DATABASE,
     EXPERIMENT,
     FORMAT,
     MODEL,
     PARTIAL,
-    SCHEMA,
+    SUMS,
+    check_experiment,
     check_is_run,
-    connected,
+    check_own,
     explained,
     in_use,
     is_begun,
     locked,
-    meta_of,
     packed,
-    place,
     put,
     unpacked,
+    write_anew,
 )
 from fairlag.types import Aggregation, Ended, Integers, Outcome, Record
 
-_AGGREGATED = f"INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, ?, '{Outcome.AGGREGATED}', ?, ?, ?, NULL)"
-"""What all of them share is part of the statement: handing over a word costs as much as five numbers."""
-_ENDED = "INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, NULL, NULL, ?)"
-_META = "REPLACE INTO meta VALUES (?, ?)"
+KEPT = 2
+"""How many checkpoints of a simulation are kept: what is lost can be computed again."""
 
 
 class Score(NamedTuple):
@@ -61,31 +61,37 @@ class Store:
     Rows are buffered until a commit takes them: what was not committed is computed again after a resume.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, keep: int = KEPT, *, new: bool = False) -> None:
         """Use `Store.create` or `Store.open`: this takes a folder that holds a run."""
         self.folder = folder
+        self._keep = keep
         self._rows: list[Aggregation | Ended] = []
         self.record: Record = self._rows.append
         """The server's callback: it is called for every event, so a row is taken apart only when it is committed."""
         self._scores: list[tuple[object, ...]] = []
-        self._held = ExitStack()
-        self._held.enter_context(closing(locked(folder)))
+        self._database = Database(folder, new=new)
         try:
-            self._database = self._held.enter_context(closing(connected(folder, "rw")))
-            self.meta = meta_of(self._database, folder)
-            """What is known about the run as a whole."""
+            check_experiment(folder, self.meta)
+            row = self._database.execute("SELECT * FROM checkpoints ORDER BY number DESC LIMIT 1").fetchone()
+            newest = checkpoints.Checkpoint(0, 0, folder) if row is None else _checkpoint(folder, row)
+            self._number = newest.number
+            self._file = None if row is None or self.meta["status"] == "finished" else newest.file
             if self.meta["status"] != "finished":
-                self._database.execute("PRAGMA journal_mode = WAL")
-            self._database.execute("PRAGMA synchronous = FULL")
+                checkpoints.check_newest(folder, newest)
+            if self._file is not None:
+                checkpoints.check_whole(folder, newest)
+            self._tidy(newest.version)
             if self.meta["status"] == "failed":  # it is tried again
-                self._note({"status": "running", "reason": None})
-            row = self._database.execute("SELECT number, file FROM checkpoint").fetchone()
-            self._number: int = row[0] if row else 0
-            self._file = folder / row[1] if row else None
-            self._tidy()
+                with self._database.transaction():
+                    self._database.note({"status": "running", "reason": None})
         except BaseException:
             self.close()
             raise
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What is known about the run as a whole."""
+        return self._database.meta
 
     @classmethod
     def create(
@@ -97,8 +103,10 @@ class Store:
         groups: Sequence[str],
         group_of: Integers,
         examples: Integers,
+        keep: int = KEPT,
     ) -> Self:
         """A new run in a folder that is empty or not there; `experiment` is the text of its resolved experiment."""
+        written = experiment.encode()
         facts = {
             "format": FORMAT,
             "status": "running",
@@ -107,6 +115,7 @@ class Store:
             "fairlag": metadata.version("fairlag"),
             "groups": list(groups),
             "clients": len(group_of),
+            "file_sha256": hashlib.sha256(written).hexdigest(),
             **meta,
         }
         names = np.asarray(groups, dtype=object)[group_of].tolist()
@@ -114,18 +123,19 @@ class Store:
         with explained(folder, "a new run", "run it again"):
             folder.mkdir(parents=True, exist_ok=True)
             _check_empty(folder)
+            check_own(folder)
             with closing(locked(folder)):
                 _check_empty(folder)  # again: another process may have been quicker
-                put(folder / EXPERIMENT, experiment.encode())
-                _make_database(folder / DATABASE, facts, clients)
-            return cls(folder)
+                put(folder / EXPERIMENT, written)
+                make_database(folder, facts, clients)
+            return cls(folder, keep, new=True)
 
     @classmethod
-    def open(cls, folder: Path) -> Self:
+    def open(cls, folder: Path, keep: int = KEPT) -> Self:
         """A run that was made before, to go on with it."""
         check_is_run(folder)
         with explained(folder, "the run", _resume(folder)):
-            return cls(folder)
+            return cls(folder, keep)
 
     def __enter__(self) -> Self:
         return self
@@ -137,13 +147,13 @@ class Store:
 
     def close(self) -> None:
         """Lets go of the run. Rows that no commit took are dropped: they lie after the checkpoint."""
-        self._held.close()
+        self._database.close()
 
     def evaluated(self, version: int, time: float, scores: Iterable[tuple[str, str, int, int, float, bool]]) -> None:
         """A version was evaluated, one score a row; the next commit writes them."""
         # Converted, because numbers of numpy would be stored as the bytes of their memory.
         self._scores += [
-            (int(version), float(time), scope, str(name), int(examples), int(correct), float(loss), bool(whole))
+            (int(version), float(time), scope, str(name), int(examples), int(correct), _number(loss), int(whole))
             for scope, name, examples, correct, loss, whole in scores
         ]
 
@@ -162,17 +172,21 @@ class Store:
         `clients` are those of which something new is known: their groups, and how many examples they hold.
         """
         # Numbered, because a version may be committed twice: a name that the database refers to must never change.
-        number = self._number + 1
-        file = self.folder / f"checkpoint-{version}-{number}.safetensors"
+        number, content = self._number + 1, packed(state, {"text": text})
+        file = checkpoints.named(self.folder, version, number, content).file
+        written = np.array([task for row in self._rows for task in _tasks(row)], np.int64).tobytes()
         with explained(self.folder, "a checkpoint", _resume(self.folder)):
-            put(file, packed(state, {"text": text}))
+            put(file, content)
             with self._transaction() as database:
-                self._write(refusals or {}, meta or {})
-                database.executemany("REPLACE INTO clients VALUES (?, ?, ?)", clients)
-                database.execute("DELETE FROM checkpoint")
-                database.execute("INSERT INTO checkpoint VALUES (?, ?, ?)", (number, version, file.name))
+                self._write(refusals, meta or {})
+                for client in clients:
+                    database.remove("clients", "client = ?", client[:1])
+                    database.add("clients", [client])
+                row = number, version, file.name, json.dumps(refusals or {}), written
+                database.execute("INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?)", row)
+                self._thin_out()
         self._number, self._file = number, file
-        self._tidy()
+        self._tidy(version)
 
     def checkpoint(self) -> tuple[dict[str, NDArray[Any]], str] | None:
         """The state and the text of the last commit; None before the first and after the end."""
@@ -190,61 +204,81 @@ class Store:
         meta: Mapping[str, object] | None = None,
     ) -> None:
         """The run is over: keeps its rows and the model that it ended with; there is nothing left to resume."""
+        content = packed(tensors, {})
+        facts = {"status": "finished", "reason": reason, "model_sha256": hashlib.sha256(content).hexdigest()}
         with explained(self.folder, "the final model", _resume(self.folder)):
-            put(self.folder / MODEL, packed(tensors, {}))
+            put(self.folder / MODEL, content)
             with self._transaction() as database:
-                self._write(refusals or {}, {**(meta or {}), "status": "finished", "reason": reason})
-                database.execute("DELETE FROM checkpoint")
+                self._write(refusals, {**(meta or {}), **facts})
+                if "runtime" not in self.meta:  # a fleet may have to go back, what is simulated can be made again
+                    database.execute("DELETE FROM checkpoints")
         self._file = None
-        self._tidy()
-        # A finished run is one plain file that a read-only disk can show; unless somebody is reading it right now.
-        with suppress(sqlite3.OperationalError):
-            self._database.execute("PRAGMA busy_timeout = 0")
-            self._database.execute("PRAGMA journal_mode = DELETE")
+        (version,) = self._database.execute("SELECT COALESCE(MAX(version), 0) FROM aggregations").fetchone()
+        self._tidy(version)
+        if self._database.settle():
+            with suppress(OSError):  # without it, or with half of it, reading takes longer
+                names = DATABASE, MODEL, EXPERIMENT
+                lines = [f"{digest.of_file(self.folder / name)}  {name}\n" for name in names]
+                write_anew(self.folder / SUMS, "".join(lines).encode())
 
     def fail(self, reason: str) -> None:
         """The run cannot go on; it may be tried again from its last checkpoint."""
-        with explained(self.folder, "why the run failed", _resume(self.folder)):
-            self._note({"status": "failed", "reason": reason})
+        # None of its rows: they lie after the checkpoint.
+        with explained(self.folder, "why the run failed", _resume(self.folder)), self._database.transaction():
+            self._database.note({"status": "failed", "reason": reason})
 
-    def _note(self, meta: Mapping[str, object]) -> None:
-        """Writes what is known about the run as a whole, and none of its rows."""
-        with self._transaction() as database:
-            database.executemany(_META, _meta_rows(meta))
+    def _thin_out(self) -> None:
+        """Forgets all checkpoints but those to keep; the next newer one then knows which rows came in between."""
+        rows = self._database.execute("SELECT number, tasks FROM checkpoints ORDER BY number").fetchall()
+        wanted = checkpoints.kept([number for number, _ in rows], self._keep)
+        between, oldest = b"", min(wanted)
+        for number, tasks in rows:
+            if number not in wanted:
+                between += tasks
+                self._database.execute("DELETE FROM checkpoints WHERE number = ?", (number,))
+                continue
+            if between or number == oldest:  # from the oldest one there is no way further back
+                tasks = b"" if number == oldest else between + tasks
+                self._database.execute("UPDATE checkpoints SET tasks = ? WHERE number = ?", (tasks, number))
+            between = b""
 
-    def _tidy(self) -> None:
-        """Removes what a killed process left half done, and checkpoints that nothing refers to any more."""
-        left = {*self.folder.glob(f"*{PARTIAL}*"), *self.folder.glob("checkpoint-*.safetensors")} - {self._file}
-        if self.meta["status"] != "finished":
-            left.add(self.folder / MODEL)
-        for file in left:
+    def _tidy(self, version: int) -> None:
+        """Removes what a killed process left half done, and checkpoints up to a version that nothing refers to."""
+        known = {name for (name,) in self._database.execute("SELECT file FROM checkpoints")}
+        left = [each.file for each in checkpoints.found(self.folder) if each.version <= version]
+        for file in (*self.folder.glob(f"*{PARTIAL}*"), *(file for file in left if file.name not in known)):
             file.unlink(missing_ok=True)
 
     @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
+    def _transaction(self) -> Iterator[Database]:
         """All that is written inside reaches the disk together; then nothing is left in the buffers."""
-        database = self._database
-        database.execute("BEGIN IMMEDIATE")
-        try:
-            yield database
-            database.execute("COMMIT")
-        except BaseException:
-            if database.in_transaction:  # a full disk makes SQLite itself roll back
-                database.execute("ROLLBACK")
-            raise
+        with self._database.transaction():
+            yield self._database
         self._rows.clear()
         self._scores.clear()
-        self.meta = meta_of(database, self.folder)
 
-    def _write(self, refusals: Mapping[str, int], meta: Mapping[str, object]) -> None:
-        write = self._database.executemany
-        write(_AGGREGATED, _aggregated_tasks(self._rows))
-        write(_ENDED, _ended_tasks(self._rows))
-        write("INSERT INTO aggregations VALUES (?, ?, ?, ?, ?)", _aggregations(self._rows))
-        # The last version may be evaluated twice in the same way: for the curve, and because it is the last.
-        write("REPLACE INTO evaluations VALUES (?, ?, ?, ?, ?, ?, ?, ?)", self._scores)
-        write("REPLACE INTO refusals VALUES (?, ?)", refusals.items())
-        write(_META, _meta_rows(meta))
+    def _write(self, refusals: Mapping[str, int] | None, meta: Mapping[str, object]) -> None:
+        write = self._database.add
+        write("tasks", _aggregated_tasks(self._rows))
+        write("tasks", _ended_tasks(self._rows))
+        write("aggregations", _aggregations(self._rows))
+        write("parts", _parts(self._rows))
+        write("units", _units(self._rows))
+        write("evaluations", self._new_scores())
+        if refusals is not None:
+            self._database.refused(refusals)
+        self._database.note(meta)
+
+    def _new_scores(self) -> list[tuple[object, ...]]:
+        """The last version may be evaluated twice in the same way: for the curve, and because it is the last."""
+        known = "SELECT 1 FROM evaluations WHERE version = ? AND scope = ? AND name = ? AND whole = ?"
+        fresh = {(row[0], row[2], row[3], row[7]): row for row in self._scores}
+        return [row for key, row in fresh.items() if self._database.execute(known, key).fetchone() is None]
+
+
+def _checkpoint(folder: Path, row: tuple[Any, ...]) -> checkpoints.Checkpoint:
+    number, version, name, *_ = row
+    return checkpoints.Checkpoint(number, version, folder / Path(name).name)
 
 
 def _check_empty(folder: Path) -> None:
@@ -255,40 +289,46 @@ def _check_empty(folder: Path) -> None:
         raise InputError(f"{str(folder)!r} already holds {other!r}, a run needs an empty folder")
 
 
-def _make_database(file: Path, meta: Mapping[str, object], clients: Iterable[tuple[object, ...]]) -> None:
-    partial = file.with_name(file.name + PARTIAL)
-    partial.unlink(missing_ok=True)
-    with closing(sqlite3.connect(partial, isolation_level=None)) as database:
-        database.execute("PRAGMA synchronous = OFF")  # it gets its name only after it was flushed as a whole
-        database.execute("PRAGMA journal_mode = OFF")
-        database.executescript(SCHEMA)
-        database.execute("BEGIN")
-        database.executemany(_META, _meta_rows(meta))
-        database.executemany("INSERT INTO clients VALUES (?, ?, ?)", clients)
-        database.execute("COMMIT")
-    place(partial, file)
+def _tasks(row: Aggregation | Ended) -> Iterable[int]:
+    return (task.task for task in row.tasks) if isinstance(row, Aggregation) else (row.task.task,)
+
+
+def _number(value: float) -> float | None:
+    """SQLite has no other place for what is not a number."""
+    return float(value) if value == value else None
 
 
 def _aggregated_tasks(rows: Iterable[Aggregation | Ended]) -> Iterator[tuple[object, ...]]:
+    merged = Outcome.AGGREGATED.value
     for row in rows:
         if type(row) is Aggregation:
             late, weights = row.staleness.tolist(), row.weights.tolist()
             for task, arrival, versions, weight in zip(row.tasks, row.arrivals, late, weights, strict=True):
-                yield (*task, arrival, row.version, versions, weight)
+                yield (*task, arrival, merged, row.version, versions, _number(weight), None)
 
 
 def _ended_tasks(rows: Iterable[Aggregation | Ended]) -> Iterator[tuple[object, ...]]:
-    return ((*row.task, row.time, row.outcome.value, row.reason) for row in rows if type(row) is Ended)
+    return (
+        (*row.task, row.time, row.outcome.value, None, None, None, row.reason) for row in rows if type(row) is Ended
+    )
 
 
 def _aggregations(rows: Iterable[Aggregation | Ended]) -> Iterator[tuple[object, ...]]:
     for row in rows:
         if type(row) is Aggregation:
-            yield row.version, row.time, len(row.tasks), sum(row.weights.tolist()), row.partial
+            weight = _number(sum(row.weights.tolist()))
+            yield row.version, row.time, len(row.tasks), weight, row.partial, row.refused
 
 
-def _meta_rows(meta: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    return ((key, json.dumps(value)) for key, value in meta.items())
+def _parts(rows: Iterable[Aggregation | Ended]) -> Iterator[tuple[object, ...]]:
+    for row in rows:
+        if type(row) is Aggregation and row.parts is not None:
+            for client, change in zip(row.parts.clients.tolist(), row.parts.changes.tolist(), strict=True):
+                yield row.version, client, change
+
+
+def _units(rows: Iterable[Aggregation | Ended]) -> Iterator[tuple[object, ...]]:
+    return ((row.version, row.acted) for row in rows if type(row) is Aggregation and row.parts is not None)
 
 
 def _resume(folder: Path) -> str:

@@ -1,11 +1,11 @@
 """How mistakes in input are put into words: the nearest known name, and one sentence for a failed validation."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from pydantic import ValidationError
 
 from fairlag.errors import closest
+from fairlag.limits import shown
 
 _OWN_WORDS = {
     "tuple_type": "it must be a list (tables are written with double brackets, as [[clients]])",
@@ -44,9 +44,4 @@ def first_mistake(error: ValidationError, keys: Mapping[str, Iterable[str]]) -> 
     if mistake["type"] == "value_error":
         return f"{where}: {mistake['ctx']['error']}" if where else str(mistake["ctx"]["error"])
     message = _OWN_WORDS.get(mistake["type"], mistake["msg"][0].lower() + mistake["msg"][1:])
-    return f"{where} is {_shown(mistake['input'])}: {message}"
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}…"
+    return f"{where} is {shown(mistake['input'])}: {message}"

@@ -126,6 +126,8 @@ class Workshop:
         """Who computes a run of this strategy in this setting; None where there is nothing to train."""
         if setting.placement is None:
             return None
+        if not self._executors:
+            self._staff = self._staff.limited(self._jobs_at_once(setting))
         name = self._staff.chosen(batched=self.blueprint.is_batched(strategy.local))
         compiled = self.compiles(strategy) and available()
         if (name, compiled) not in self._executors:
@@ -140,6 +142,15 @@ class Workshop:
         executor = self._executors[name, compiled]
         executor.begin(setting.seed, setting.placement, strategy.local)
         return executor
+
+    def _jobs_at_once(self, setting: Setting) -> int:
+        """How many tasks and parts of evaluations may be computed at once, at the most."""
+        from fairlag.learn.learner import chunks
+
+        strategies = [self.experiment.strategy(use) for use in self.experiment.strategies]
+        most = max(strategy.select.places or self.experiment.population for strategy in strategies)
+        parts = 0 if setting.scoring is None else len(chunks(setting.scoring.sample))
+        return min(most, self.experiment.population) + parts
 
     def _compile(self, blueprint: "Blueprint", placement: "Placement", strategy: Strategy) -> None:
         """Here, where it is said if it takes long; workers on this machine then load it."""
@@ -183,6 +194,8 @@ class Workshop:
         counts = shares.group_counts(data.labels[train], data.classes, groups)
         held = {group.name: np.flatnonzero(row) for group, row in zip(groups, counts, strict=True)}
         flat = Flat(self.blueprint.build(seed))
+        for use in self.experiment.strategies:
+            self.experiment.strategy(use).check_model(flat.layout)
         return Setting(
             seed=seed,
             parameters=flat.parameters,

@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
+from fairlag.learn.exclusive import exclusive
 from fairlag.learn.flat import Flat
 from fairlag.learn.local import Recipe
 from fairlag.learn.pooling import quicken
@@ -62,28 +63,27 @@ class Eager:
         flat.model.train()
         if self._velocity is not None:
             self._velocity.zero_()
-        # Not torch.manual_seed, which also looks for every kind of device, each time.
-        torch.default_generator.manual_seed(key)
         recalled = None if recipe.direction is None or memory is None else memory.reshape(recipe.direction.vectors, -1)
-        for chosen in _batches(examples, recipe.batch, steps, key):
-            flat.gradient.zero_()
-            inputs, labels = self._batch(chosen)
-            output = flat.model(inputs)
-            functional.cross_entropy(output, labels).backward()  # type: ignore[no-untyped-call]
-            if recipe.losses:
-                losses = functional.cross_entropy(output.detach(), labels, reduction="none").double()
-                squares += (losses * losses).tolist()
-            self._step(lr, recalled)
-        flat.subtract(parameters, out)
+        with exclusive(key):
+            for chosen in _batches(examples, recipe.batch, steps, key):
+                flat.gradient.zero_()
+                inputs, labels = self._batch(chosen)
+                output = flat.model(inputs)
+                functional.cross_entropy(output, labels).backward()  # type: ignore[no-untyped-call]
+                if recipe.losses:
+                    losses = functional.cross_entropy(output.detach(), labels, reduction="none").double()
+                    squares += (losses * losses).tolist()
+                self._step(lr, recalled)
+        flat.write_update(parameters, out)
         return squares
 
     def judged(self, parameters: Vector, examples: Integers, seed: int) -> tuple[Floats, NDArray[Any]]:
         """The loss of each example, and whether the model is right about it."""
         self._flat.load(parameters)
         self._flat.model.eval()
-        torch.default_generator.manual_seed(seed)  # a model may draw even now
-        inputs, labels = self._batch(examples)
-        with torch.no_grad():  # not inference_mode: what a model keeps from it could not be used in training
+        # A model may draw even now. Not inference_mode: what a model keeps from it could not be used in training.
+        with exclusive(seed), torch.no_grad():
+            inputs, labels = self._batch(examples)
             output = self._flat.model(inputs)
             losses = functional.cross_entropy(output, labels, reduction="none").double().numpy()
             return losses, (output.argmax(1) == labels).numpy()

@@ -12,9 +12,11 @@ from fairlag.vector import Layout, Vector, published
 
 
 class Flat:
-    """A model laid out on one vector: first what is trained, then the float buffers, which travel with the update.
+    """A model laid out on one vector: first its parameters, those that are trained before frozen ones, then statistics.
 
-    Integer buffers, such as BatchNorm's count of batches, are no part of it: they keep the value they began with.
+    Statistics are the float buffers, such as BatchNorm's running mean and variance: in an update they are values, and
+    parameters are changes. Integer buffers, such as BatchNorm's count of batches, are no part of the vector: they keep
+    the value they began with.
 
     >>> flat = Flat(nn.Linear(2, 1))
     >>> flat.layout.names, flat.trained
@@ -27,21 +29,22 @@ class Flat:
     def __init__(self, model: nn.Module) -> None:
         self.model = model
         trained = {name: each for name, each in model.named_parameters() if each.requires_grad}
-        carried: dict[str, torch.Tensor] = {n: p for n, p in model.named_parameters() if not p.requires_grad}
-        carried |= {name: each for name, each in model.named_buffers() if each.is_floating_point()}
+        frozen = {name: each for name, each in model.named_parameters() if not each.requires_grad}
+        statistics = {name: each for name, each in model.named_buffers() if each.is_floating_point()}
         self._fixed = [(each, each.clone()) for each in model.buffers() if not each.is_floating_point()]
         self._buffers = [
             (owner, name, each)
             for owner in model.modules()
             for name, each in owner.named_buffers(recurse=False, remove_duplicate=False)
         ]
-        tensors = {**trained, **carried}
+        tensors: dict[str, torch.Tensor] = {**trained, **frozen, **statistics}
         for name, each in tensors.items():
             if each.dtype != torch.float32 or each.device.type != "cpu":
                 raise InputError(
                     f"{name!r} of the model is {each.dtype} on {each.device}: only float32 on the CPU is known"
                 )
-        self.layout = Layout(tuple(tensors), tuple(tuple(each.shape) for each in tensors.values()))
+        self.layout = Layout(tuple(tensors), tuple(tuple(each.shape) for each in tensors.values()), len(statistics))
+        self._changing = self.layout.parameters.size
         self.trained = sum(each.numel() for each in trained.values())
         if not self.trained:
             raise InputError("the model has no parameters to train")
@@ -73,10 +76,12 @@ class Flat:
         for buffer, value in self._fixed:
             buffer.copy_(value)
 
-    def subtract(self, parameters: Vector, out: Vector) -> None:
-        """Writes what the model is now, less these parameters, into `out`."""
+    def write_update(self, parameters: Vector, out: Vector) -> None:
+        """Writes into `out` how its parameters have changed from these, and the statistics as they are now."""
         for owner, name, buffer in self._buffers:
             now = getattr(owner, name)
             if now is not buffer:  # a forward that says `self.mean = …` instead of changing it in place
                 buffer.copy_(now.detach())
-        np.subtract(self.vector.numpy(), parameters, out=out)
+        now, changing = self.vector.numpy(), self._changing
+        np.subtract(now[:changing], parameters[:changing], out=out[:changing])
+        out[changing:] = now[changing:]

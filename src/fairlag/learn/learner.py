@@ -295,12 +295,3 @@ def keep_memory() -> None:
         if mallopt is not None:
             for option, size in _ALLOCATOR.items():
                 mallopt(option, size)
-
-
-def reason(error: Exception) -> str:
-    """An exception of the model's own code in one line.
-
-    >>> reason(ValueError("no\\nsuch layer"))
-    'ValueError: no such layer'
-    """
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"

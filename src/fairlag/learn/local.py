@@ -20,7 +20,7 @@ class Schedule(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Constant(text.Written):
-    """The same step size for ever."""
+    """``constant(lr)``: the same step size for every version; a plain number is the same."""
 
     lr: float
 
@@ -34,7 +34,7 @@ class Constant(text.Written):
 
 @dataclass(frozen=True, slots=True)
 class Step(text.Written):
-    """lr · factor^⌊version / every⌋.
+    """``step(lr, every, factor=0.1)``: lr · factor^⌊version / every⌋.
 
     >>> Step(0.1, every=1000, factor=0.5).at(2500)
     0.025
@@ -55,7 +55,7 @@ class Step(text.Written):
 
 @dataclass(frozen=True, slots=True)
 class Cosine(text.Written):
-    """From lr down to `last` along half a cosine of so many versions, then `last`.
+    """``cosine(lr, versions, last=0)``: from lr down to last along half a cosine of that many versions, then last.
 
     >>> [round(Cosine(1.0, 100).at(version), 3) for version in (0, 50, 100, 200)]
     [1.0, 0.5, 0.0, 0.0]
@@ -76,7 +76,7 @@ class Cosine(text.Written):
         return self.last + (self.lr - self.last) * (1 + math.cos(math.pi * passed)) / 2
 
 
-_SCHEDULES: dict[str, Callable[..., Schedule]] = {"constant": Constant, "step": Step, "cosine": Cosine}
+SCHEDULES: dict[str, Callable[..., Schedule]] = {"constant": Constant, "step": Step, "cosine": Cosine}
 
 
 def schedule(value: object) -> Schedule:
@@ -88,7 +88,7 @@ def schedule(value: object) -> Schedule:
     if isinstance(value, str):
         read = text.read(value, "lr", "0.01 or step(0.1, every=1000)")
         if isinstance(read, text.Call):
-            return text.build(read, _SCHEDULES, "schedule", nested=_refuse)
+            return text.build(read, SCHEDULES, "schedule", nested=_refuse)
         value = read
     return Constant(value)  # type: ignore[arg-type]
 
@@ -140,15 +140,19 @@ class Recipe:
     def effort(self, steps: int, lr: float) -> float:
         """How often gradients count in an update of so many steps of that size: more than once with momentum.
 
+        With gradients that are all g, the update is −lr · effort · g. Weight decay is part of the gradient.
+
         >>> Recipe(steps=1).effort(3, 0.1), Recipe(steps=1, momentum=0.5).effort(3, 0.1)
         (3.0, 4.25)
+        >>> round(Recipe(steps=1, momentum=0.9, prox=1.0).effort(10, 0.1), 6)
+        15.887894
         """
-        pushed = effort = 0.0
+        velocity = effort = 0.0
         for _ in range(steps):
-            pushed = self.momentum * pushed + 1
-            # The proximal term pulls back, at every step, a part of what was reached before.
-            effort = effort * (1 - lr * self.prox) + pushed
-        # Where it overshoots, what is left may be nothing; a report of nothing would be refused.
+            # The proximal term is part of what momentum accumulates: it pulls back what was reached before.
+            velocity = self.momentum * velocity + 1 - lr * self.prox * effort
+            effort += velocity
+        # If the pull overshoots, nothing may be left; a report of nothing would be refused.
         return max(effort, sys.float_info.min) if steps else 0.0
 
     def asked(self, local: Local) -> "Recipe":

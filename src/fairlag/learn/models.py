@@ -1,8 +1,7 @@
 """The models that come with fairlag, built for the shape of the data; a user's own is a function that returns one."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from math import prod
 from pathlib import Path
 
@@ -11,6 +10,8 @@ from torch import nn
 
 from fairlag import imported, seeds
 from fairlag.errors import InputError
+from fairlag.learn.exclusive import exclusive
+from fairlag.learn.failure import reason
 
 Shape = tuple[int, ...]
 Make = Callable[..., nn.Module]
@@ -39,25 +40,18 @@ def build(
     make, name = imported.found(use, MODELS, "model", folder), imported.name_of(use)
     accepted = inspect.signature(make).parameters
     known = {key: value for key, value in (("shape", shape), ("classes", classes)) if key in accepted}
-    with torch.random.fork_rng(devices=[]), one_thread():
-        torch.manual_seed(seeds.key(seed, "model"))
+    with exclusive(seeds.key(seed, "model")):
         model = imported.called(make, name, {**known, **parameters}, "model")
         if not isinstance(model, nn.Module):
             raise InputError(f"the model {name!r} returned {type(model).__name__}, it must return an nn.Module")
+        if callable(getattr(model, "loss", None)):
+            raise InputError(
+                f"the model {name!r} has a `loss` of its own, which is never called: training minimises the "
+                "cross-entropy of the model's output; remove or rename it"
+            )
         # Still within the seed: some layers draw their first weights when they first see an example.
         _check_output(model, name, shape, classes)
     return model
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Torch computes with a single thread meanwhile: the bits of its results depend on how many there are."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 def logistic(shape: Shape, classes: int) -> nn.Module:
@@ -113,8 +107,7 @@ def _check_output(model: nn.Module, name: str, shape: Shape, classes: int) -> No
         with torch.no_grad():
             output = model.eval()(torch.zeros(2, *shape))
     except Exception as error:
-        reason = " ".join(str(error).split())
-        raise InputError(f"the model {name!r} cannot take examples of shape {shape}: {reason}") from error
+        raise InputError(f"the model {name!r} cannot take examples of shape {shape}: {reason(error)}") from error
     finally:
         model.train(training)
     found = tuple(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__

@@ -15,6 +15,16 @@ parts goes with any other: `replace(fedstaleweight(), apply=adam(0.01))`.
 trained from version u, **x** = w_u + Δ its sender's model, **τ** = v − u its staleness; **b** or **K** updates in a
 buffer; **η_g** = `lr` the server's step size, **η_ℓ** the clients'; **m** a first, **s** a second moment of the steps.
 
+**Statistics** are the float buffers of a model, such as BatchNorm's running mean and variance. No formula below applies
+to them: adding their stale changes makes them diverge. A client sends their values z_j, and the server mixes these with
+its own z by the weights α_j that the algorithm gives the updates:
+z ← (1 − p) z + p Σ_j a_j z_j / Σ_j a_j, with a_j = max(α_j, 0) and p = min(1, Σ_j a_j).
+So a statistic never leaves the range of what clients and server had, whatever the weights add up to, and a variance is
+never negative; an update with a negative running variance is refused. A trimmed mean trims the z_j as it trims updates.
+Server rules, edits, drift and models that a reduction keeps concern the parameters alone; a frozen parameter is one of
+them. Integer buffers, such as BatchNorm's count of batches, keep their first value and are never sent back. A reduction
+of your own must say that it averages (`@fairlag.rules.mixes_statistics`), or models with statistics are refused.
+
 | `use` | what it does | formula | departs from its paper | parameters | reference |
 |---|---|---|---|---|---|
 """
@@ -42,9 +52,9 @@ def _row(algorithm: Algorithm) -> str:
 
 
 def _parameters(parameters: Mapping[str, Parameter]) -> str:
-    return ", ".join(f"`{name} = {_written(parameter.default)}`" for name, parameter in parameters.items())
+    return ", ".join(f"`{name} = {written(parameter.default)}`" for name, parameter in parameters.items())
 
 
-def _written(default: object) -> str:
+def written(default: object) -> str:
     """A default as an experiment file has it."""
     return '"none"' if default is None else f'"{default}"' if isinstance(default, str) else str(default).lower()

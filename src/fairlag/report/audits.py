@@ -5,12 +5,14 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from fairlag.analyse.audit import Progress, StrategyAudit, is_tried
+from fairlag.analyse.audit import Progress, StrategyAudit
 from fairlag.analyse.audit import audit as audited
 from fairlag.analyse.compare import Repeated
 from fairlag.analyse.evidence import experiment_of
 from fairlag.analyse.fit import fit_fleet
+from fairlag.analyse.throttling import SERVER_UPDATES, Need
 from fairlag.errors import InputError
+from fairlag.imported import is_code
 from fairlag.lab.experiment import Experiment
 from fairlag.report.words import labels_of
 
@@ -30,18 +32,25 @@ def throttled(found: Sequence[Repeated], workers: int, progress: Progress | None
         experiment, note = _fleet_of(each, label)
         notes += [note] if note else []
         if experiment is not None:
-            if not is_tried(experiment):  # then the audit, as short as can be, says no more than that
+            if Need.of(experiment.fleet()).least > SERVER_UPDATES:  # then the audit says no more than that
                 experiment = experiment.checked(aggregations=1, until_time=None)
             told = None if progress is None else partial(_tell, progress, label)
-            (result,) = audited(experiment, seeds=1, workers=workers, progress=told)
+            (result,) = audited(experiment, seeds=1, workers=workers, incentive_updates=SERVER_UPDATES, progress=told)
             audits.append(replace(result, label=label))
     return Throttled(audits, notes)
 
 
 def _fleet_of(strategy: Repeated, label: str) -> tuple[Experiment | None, str]:
-    """What is simulated; None and why, where not enough is known of a real fleet."""
+    """What is simulated; None and why, if the strategy is code or too little is known of a real fleet."""
+    experiment = experiment_of(strategy.runs[0])
+    (use,) = experiment.strategies
+    if is_code(use.use):
+        return None, (
+            f"{label} was not simulated: it is code ({use.use}), which is not run to look at runs. "
+            "`fairlag audit` of its experiment file simulates it."
+        )
     if not any(run.deployed for run in strategy.runs):
-        return experiment_of(strategy.runs[0]), ""
+        return experiment, ""
     try:
         fitted = fit_fleet(strategy.runs, split=False)
     except InputError as error:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from fairlag import numerals
 from fairlag.analyse.compare import Comparison, GroupComparison
 from fairlag.analyse.ranking import CRITERIA, Ranked, Ranking
+from fairlag.analyse.significance import LEVEL
 from fairlag.numerals import NONE
 from fairlag.report.words import number, percent
 
@@ -22,6 +23,9 @@ _BY = {
     "jain": "Jain index",
     "time": "time",
 }
+
+UNCLEAR = f"t-test over seeds, paired over those that both have, p ≥ {LEVEL:g}"
+"""Why two strategies are not told apart, if each has seeds enough."""
 
 _ORDER = {"influence": "the closest to fair first", "time": "the shortest first"}
 
@@ -87,7 +91,21 @@ def reading(ranking: Ranking, groups: Sequence[str]) -> Iterator[str]:
     if goal is not None:
         after = "; (1/2): only one seed of two got there" if any(row.partly for row in ranking.rows) else ""
         time = numerals.clock(*(row.comparison.deployed for row in ranking.rows))
-        yield f"time: {time} to {100 * goal.target:g} % accuracy{after}"
+        chosen = f" ({goal.chosen})" if goal.chosen else ""
+        yield f"time: {time} to {100 * goal.target:g} % accuracy{chosen}{after}"
+    yield from told_apart(ranking)
+
+
+def told_apart(ranking: Ranking) -> Iterator[str]:
+    """Whether seeds tell the first from the others; nothing if there are no others."""
+    rivals = ranking.rivals()
+    unclear = [(row.comparison.label, test) for row, test in rivals if not test.clear]
+    if unclear:
+        labels = several([label for label, _ in unclear])
+        why = unclear[0][1].words if len({test.words for _, test in unclear}) == 1 else UNCLEAR
+        yield f"not distinguishable from the first: {labels} ({why})"
+    elif rivals:
+        yield f"the first is distinguishable from all others ({UNCLEAR.replace('≥', '<')})"
 
 
 def remarks(ranking: Ranking) -> list[str]:
@@ -96,13 +114,13 @@ def remarks(ranking: Ranking) -> list[str]:
     for row in ranking.rows:
         for remark in row.comparison.remarks:
             together.setdefault(remark, []).append(row.comparison.label)
-    return [f"{_several(labels)}: {remark}." for remark, labels in together.items()]
+    return [f"{several(labels)}: {remark}." for remark, labels in together.items()]
 
 
-def _several(labels: list[str]) -> str:
+def several(labels: list[str]) -> str:
     """Labels in a line, the first ones of many.
 
-    >>> _several(["A", "B"]), _several(["A", "B", "C", "D", "E"])
+    >>> several(["A", "B"]), several(["A", "B", "C", "D", "E"])
     ('A, B', 'A, B, C and 2 more')
     """
     rest = len(labels) - 3

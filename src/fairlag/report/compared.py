@@ -5,14 +5,14 @@ from io import StringIO
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, overload
 
-from rich.console import Console
-
 from fairlag.analyse import compare as comparing
 from fairlag.analyse.compare import Comparison, GroupComparison
 from fairlag.analyse.ranking import Ranked, Ranking, check_criterion, ranked
-from fairlag.lab.run import Runs, given
+from fairlag.lab.damaged import made_of
+from fairlag.lab.run import Runs
 from fairlag.markup import element
 from fairlag.report.comparison import compare_table
+from fairlag.report.console import SafeConsole
 from fairlag.report.ranking_html import ranking_html
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def compare(runs: Runs, targets: Sequence[float] = (), *, by: str = "accuracy") 
     fairlag.errors.InputError: nothing is ranked by 'speed'; choose accuracy, group, influence, jain or time
     """
     check_criterion(by)
-    return Compared(ranked(comparing.compare(given(runs), targets), by))
+    return Compared(ranked(made_of(runs, lambda found: comparing.compare(found, targets)), by))
 
 
 class Compared(Sequence[Comparison]):
@@ -56,7 +56,7 @@ class Compared(Sequence[Comparison]):
         return len(self._rows)
 
     def frame(self) -> "pd.DataFrame":
-        """One row a strategy: means over seeds, deviations of accuracies; of a group as "influence: slow"."""
+        """One row per strategy: the settings that differ, means over seeds; of a group as "influence: slow"."""
         import pandas as pd
 
         return pd.DataFrame([dict(_columns(ranking, row)) for ranking, row in self._rows])
@@ -65,7 +65,7 @@ class Compared(Sequence[Comparison]):
         text = StringIO()
         width = max(80, get_terminal_size().columns)
         # In a notebook a console would show what it prints, and write nothing.
-        console = Console(file=text, width=width, color_system=None, force_jupyter=False)
+        console = SafeConsole(file=text, width=width, color_system=None, force_jupyter=False)
         console.print(compare_table(self.rankings, more="`.frame()`"), highlight=False)
         return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
@@ -76,6 +76,7 @@ class Compared(Sequence[Comparison]):
 def _columns(ranking: Ranking, row: Ranked) -> Iterator[tuple[str, object]]:
     found, goal = row.comparison, row.reached
     yield from (("experiment", ranking.experiment), ("rank", row.rank), ("strategy", found.label))
+    yield from found.settings.items()
     yield from (("seeds", len(found.seeds)), ("finished", found.finished))
     yield from (("accuracy", found.accuracy.final.mean), ("accuracy_deviation", found.accuracy.final.deviation))
     yield from (("best", found.accuracy.best.mean), ("jain", found.jain.mean), ("staleness", found.staleness.mean))

@@ -1,7 +1,8 @@
 """Tables of runs for a terminal: which there are, and how strategies compare over their seeds."""
 
-import sqlite3
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from math import isnan, nan
 from os.path import commonpath
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from fairlag import numerals
 from fairlag.analyse.compare import Comparison, GroupComparison
 from fairlag.analyse.ranking import Ranking
 from fairlag.errors import InputError
+from fairlag.lab.damaged import without_damaged
 from fairlag.lab.run import Run
 from fairlag.report.cells import INFLUENCE, STALENESS, about, group_cells, remarks, title
 from fairlag.report.ranking import ranking_table
@@ -25,12 +27,58 @@ _COLUMNS = {"group": 13, "clients": 9, "final %": 14, "best %": 14, "influence":
 _FEW = 6
 """Of more strategies than that, the details would hide who is best."""
 
-_STATUS = {"finished": "green", "running": "cyan", "interrupted": "yellow", "failed": "red"}
+_UNREADABLE = "unreadable"
+_STATUS = {"finished": "green", "running": "cyan", "interrupted": "yellow", "failed": "red", _UNREADABLE: "red"}
 
 
-def runs_table(folders: Sequence[Path]) -> RenderableType:
-    """The runs in these folders, one a row: what each is, how far it came, and how good its model is."""
-    above = Path(commonpath([folder.parent for folder in folders])) if folders else Path()
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A run in a list: what it is, how far it came, and how good its model is; or why it cannot be read."""
+
+    folder: Path
+    experiment: str = ""
+    label: str = ""
+    seed: int | None = None
+    status: str = _UNREADABLE
+    version: int | None = None
+    planned: int | None = None
+    time: float | None = None
+    accuracy: float | None = None
+    """None if no version of it was evaluated."""
+    error: str = ""
+    """Why it cannot be read."""
+
+    @classmethod
+    def of(cls, folder: Path) -> "Listed":
+        """The run in a folder."""
+
+        def read(runs: list[Run]) -> Listed:
+            run, accuracy = runs[0], runs[0].accuracy()
+            return cls(
+                folder=folder,
+                experiment=run.experiment,
+                label=run.label,
+                seed=run.seed,
+                status=run.status,
+                version=run.version,
+                planned=run.planned,
+                time=float(run.virtual_time),
+                accuracy=None if isnan(accuracy) else accuracy,
+            )
+
+        try:
+            return without_damaged([folder], read)[0]
+        except (InputError, OSError) as error:
+            return cls(folder, error=str(error))
+
+    def as_json(self) -> dict[str, object]:
+        """What `fairlag runs --json` prints of it."""
+        return {**asdict(self), "folder": str(self.folder)}
+
+
+def runs_table(runs: Sequence[Listed]) -> RenderableType:
+    """These runs, one a row: what each is, how far it came, and how good its model is."""
+    above = Path(commonpath([run.folder.parent for run in runs])) if runs else Path()
     table = titled(f"Runs in {above}", dense=True)
     for name in ("run", "strategy", "seed", "status", "versions", "time", "accuracy"):
         wide = name in ("run", "strategy")
@@ -38,25 +86,25 @@ def runs_table(folders: Sequence[Path]) -> RenderableType:
             name, justify="left" if wide or name == "status" else "right", no_wrap=not wide, overflow="fold"
         )
     reasons = []
-    for folder in folders:
-        where = Text(str(folder.relative_to(above)))
-        try:
-            table.add_row(where, *_run_row(Run(folder)))
-        except (InputError, OSError, sqlite3.Error) as error:
-            table.add_row(where, "", "", Text("unreadable", style="red"))
-            reasons.append(Text.assemble(where, f": {error}.", style="yellow"))
+    for run in runs:
+        where = Text(str(run.folder.relative_to(above)))
+        table.add_row(where, *_run_row(run))
+        if run.error:
+            reasons.append(Text.assemble(where, f": {run.error}.", style="yellow"))
     return Group(table, *reasons)
 
 
-def _run_row(run: Run) -> list[Text]:
-    status, accuracy = run.status, run.accuracy()
+def _run_row(run: Listed) -> list[Text]:
+    status = Text(run.status, style=_STATUS[run.status])
+    if run.version is None or run.time is None:
+        return [Text(), Text(), status]
     return [
         Text(run.label),
         Text(str(run.seed)),
-        Text(status, style=_STATUS[status]),
+        status,
         Text(f"{run.version:,}" + (f"/{run.planned:,}" if run.planned else "")),
-        Text(f"{run.virtual_time:,.0f}"),
-        Text(numerals.number(100 * accuracy, "{:.2f} %")),
+        Text(f"{run.time:,.0f}"),
+        Text(numerals.number(nan if run.accuracy is None else 100 * run.accuracy, "{:.2f} %")),
     ]
 
 

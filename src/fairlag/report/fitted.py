@@ -11,15 +11,16 @@ from fairlag.numerals import NONE
 from fairlag.report.tables import titled
 
 _READING = """\
-Two rows a group: how many seconds its tasks took, and what was fitted.
-10, 50, 90 %: so many of them took no longer; lost: tasks that came to nothing
-KS: the distance of Kolmogorov and Smirnov, 0 where both rows agree everywhere"""
+Two rows per group: how many seconds its tasks took, and what was fitted.
+updates: how many came in; used: how many of them the other numbers are about
+10, 50, 90 %: this part of them took no longer; lost: tasks without an update
+KS: the Kolmogorov–Smirnov distance, 0 if both rows agree everywhere"""
 
 
 def fit_table(found: FleetFit) -> RenderableType:
     """What was seen and what was fitted, and what must be known of it."""
     table = titled(f"The fleet of {found.experiment.name.removesuffix('-fitted')}, as it was seen", dense=True)
-    for name in ("group", "clients", "updates", "lost", "mean", *(f"{100 * part:g} %" for part in PARTS), "KS"):
+    for name in ("group", "clients", "updates", "used", "lost", "mean", *(f"{100 * part:g} %" for part in PARTS), "KS"):
         table.add_column(name, justify="left" if name == "group" else "right", no_wrap=name != "group")
     for group in found.groups:
         for row in _rows(group):
@@ -29,12 +30,20 @@ def fit_table(found: FleetFit) -> RenderableType:
 
 
 def _rows(group: GroupFit) -> Iterator[list[str]]:
-    counts = [f"{group.clients:,}", f"{group.updates:,}", f"{group.lost:,}"]
+    counts = [f"{each:,}" for each in (group.clients, group.updates, group.counted, group.lost)]
     yield [group.name, *counts, *_cells(group.seen), ""]
     if group.fitted is None:
-        yield [f"  {group.table['delay']}, as it was", *[""] * (len(PARTS) + 5)]
+        yield [f"  {group.table['delay']}, as it was", *[""] * (len(PARTS) + 6)]
     else:
-        yield [f"  {group.family}", "", "", "", *_cells(group.fitted), f"{group.distance:.3f}" if group.seen else NONE]
+        yield [
+            f"  {group.family}",
+            "",
+            "",
+            "",
+            "",
+            *_cells(group.fitted),
+            f"{group.distance:.3f}" if group.seen else NONE,
+        ]
 
 
 def _cells(summary: Summary | None) -> list[str]:

@@ -1,7 +1,8 @@
 """Tables for a terminal: what an audit found, which strategies there are, what the theory says."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isinf
+from textwrap import wrap
 from typing import Literal
 
 from rich.box import SIMPLE_HEAD
@@ -11,24 +12,37 @@ from rich.text import Text
 
 from fairlag.analyse import theory
 from fairlag.analyse.audit import GroupAudit, StrategyAudit
-from fairlag.analyse.incentives import FACTORS, REPLICATIONS
+from fairlag.analyse.incentives import FACTORS
+from fairlag.analyse.throttling import Throttling
 from fairlag.lab.experiment import Experiment
 from fairlag.numerals import number
+from fairlag.report.answer import DEPLOYMENT, answer, deployment_cells, device_cells
+from fairlag.report.figures.incentives import brief_verdict, how_tried
 from fairlag.report.words import span
 from fairlag.runtime.presence import NOTHING_MORE
 from fairlag.zoo import ALGORITHMS
 
 _COLUMNS = {
     "group": 12,
-    "clients": 10,
-    "share": 7,
+    "clients": 8,
+    "share": 6,
     "influence": 10,
     "fair": 6,
     "staleness": 10,
     "predicted": 10,
-    "throttling": 13,
+    "throttling": 18,
 }
-"""What an audit's table shows, and how wide: 78 in all, so that a terminal of 80 holds it."""
+"""What an audit's table shows, and how wide: 80 in all, as wide as a terminal is."""
+
+_DEPLOYED = {
+    "group": 22,
+    "versions/h": 11,
+    "updates/day": 12,
+    "MB/day": 9,
+    "lost": 7,
+    "waiting": 8,
+    "settled": 11,
+}
 
 
 def audit_table(experiment: Experiment, audits: Sequence[StrategyAudit], seeds: int) -> RenderableType:
@@ -38,10 +52,26 @@ def audit_table(experiment: Experiment, audits: Sequence[StrategyAudit], seeds: 
     parts.append(block(_COLUMNS, [[Text(name, style="dim") for name in _COLUMNS]]))
     for audit in audits:
         parts.append(Text.assemble((audit.label, "bold"), (f"  Jain index {audit.jain:.3f}", "dim")))
-        parts.append(block(_COLUMNS, (_group_row(group) for group in audit.groups)))
+        parts.append(block(_COLUMNS, (_group_row(group, tried=audit.throttling.tried) for group in audit.groups)))
     parts += [Text(), *(Text(line, style="dim") for line in _reading(audits, seeds))]
     parts += [Text(remark, style="yellow") for remark in _remarks(audits)]
+    parts += [Text(), block(_DEPLOYED, [[Text(name, style="dim") for name in _DEPLOYED]])]
+    for audit in audits:
+        parts += [Text(audit.label, style="bold"), block(_DEPLOYED, _deployment_rows(audit))]
+    parts.append(Text())
+    parts += [
+        Text(line, style="dim")
+        for name, meaning in DEPLOYMENT.items()
+        for line in wrap(f"{name}: {meaning}", 78, subsequent_indent="  ")
+    ]
+    parts += [Text(), *(Text(sentence, style="bold") for sentence in answer(audits))]
     return Group(*parts)
+
+
+def _deployment_rows(audit: StrategyAudit) -> Iterator[list[Text]]:
+    yield [Text("  all"), *map(Text, deployment_cells(audit))]
+    for group in audit.groups:
+        yield [Text(f"  {group.name}"), Text(), *map(Text, device_cells(group.deployment))]
 
 
 def block(columns: Mapping[str, int], rows: Iterable[Sequence[Text]]) -> Table:
@@ -63,16 +93,13 @@ def titled(title: str, *, dense: bool = False) -> Table:
     return table
 
 
-def _group_row(group: GroupAudit) -> list[Text]:
+def _group_row(group: GroupAudit, *, tried: bool) -> list[Text]:
     deviation = abs(group.influence - group.fair) / group.fair
     style = "green" if deviation < 0.05 else "yellow" if deviation < 0.3 else "red"
     incentive = group.incentive
-    if not incentive.truthful:
-        gain = Text(f"+{incentive.throttle_gain:.0%} at ×{incentive.best_throttle:g}", style="red")
-    elif incentive.smallest_gain < 1:
-        gain = Text(f"no (±{incentive.smallest_gain:.0%})", style="green")
-    else:
-        gain = Text("too short", style="yellow")
+    sure = incentive.truthful and incentive.largest_gain < 1
+    told = "yellow" if not tried else "green" if sure else "yellow" if incentive.truthful else "red"
+    gain = Text(brief_verdict(incentive, tried=tried), style=told)
     return [
         Text(f"  {group.name}"),
         Text(f"{group.clients:,}"),
@@ -91,17 +118,14 @@ def _reading(audits: Sequence[StrategyAudit], seeds: int) -> list[str]:
         "share, influence, fair: the group's part of all updates, weight and clients",
         "  Nothing is trained: all clients count as having equally many examples.",
         "staleness: how many versions late its updates are on average",
-        "predicted: the same by the closed form, if clients never had to wait",
-        "throttling: what a client gains in influence by pretending to be slower (±: the",
-        "  simulation's own error, which a gain must exceed to count)",
+        "predicted: the same by the closed form, if there is one for fleet and strategy;",
+        "  it does not know that `fresh` lets very fast clients wait",
+        "throttling: what a client gains in influence, in the long run, by pretending to",
+        f"  be up to ×{FACTORS[-1]:g} slower, ± the error; no (< 4%): 4 % would have been noticed",
         f"Means over {seeds} {'seed' if seeds == 1 else 'seeds'} of {aggregations} aggregations.",
     ]
-    tried = [audit.incentive_aggregations for audit in audits if audit.incentive_aggregations]
-    if tried:
-        replications = max(seeds, REPLICATIONS)
-        lines.append(f"Throttling: up to ×{FACTORS[-1]:g}, {replications} seeds of {span(tried)} aggregations.")
-    if len(tried) < len(audits):
-        lines.append("Throttling was not tried where clients send too few updates: see --incentive-updates.")
+    if tried := how_tried(audits):
+        lines.append(f"Throttling: {tried}, half of them warm-up.")
     return lines
 
 
@@ -112,17 +136,34 @@ def _remarks(audits: Sequence[StrategyAudit]) -> list[str]:
             f"{', '.join(unseen)}: reading updates or losses, which only training makes; "
             "audited as if the model never moved and all losses were equal."
         )
+    advised: dict[str, list[str]] = {}
+    for audit in audits:
+        if audit.throttling.advice:
+            advised.setdefault(_advice(audit.throttling), []).append(audit.label)
+    remarks += [f"{', '.join(labels)}: {advice}" for advice, labels in advised.items()]
     for audit in audits:
         for count, words in (
             (audit.partial, "aggregations were partial: everyone was waiting while the buffer was short"),
             (audit.lost, "tasks were lost: their clients left or vanished"),
             (audit.refused, "updates were refused"),
+            (audit.cancelled, "tasks were cancelled: their rounds ended without them"),
         ):
             if count:
                 remarks.append(f"{audit.label}: {count:,} {words} (all seeds together).")
         if NOTHING_MORE.reason in audit.reasons:
             remarks.append(f"{audit.label}: a run ended early, {NOTHING_MORE.reason}.")
     return remarks
+
+
+def _advice(throttling: Throttling) -> str:
+    if throttling.tried:
+        return f"errors of throttling are larger than {throttling.wanted:.0%}; {throttling.advice} suffices."
+    if throttling.rough == throttling.advice:
+        return f"throttling was not tried; {throttling.advice} suffices."
+    return (
+        f"throttling was not tried; {throttling.rough} suffices for a rough answer, {throttling.advice} for errors of "
+        f"{throttling.wanted:.0%}."
+    )
 
 
 def theory_table(experiment: Experiment, buffer: int, audits: Sequence[StrategyAudit]) -> RenderableType:
@@ -171,11 +212,20 @@ def strategies_table() -> RenderableType:
     return table
 
 
+def presets_json(presets: dict[str, str]) -> list[dict[str, str]]:
+    """The shipped experiment files, each with the comment that it begins with, as `fairlag presets --json` prints it.
+
+    >>> presets_json({"mine": "# Three kinds.\\nname = 'mine'"})
+    [{'name': 'mine', 'what': 'Three kinds.'}]
+    """
+    return [{"name": name, "what": text.partition("\n")[0].lstrip("# ")} for name, text in presets.items()]
+
+
 def presets_table(presets: dict[str, str]) -> RenderableType:
     """The shipped experiment files, each with the comment that it begins with."""
     table = titled("Presets")
     table.add_column("name", no_wrap=True, style="bold")
     table.add_column("what it is")
-    for name, text in presets.items():
-        table.add_row(name, text.partition("\n")[0].lstrip("# "))
+    for each in presets_json(presets):
+        table.add_row(each["name"], each["what"])
     return table

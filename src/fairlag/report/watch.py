@@ -3,13 +3,14 @@
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from hashlib import sha256
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
-from socket import AF_INET, AF_INET6
+from socket import AF_INET, AF_INET6, SHUT_RDWR, socket
 from time import monotonic
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from fairlag.report.page import shell
 from fairlag.report.page.spec import Page
@@ -18,6 +19,12 @@ Address = tuple[str, int]
 
 _AT_LEAST = 1.0
 """Seconds between two looks at the disk, however many readers ask."""
+
+IDLE = 20.0
+"""Seconds that a connection may say nothing; an open page asks every two seconds."""
+
+CONNECTIONS = 64
+"""How many may be open at once."""
 
 _COSTLY = 4
 """A page is built again only after so many times the seconds that the last one took: the run comes first."""
@@ -62,16 +69,43 @@ class Follower:
 
 
 class Server(ThreadingHTTPServer):
-    """Answers a page that follows runs, until it is shut down."""
+    """Answers a page that follows runs, until it is shut down.
+
+    Whoever asks is answered, however many others hold a connection and say nothing: those wait `IDLE` seconds at most,
+    and if there are more than `CONNECTIONS`, the oldest is closed.
+    """
 
     daemon_threads = True
+    request_queue_size = 128
 
     def __init__(self, address: Address, title: str, follower: Follower) -> None:
         self.address_family = AF_INET6 if ":" in address[0] else AF_INET
         self.follower = follower
         self.page = shell.shell(title, "page.json", "plotly.js").encode()
         self.plotly = shell.plotly().encode()
+        self._open: dict[socket, None] = {}
+        """Every connection, the oldest first."""
+        self._opening = threading.Lock()
         super().__init__(address, _Handler)
+
+    def process_request(self, request: socket | tuple[bytes, socket], client_address: Any) -> None:
+        """Makes room for a connection, and answers it in a thread of its own."""
+        assert isinstance(request, socket)
+        with self._opening:
+            self._open[request] = None
+            oldest = next(iter(self._open)) if len(self._open) > CONNECTIONS else None
+            if oldest is not None:
+                del self._open[oldest]
+                with suppress(OSError):  # its thread wakes up, and closes it
+                    oldest.shutdown(SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: socket | tuple[bytes, socket]) -> None:
+        """Closes a connection."""
+        assert isinstance(request, socket)
+        with self._opening:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A browser that goes away in the middle is no mishap; whatever else happens is said, and it goes on."""
@@ -111,6 +145,7 @@ def is_loopback(host: str) -> bool:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    timeout = IDLE
     server: Server
     _KINDS: ClassVar[dict[str, str]] = {
         "/": "text/html; charset=utf-8",

@@ -64,12 +64,12 @@ def bands_in_words(seeds: Sequence[int]) -> str:
     """What lines of so many seeds each, and the bands around them, are; nothing where there are none.
 
     >>> bands_in_words([2, 1])
-    'Lines and bands: mean and standard deviation over 2 seeds, as far as each goes; one seed, with the standard error \
-of the test sample.'
+    'Lines and bands: mean and standard deviation over 2 seeds, up to the end of the shortest; one seed, with the \
+standard error of the test sample.'
     """
     counts = sorted({*seeds} - {0})
     several = " or ".join(str(count) for count in counts if count > 1)
-    words = [f"mean and standard deviation over {several} seeds, as far as each goes"] * bool(several)
+    words = [f"mean and standard deviation over {several} seeds, up to the end of the shortest"] * bool(several)
     words += ["one seed, with the standard error of the test sample"] * (1 in counts)
     return f"Lines and bands: {'; '.join(words)}." if words else ""
 

@@ -1,15 +1,20 @@
 """Admission: which arrivals are let into the buffer; a refusal is a reason in words."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from statistics import median_low
+from typing import Protocol
 
 import numpy as np
 
 from fairlag.errors import StrategyError
+from fairlag.rules import check
 from fairlag.rules.drift import drift
-from fairlag.rules.rule import factory, sums_only
+from fairlag.rules.growth import size_of
+from fairlag.rules.rule import factory, reads_updates, sums_only
+from fairlag.state import Savable, State, rows, table, take
 from fairlag.types import Dispatch, Report, Update
-from fairlag.vector import finite
+from fairlag.vector import finite, length
 from fairlag.view import View
 
 _MOST_EXAMPLES = 2**53
@@ -21,6 +26,32 @@ NOT_FINITE = "not finite"
 """The reason that, given again and again, says that training diverged."""
 
 Admit = Callable[[Update, Dispatch, View], str | None]
+
+_ENOUGH = 3
+"""From how many clients on it is known what is usual: one of them alone cannot decide it."""
+_REMEMBERED = 101
+"""Of how many clients the last accepted length is remembered."""
+
+
+class Admitter(Savable, Protocol):
+    """The living half of an admission rule that remembers: one for each server."""
+
+    def __call__(self, update: Update, task: Dispatch, view: View) -> str | None:
+        """None for an update that is admitted, which it now remembers; else why not."""
+
+
+class Remembering:
+    """An admission rule that remembers what it admitted, made anew for each server by `start`.
+
+    Called by itself it judges an update as if it were the first.
+    """
+
+    def __init__(self, start: Callable[[], Admitter]) -> None:
+        self.start = start
+
+    def __call__(self, update: Update, task: Dispatch, view: View) -> str | None:
+        """As if it were the first."""
+        return self.start()(update, task, view)
 
 
 def well_formed(update: Update, size: int) -> str | None:
@@ -60,6 +91,16 @@ def well_formed(update: Update, size: int) -> str | None:
     return None
 
 
+def no_negative_variance(update: Update, variances: Iterable[slice]) -> str | None:
+    """None if none of the statistics there, which are variances, is negative, else what is wrong.
+
+    >>> no_negative_variance(Update(np.array([-1, 0], np.float32)), [slice(1, 2)])
+    >>> no_negative_variance(Update(np.array([-1, 0], np.float32)), [slice(0, 1)])
+    'a running variance is negative'
+    """
+    return "a running variance is negative" if any((update.delta[place] < 0).any() for place in variances) else None
+
+
 @factory
 def max_staleness(limit: int) -> Admit:
     """Refuses updates with staleness τ > limit.
@@ -93,8 +134,65 @@ def max_drift(limit: float) -> Admit:
 
 
 @factory
+def max_norm(factor: float) -> Admit:
+    """Refuses updates that are much longer than usual: ‖Δ‖ > factor · (the largest median length so far).
+
+    The median is over the last accepted length of each of the last 101 clients, so that one who sends often counts
+    once, and fewer than half of the clients cannot raise it. It never falls, because a client that is heard late may
+    still send what all others sent at first. An update with more effort behind it than the median may be longer in
+    proportion. Until three clients are known, the size of the model takes the place of the median.
+
+    >>> from fairlag.ledger import Ledger
+    >>> from fairlag.vector import published
+    >>> from fairlag.versions import Versions
+    >>> view, rule = View(Ledger(), Versions(published([3, 4]))), max_norm(2.0).start()
+    >>> tasks = [Dispatch(task=each, client=each, version=0, ordinal=0, time=0.0) for each in range(4)]
+    >>> [rule(Update(published([0, size])), task, view) for task, size in zip(tasks, [1, 1, 10, 3])]
+    [None, None, None, 'longer than 2 times the usual update']
+    """
+    check.positive("the factor on the usual length of an update", factor)
+    return reads_updates(Remembering(lambda: _MaxNorm(factor)))
+
+
+class _MaxNorm:
+    def __init__(self, factor: float) -> None:
+        self._factor = factor
+        self._reason = f"longer than {factor:g} times the usual update"
+        self._accepted: dict[int, tuple[float, float]] = {}
+        """Per client, the latest last: the length of its last update, and the effort behind it."""
+        self._usual = 0.0
+
+    def __call__(self, update: Update, task: Dispatch, view: View) -> str | None:
+        size, effort = length(update.delta), update.report.effort * task.pace
+        if size > self._factor * self._expected(effort, view):
+            return self._reason
+        if size:  # one of length 0 says nothing about what is usual
+            self._accepted.pop(task.client, None)
+            self._accepted[task.client] = size, effort
+            if len(self._accepted) > _REMEMBERED:
+                del self._accepted[next(iter(self._accepted))]
+            if len(self._accepted) >= _ENOUGH:
+                self._usual = max(self._usual, median_low(size for size, _ in self._accepted.values()))
+        return None
+
+    def _expected(self, effort: float, view: View) -> float:
+        if len(self._accepted) < _ENOUGH:
+            return size_of(view.parameters(view.version))
+        return self._usual * max(1.0, effort / median_low(effort for _, effort in self._accepted.values()))
+
+    def state(self) -> State:
+        accepted = [(client, *facts) for client, facts in self._accepted.items()]
+        return {"usual": self._usual, "accepted": table(accepted, client=int, length=float, effort=float)}
+
+    def restore(self, state: State) -> None:
+        self._usual = take(state, "usual", float)
+        found = rows(take(state, "accepted", dict), "client", "length", "effort")
+        self._accepted = {client: (size, effort) for client, size, effort in found}
+
+
+@factory
 def all_of(*rules: Admit) -> Admit:
-    """Admits what every rule admits; the first refusal counts.
+    """Admits what every rule admits; the first refusal counts, and later rules do not hear of it.
 
     >>> from fairlag.ledger import Ledger
     >>> ledger = Ledger()
@@ -103,8 +201,20 @@ def all_of(*rules: Admit) -> Admit:
     >>> all_of(max_staleness(5), max_staleness(3))(Update(np.zeros(0, np.float32)), task, View(ledger))
     'staler than 3'
     """
+    return Remembering(lambda: _AllOf(rules))
 
-    def admit(update: Update, task: Dispatch, view: View) -> str | None:
-        return next((reason for rule in rules if (reason := rule(update, task, view)) is not None), None)
 
-    return admit
+class _AllOf:
+    def __init__(self, rules: Sequence[Admit]) -> None:
+        self._parts = {str(place): rule.start() for place, rule in enumerate(rules) if isinstance(rule, Remembering)}
+        self._rules = [self._parts.get(str(place), rule) for place, rule in enumerate(rules)]
+
+    def __call__(self, update: Update, task: Dispatch, view: View) -> str | None:
+        return next((reason for rule in self._rules if (reason := rule(update, task, view)) is not None), None)
+
+    def state(self) -> State:
+        return {name: part.state() for name, part in self._parts.items()}
+
+    def restore(self, state: State) -> None:
+        for name, part in self._parts.items():
+            part.restore(take(state, name, dict))

@@ -27,6 +27,17 @@ def not_negative(what: str, value: float) -> None:
         raise StrategyError(f"{what} is {value}, it must be a number of at least 0")
 
 
+def share(what: str, value: float) -> None:
+    """Refuses what is not a number from 0 to 1.
+
+    >>> share("explore", 1.5)
+    Traceback (most recent call last):
+    fairlag.errors.StrategyError: explore is 1.5, it must be a number from 0 to 1
+    """
+    if not 0 <= value <= 1:
+        raise StrategyError(f"{what} is {value}, it must be a number from 0 to 1")
+
+
 def whole(what: str, value: int, least: int, unit: str = "") -> None:
     """Refuses what is not a whole number of at least so many.
 

@@ -9,9 +9,11 @@ import numpy as np
 
 from fairlag.buffer import Buffer
 from fairlag.state import Savable, State, copy_into, take
-from fairlag.types import Floats, Integers
+from fairlag.types import Floats, Integers, Parts
 from fairlag.vector import Matrix, Vector
 from fairlag.view import View
+
+_UNCHANGED = Parts(np.empty(0, np.int64), np.empty(0), 1.0)
 
 
 class Reducer(Savable, Protocol):
@@ -20,6 +22,9 @@ class Reducer(Savable, Protocol):
     def reduce(self, weights: Floats, updates: Matrix, buffer: Buffer) -> Vector:
         """The updates of a buffer, as edited, become one step."""
 
+    def parts(self, weights: Floats, buffer: Buffer) -> Parts:
+        """Whose part of the version about to be made differs from the one before; asked also without parameters."""
+
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
@@ -27,6 +32,8 @@ class Keeping:
 
     label: str
     start: Callable[[View], Reducer]
+    mixes_statistics: bool = False
+    """May a model's statistics, of which the reducer sees nothing, be mixed by the weights?"""
 
 
 def replacing() -> Keeping:
@@ -35,7 +42,7 @@ def replacing() -> Keeping:
     >>> replacing().label
     'replacing()'
     """
-    return Keeping("replacing()", _Replacing)
+    return Keeping("replacing()", _Replacing, mixes_statistics=True)
 
 
 def averaging() -> Keeping:
@@ -47,7 +54,7 @@ def averaging() -> Keeping:
     >>> averaging().label
     'averaging()'
     """
-    return Keeping("averaging()", _Averaging)
+    return Keeping("averaging()", _Averaging, mixes_statistics=True)
 
 
 class _Models:
@@ -99,6 +106,15 @@ class _Models:
 
 
 class _Replacing(_Models):
+    def parts(self, weights: Floats, buffer: Buffer) -> Parts:
+        # α x is added and α x' is taken away, of the same client unless x' is w_0: only its first update adds to its
+        # part. What is left of x' if α has changed is still this client's.
+        senders = [task.client for task in buffer.tasks]
+        parts = self._view.parts
+        new = [client for client in dict.fromkeys(senders) if not parts[client]]
+        places = [senders.index(client) for client in new]
+        return Parts(np.array(new, np.int64), weights[places], 1.0) if new else _UNCHANGED
+
     def reduce(self, weights: Floats, updates: Matrix, buffer: Buffer) -> Vector:
         step = np.zeros_like(self._first)
         factors = weights.astype(np.float32)
@@ -109,6 +125,33 @@ class _Replacing(_Models):
 
 
 class _Averaging(_Models):
+    def __init__(self, view: View) -> None:
+        super().__init__(view)
+        self._next: list[int] = []
+        """Whose updates were kept for the next version."""
+
+    def parts(self, weights: Floats, buffer: Buffer) -> Parts:
+        # A unit is an example, so that nothing must be done for all clients if their number grows. A client that had
+        # to begin anew has the place of an earlier version: no update of its own is in it.
+        view, came = self._view, list(zip(buffer.clients.tolist(), buffer.drafted, strict=True))
+        counts = dict.fromkeys(self._next, True) | dict.fromkeys(view.restarted, False)
+        counts |= {client: True for client, drafted in came if drafted}
+        self._next = [client for client, drafted in came if not drafted]
+        for client in self._next:  # it may have told of more examples: these count at once
+            counts.setdefault(client, bool(view.parts[client]))
+        clients = np.fromiter(counts, np.int64, len(counts))
+        units = view.examples[clients] * np.fromiter(counts.values(), np.bool_, len(counts))
+        changes = units - view.parts[clients]
+        changed = changes != 0
+        return Parts(clients[changed], changes[changed], 1 / view.total_examples)
+
+    def state(self) -> State:
+        return {**super().state(), "next": np.array(self._next, np.int64)}
+
+    def restore(self, state: State) -> None:
+        super().restore(state)
+        self._next = take(state, "next", np.ndarray).tolist()
+
     def reduce(self, weights: Floats, updates: Matrix, buffer: Buffer) -> Vector:
         now = self._view.parameters(self._view.version)
         for client in self._view.restarted:

@@ -5,13 +5,14 @@ from collections.abc import Callable
 import numpy as np
 
 from fairlag.errors import StrategyError
-from fairlag.rules.rule import factory, reads_updates, sums_only
+from fairlag.rules.rule import factory, mixes_statistics, reads_updates, sums_only
 from fairlag.types import Floats
 from fairlag.vector import Matrix, Vector
 
 Reduce = Callable[[Floats, Matrix], Vector]
 
 
+@mixes_statistics
 @sums_only
 def weighted_sum(weights: Floats, updates: Matrix) -> Vector:
     """The sum Σ_j α_j Δ_j, in the order of arrival.
@@ -37,6 +38,7 @@ def trimmed_mean(share: float) -> Reduce:
     if not 0 <= share < 0.5:
         raise StrategyError(f"the trimmed share is {share}, it must be at least 0 and below 0.5")
 
+    @mixes_statistics
     @reads_updates
     def reduce(weights: Floats, updates: Matrix) -> Vector:
         cut = int(share * len(updates))

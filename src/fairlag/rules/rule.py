@@ -30,6 +30,8 @@ class Traits:
     """How many recent staleness samples per client the ledger must keep for it."""
     profiles: bool = False
     """Must the ledger keep the sum of all rates, and the slowest running client, ready for it?"""
+    mixes_statistics: bool = False
+    """Is it a reduction that gives an average of its rows if their weights add up to one?"""
     account: Entitlement | None = None
     """The terms of the accounts that the ledger must keep for it."""
 
@@ -72,7 +74,7 @@ def traits(rule: object) -> Traits:
 
     >>> def mine(buffer, view): ...
     >>> traits(mine)
-    Traits(label='mine', reads_updates=None, window=0, profiles=False, account=None)
+    Traits(label='mine', reads_updates=None, window=0, profiles=False, mixes_statistics=False, account=None)
     """
     known = getattr(rule, "_traits", None)
     return known if isinstance(known, Traits) else Traits(getattr(rule, "__name__", repr(rule)))
@@ -108,6 +110,21 @@ def sums_only(rule: Rule) -> Rule:
     False
     """
     return _marked(rule, replace(traits(rule), reads_updates=False))
+
+
+def mixes_statistics(rule: Rule) -> Rule:
+    """Declares that a reduction can mix a model's statistics: with weights that add up to one it averages its rows.
+
+    The server then gives it the clients' values, besides their changes of the parameters, in a second call.
+
+    >>> import numpy as np
+    >>> @mixes_statistics
+    ... def median(weights, updates):
+    ...     return np.median(updates, axis=0) * weights.sum()
+    >>> traits(median).mixes_statistics
+    True
+    """
+    return _marked(rule, replace(traits(rule), mixes_statistics=True))
 
 
 def reads_window(window: int) -> Callable[[Rule], Rule]:
@@ -169,6 +186,7 @@ def factory(make: Callable[Arguments, Rule]) -> Callable[Arguments, Rule]:
                 _combined([each.reads_updates for each in (traits(rule), *inner)]),
                 max(each.window for each in (traits(rule), *inner)),
                 any(each.profiles for each in (traits(rule), *inner)),
+                traits(rule).mixes_statistics,
                 common_terms([each.account for each in (traits(rule), *inner)]),
             ),
         )

@@ -119,7 +119,8 @@ def once_merged() -> Select:
     >>> once_merged().label
     'once_merged()'
     """
-    return Select("once_merged()", lambda view, stream: _Everyone(fresh=True, merged=True), fresh=True)
+    start = noted(lambda view, stream: _Everyone(fresh=True, merged=True), once_merged)
+    return Select("once_merged()", start, fresh=True)
 
 
 def concurrency(m: int, *, fresh: bool = False) -> Select:
@@ -200,7 +201,7 @@ class _Pool:
         self._drawn = take(state, "drawn", int)
 
 
-class _Continuous(Selector):
+class Continuous(Selector):
     """Idle clients go on as they come.
 
     With `fresh`, those that know the newest version first wait for a newer one; with `merged`, those whose update
@@ -216,6 +217,7 @@ class _Continuous(Selector):
         """With `merged`, whose updates wait in the buffer, even if they left and came back meanwhile."""
 
     def free(self, client: int, current: bool, pending: bool) -> None:
+        """A client is there and idle: it goes on, or waits for a newer version."""
         if pending and self._merged:
             self._sent[client] = None
         if (current and self._fresh) or client in self._sent:
@@ -224,9 +226,11 @@ class _Continuous(Selector):
             self._idle(client)
 
     def gone(self, client: int) -> None:
+        """A client is not there any more."""
         self.waiting.pop(client, None)
 
     def renew(self) -> Mapping[int, str]:
+        """There is a new version: nobody waits any more."""
         for client in self.waiting:
             self._idle(client)
         self.waiting.clear()
@@ -234,14 +238,16 @@ class _Continuous(Selector):
         return {}
 
     def state(self) -> State:
+        """All that it remembers."""
         return {**super().state(), "sent": in_order(self._sent)}
 
     def restore(self, state: State) -> None:
+        """Remembers that instead."""
         super().restore(state)
         self._sent = dict.fromkeys(take(state, "sent", np.ndarray).tolist())
 
 
-class _Everyone(_Continuous):
+class _Everyone(Continuous):
     """All idle clients, first come first served."""
 
     def __init__(self, fresh: bool, *, merged: bool = False) -> None:
@@ -263,7 +269,7 @@ class _Everyone(_Continuous):
         self._ready[:] = take(state, "ready", np.ndarray).tolist()
 
 
-class _Places(_Continuous):
+class _Places(Continuous):
     """A limited number of places, each given to a random idle client."""
 
     def __init__(self, view: View, stream: int, places: int, fresh: bool) -> None:

@@ -27,6 +27,8 @@ class Trigger:
     """Does it wait for the end of a round, and so need a selection that works in rounds?"""
     profiles: bool = False
     """Does it ask for the slowest client that is running?"""
+    unseen: float = 0.0
+    """How long a task is taken to last, for that, if its client was never heard of."""
 
     def __post_init__(self) -> None:
         _whole("number of updates that a trigger needs", self.needs)
@@ -56,7 +58,7 @@ def every(interval: float) -> Trigger:
         # A quotient that was rounded down would name the present tick again.
         return (tick if tick * interval > view.time else tick + 1) * interval
 
-    return Trigger(f"every({interval})", lambda view: view.woke, wake)
+    return Trigger(f"every({interval})", noted(lambda view: view.woke, every, interval=interval), wake)
 
 
 def quorum(k: int, *, deadline: float) -> Trigger:
@@ -74,20 +76,23 @@ def quorum(k: int, *, deadline: float) -> Trigger:
     )
 
 
-def paced(bound: float) -> Trigger:
+def paced(bound: float, *, unseen: float = 0.0) -> Trigger:
     """When a `bound`-th of the slowest running client's usual duration has passed since the last version.
 
-    So that hardly an update is more than `bound` versions late.
+    So that hardly an update is more than `bound` versions late. A client that was never heard of is taken to need
+    `unseen` seconds.
 
-    >>> paced(5).label
-    'paced(5)'
+    >>> paced(5).label, paced(5, unseen=180.0).label
+    ('paced(5)', 'paced(5, unseen=180.0)')
     """
     check.positive("the staleness bound", bound)
+    check.not_negative("the duration for unseen clients", unseen)
 
     def due(view: View) -> float:
         return view.renewed + view.slowest / bound
 
-    return Trigger(f"paced({bound})", lambda view: view.time >= due(view), due, profiles=True)
+    label = f"paced({bound}, unseen={unseen})" if unseen else f"paced({bound})"
+    return Trigger(label, lambda view: view.time >= due(view), due, profiles=True, unseen=unseen)
 
 
 def cohort_done() -> Trigger:

@@ -9,7 +9,7 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 
 from fairlag.rules import check
-from fairlag.rules.select import Select, Selector
+from fairlag.rules.select import Continuous, Select
 from fairlag.seeds import uniform
 from fairlag.state import State, rows, table, take
 from fairlag.view import View
@@ -50,11 +50,22 @@ class Credit:
         return not core[near[place]].any()
 
 
-def by_utility(m: int, *, power: float = 0.5, window: int | None = None, credit: Credit | None = None) -> Select:
-    """At most m clients train at once; a free place goes to the idle client of the highest utility, unseen ones first.
+def by_utility(
+    m: int,
+    *,
+    power: float = 0.5,
+    window: int | None = None,
+    explore: float = 1.0,
+    decay: float = 1.0,
+    least: float = 0.0,
+    credit: Credit | None = None,
+) -> Select:
+    """At most m clients train at once; a free place goes to the idle client of the highest utility, or an unseen one.
 
-    The utility is n_i · (root of the mean squared loss of i) · (1 + mean staleness of i)^−power, ties at random. With
-    `credit`, clients whose losses are outliers are in the end not selected any more.
+    The utility is n_i · (root of the mean squared loss of i) · (1 + mean staleness of i)^−power, ties at random. Each
+    place goes to a client that was never heard of with probability `explore`, which every selection multiplies by
+    `decay` until it is `least`; if there are none of one kind, to one of the other. Who has sent an update waits until
+    it is merged. With `credit`, clients whose losses are outliers are in the end not selected any more.
 
     >>> by_utility(5).label
     'by_utility(5, power=0.5)'
@@ -62,61 +73,111 @@ def by_utility(m: int, *, power: float = 0.5, window: int | None = None, credit:
     check.whole("the concurrency", m, 1, "client")
     check.not_negative("the power", power)
     check.window(window)
-    options = [f"window={window}"] * (window is not None) + [f"credit={credit}"] * (credit is not None)
+    for name, value in (("explore", explore), ("decay", decay), ("least", least)):
+        check.share(name, value)
+    options = [f"window={window}"] * (window is not None)
+    options += [f"explore={explore}, decay={decay}, least={least}"] * (explore < 1)
+    options += [f"credit={credit}"] * (credit is not None)
     return Select(
         f"by_utility({', '.join([str(m), f'power={power}', *options])})",
-        lambda view, stream: _Utility(view, stream, m, power, window, credit),
+        lambda view, stream: _Utility(view, stream, m, power, window, (explore, decay, least), credit),
         places=m,
         window=window or 0,
     )
 
 
-class _Utility(Selector):
+class _Queue:
+    """Idle clients, the smallest rank first; an entry that does not count any more is left out when it comes up."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, float, int]] = []
+        self._valid: dict[int, float] = {}
+        """The random number by which each client's valid entry in the heap is known."""
+
+    def __len__(self) -> int:
+        return len(self._valid)
+
+    def put(self, client: int, rank: float, draw: float) -> None:
+        """Enters a client; of equal ranks the smaller draw comes first."""
+        self._valid[client] = draw
+        heappush(self._heap, (rank, draw, client))
+        if len(self._heap) > 2 * len(self._valid) + 16:  # invalid entries of high rank might never come to the top
+            self._heap = [entry for entry in self._heap if self._valid.get(entry[2]) == entry[1]]
+            heapify(self._heap)
+
+    def drop(self, client: int) -> None:
+        """The client is not in it any more."""
+        self._valid.pop(client, None)
+
+    def take(self, count: int) -> list[int]:
+        """The first so many clients, taken out."""
+        taken: list[int] = []
+        while len(taken) < count:
+            _, draw, client = heappop(self._heap)
+            if self._valid.get(client) == draw:
+                del self._valid[client]
+                taken.append(client)
+        return taken
+
+    def state(self) -> State:
+        """All of it."""
+        return {
+            "heap": table(self._heap, rank=float, draw=float, client=int),
+            "valid": table(self._valid.items(), client=int, draw=float),
+        }
+
+    def restore(self, state: State) -> None:
+        """Becomes the one that was saved."""
+        self._heap = list(rows(take(state, "heap", dict), "rank", "draw", "client"))
+        heapify(self._heap)
+        self._valid = dict(rows(take(state, "valid", dict), "client", "draw"))
+
+
+class _Utility(Continuous):
     def __init__(
-        self, view: View, stream: int, places: int, power: float, window: int | None, credit: Credit | None
+        self,
+        view: View,
+        stream: int,
+        places: int,
+        power: float,
+        window: int | None,
+        explore: tuple[float, float, float],
+        credit: Credit | None,
     ) -> None:
-        super().__init__()
+        super().__init__(fresh=False, idle=self._admit, merged=True)
         self._view = view
         self._stream, self._drawn = stream, 0
         self._places, self._power, self._window = places, power, window
+        self._explore, self._decay, self._least = explore
         self._credit = credit
-        self._heap: list[tuple[float, float, int]] = []
-        self._idle: dict[int, float] = {}
-        """The random number by which each idle client's valid entry in the heap is known."""
-        self._came: list[int] = []
-        """Who has sent an update since the last version."""
+        self._seen, self._unseen = _Queue(), _Queue()
         self._losses: deque[tuple[int, int, float]] = deque(maxlen=credit.pool if credit else 0)
         self._spent: dict[int, int] = {}
         self._barred = 0
 
     def free(self, client: int, current: bool, pending: bool) -> None:
-        if pending:
-            self._came.append(client)
-            if self._credit is not None:
-                version, loss = self._view.contributed[client].item(), self._view.losses[client].item()
-                self._losses.append((client, version, loss))
-        self._admit(client)
+        super().free(client, current, pending)
+        if pending and self._credit is not None:
+            version, loss = self._view.contributed[client].item(), self._view.losses[client].item()
+            self._losses.append((client, version, loss))
 
     def gone(self, client: int) -> None:
-        self._idle.pop(client, None)
+        super().gone(client)
+        self._seen.drop(client)
+        self._unseen.drop(client)
 
     def renew(self) -> Mapping[int, str]:
-        came, self._came = self._came, []
-        self._suspect(len(came))
-        for client in dict.fromkeys(came):  # their staleness, and so their utility, is known only now
-            if client in self._idle:
-                del self._idle[client]
-                self._admit(client)
-        return {}
+        self._suspect(len(self._sent))
+        return super().renew()
 
     def pick(self) -> Sequence[int]:
-        picked: list[int] = []
-        while self._heap and len(picked) < self._places - self._view.running:
-            _, draw, client = heappop(self._heap)
-            if self._idle.get(client) == draw:
-                del self._idle[client]
-                picked.append(client)
-        return picked
+        free = min(self._places - self._view.running, len(self._seen) + len(self._unseen))
+        if free <= 0:
+            return ()
+        planned = sum(self._draw() < self._explore for _ in range(free)) if self._seen and self._unseen else 0
+        self._explore = max(self._explore * self._decay, self._least)
+        known = min(len(self._seen), free - min(planned, len(self._unseen)))
+        return self._seen.take(known) + self._unseen.take(min(len(self._unseen), free - known))
 
     @property
     def barred(self) -> int:
@@ -126,21 +187,20 @@ class _Utility(Selector):
     def why(self) -> str:
         return f"{self._barred} of all {self._view.n} have lost all their credit" if self._barred else ""
 
+    def _draw(self) -> float:
+        self._drawn += 1
+        return uniform(self._stream, self._drawn - 1)
+
     def _admit(self, client: int) -> None:
         if self._credit is not None and self._spent.get(client, 0) >= self._credit.credit:
             return
-        draw = uniform(self._stream, self._drawn)
-        self._drawn += 1
-        self._idle[client] = draw
-        heappush(self._heap, (-self._utility(client), draw, client))
-        if len(self._heap) > 2 * len(self._idle) + 16:  # invalid entries of low utility might never come to the top
-            self._heap = [entry for entry in self._heap if self._idle.get(entry[2]) == entry[1]]
-            heapify(self._heap)
+        if self._view.contributed[client] < 0:
+            self._unseen.put(client, 0.0, self._draw())
+        else:
+            self._seen.put(client, -self._utility(client), self._draw())
 
     def _utility(self, client: int) -> float:
         view = self._view
-        if view.contributed[client] < 0:
-            return math.inf
         late = view.mean_staleness(np.array([client]), self._window).item() if view.update_counts[client] else 0.0
         gain: float = view.examples[client].item() * view.losses[client].item()
         return gain * math.pow(1 + late, -self._power)
@@ -160,23 +220,21 @@ class _Utility(Selector):
     def state(self) -> State:
         return {
             **super().state(),
-            "heap": table(self._heap, utility=float, draw=float, client=int),
-            "idle": table(self._idle.items(), client=int, draw=float),
-            "came": np.array(self._came, np.int64),
+            "seen": self._seen.state(),
+            "unseen": self._unseen.state(),
             "losses": table(self._losses, client=int, version=int, loss=float),
             "spent": table(self._spent.items(), client=int, times=int),
             "barred": self._barred,
             "drawn": self._drawn,
+            "explore": self._explore,
         }
 
     def restore(self, state: State) -> None:
         super().restore(state)
-        self._heap = list(rows(take(state, "heap", dict), "utility", "draw", "client"))
-        heapify(self._heap)
-        self._idle = dict(rows(take(state, "idle", dict), "client", "draw"))
-        self._came = take(state, "came", np.ndarray).tolist()
+        self._seen.restore(take(state, "seen", dict))
+        self._unseen.restore(take(state, "unseen", dict))
         self._losses.clear()
         self._losses.extend(rows(take(state, "losses", dict), "client", "version", "loss"))
         self._spent = dict(rows(take(state, "spent", dict), "client", "times"))
-        self._barred = take(state, "barred", int)
-        self._drawn = take(state, "drawn", int)
+        self._barred, self._drawn = take(state, "barred", int), take(state, "drawn", int)
+        self._explore = take(state, "explore", float)

@@ -64,7 +64,7 @@ def by_effort(buffer: Buffer, view: View) -> Floats:
     """By examples, and against the work done, so that who makes more local steps does not pull more (FedNova).
 
     α_j = p_j · (Σ_k p_k a_k) / a_j with p_j = n_j / Σ_k n_k and a_j how often gradients count in the update: the steps
-    q_j of plain gradient descent, (q − ρ(1−ρ^q)/(1−ρ))/(1−ρ) with local momentum ρ.
+    q_j of plain gradient descent, (q − ρ(1−ρ^q)/(1−ρ))/(1−ρ) with local momentum ρ, less with a proximal term.
 
     >>> buffer, view = example(examples=[10, 30], efforts=[1.0, 5.0])
     >>> by_effort(buffer, view).tolist()

@@ -5,7 +5,9 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from heapq import heappop, heappush
+from threading import Lock
 
+from fairlag.errors import Interrupted
 from fairlag.execute import Executor
 from fairlag.execute.nothing import Nothing
 from fairlag.fleet.clients import Fleet
@@ -33,6 +35,42 @@ def run(server: Server, fleet: Fleet, executor: Executor | None = None) -> Stop:
     return Simulation(server, fleet, executor).to_the_end()
 
 
+class _Collector:
+    """The thresholds of Python's garbage collector, of which a process has one set, however many threads simulate.
+
+    Whoever enters first notes them, and whoever leaves last restores them.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._inside: list[bool] = []
+        """For each who is inside: may young objects be walked less often, too?"""
+        self._before = gc.get_threshold()
+
+    def enter(self, young_too: bool) -> None:
+        with self._lock:
+            if not self._inside:
+                self._before = gc.get_threshold()
+            self._inside.append(young_too)
+            self._set()
+
+    def leave(self, young_too: bool) -> None:
+        with self._lock:
+            self._inside.remove(young_too)
+            self._set()
+
+    def _set(self) -> None:
+        young, middle, old = self._before
+        if self._inside:
+            young, old = 100 * young if all(self._inside) else young, 1000 * max(old, 1)
+        gc.set_threshold(min(young, _LARGEST), middle, min(old, _LARGEST))
+
+
+_LARGEST = 2**31 - 1
+"""As large as a threshold can be."""
+_COLLECTOR = _Collector()
+
+
 @contextmanager
 def few_collections(*, young_too: bool) -> Iterator[None]:
     """Python walks all live objects every now and then: for a million running tasks that is a third of the time.
@@ -40,12 +78,11 @@ def few_collections(*, young_too: bool) -> Iterator[None]:
     They are in no reference cycles. What training leaves in cycles may be large, but is mostly young, and still found;
     where nothing is trained, young objects are walked less often too, which is a tenth of the time.
     """
-    young, middle, old = gc.get_threshold()
-    gc.set_threshold(100 * young if young_too else young, middle, 1000 * max(old, 1))
+    _COLLECTOR.enter(young_too)
     try:
         yield
     finally:
-        gc.set_threshold(young, middle, old)
+        _COLLECTOR.leave(young_too)
 
 
 class Simulation:
@@ -140,7 +177,7 @@ class Simulation:
         """The hot loop: so many events, each answered by the server's commands."""
         heap, running, next_event = self._heap, self._server.running, self._presence.next_event
         handle, obey, result = self._server.handle, self._obey, self._executor.result
-        for _ in range(events):
+        for passed in range(events):
             if not running and is_over(self._server, self._presence, self._fleet):
                 return nothing_more(self._server)
             if heap[0][1]:
@@ -151,11 +188,18 @@ class Simulation:
                 if isinstance(event, Woke):
                     self._uncounted += len(running) > 0
             else:
-                time, _, _, number = heappop(heap)
+                time, _, _, number = heap[0]
                 task = running.get(number)
                 if task is None:  # it was cancelled
+                    heappop(heap)
                     continue
-                commands = handle(quick(Arrived, (time, number, result(task))))
+                try:
+                    update = result(task)
+                except Interrupted:  # the event is still to come, for whoever continues
+                    self._passed += passed
+                    raise
+                heappop(heap)
+                commands = handle(quick(Arrived, (time, number, update)))
             if commands and (stop := obey(commands)) is not None:
                 return stop
         return None

@@ -6,7 +6,7 @@ from fairlag.errors import StrategyError
 from fairlag.rules import admit, apply, edit, keep, select, trigger, utility, weigh
 from fairlag.rules.local import Feedback, Local, log_delay, toward_drift
 from fairlag.strategy import Strategy
-from fairlag.zoo.registry import algorithm, choice
+from fairlag.zoo.registry import LARGEST_TOTAL, algorithm, choice
 
 _IMPORTANCE = {"uniform": weigh.equal_share, "examples": weigh.by_share}
 
@@ -54,12 +54,15 @@ def fedasync(
 
 
 @algorithm("Asynchronous FedAvg")
-def async_fedavg(*, importance: Literal["uniform", "examples"] = "examples", lr: float = 1.0) -> Strategy:
+def async_fedavg(
+    *, importance: Literal["uniform", "examples"] = "examples", cap: float | None = LARGEST_TOTAL, lr: float = 1.0
+) -> Strategy:
     """Every arrival is merged, slow clients' with more weight, so that each counts the same (Fraboni et al., 2023).
 
     w ← w + η_g d_i Δ_i, d_i = (Σ_j 1/T_j) T_i p_i, T_i the mean duration of i's tasks, p_i = 1/n or n_i/N
 
-    Departs: T_i is what was observed so far, and the sum is over the clients heard of.
+    Departs: T_i is what was observed so far, and the sum is over the clients heard of. A weight d_i above `cap` counts
+    as `cap`, or a client that is once an hour late would weigh thousands of times as much (None or inf: no cap).
 
     Reference: Fraboni et al., "A General Theory for Federated Optimization with Asynchronous and Heterogeneous Clients
     Updates", JMLR 24, 2023
@@ -68,7 +71,7 @@ def async_fedavg(*, importance: Literal["uniform", "examples"] = "examples", lr:
     'count(1)'
     """
     rule = weigh.times(weigh.by_slowness, choice("importance", importance, _IMPORTANCE))
-    return Strategy(select.all_idle(), trigger.count(1), rule, apply=apply.scale(lr))
+    return Strategy(select.all_idle(), trigger.count(1), weigh.capped(rule, cap), apply=apply.scale(lr))
 
 
 @algorithm("FedBuff")
@@ -102,14 +105,18 @@ def fedbuff(
 
 @algorithm("FedFix")
 def fedfix(
-    *, interval: float = 5.0, importance: Literal["uniform", "examples"] = "examples", lr: float = 1.0
+    *,
+    interval: float = 5.0,
+    importance: Literal["uniform", "examples"] = "examples",
+    cap: float | None = LARGEST_TOTAL,
+    lr: float = 1.0,
 ) -> Strategy:
     """At fixed moments all that has arrived is merged, slow clients' with more weight (Fraboni et al., 2023).
 
     w ← w + η_g Σ_i d_i Δ_i every Δt, d_i = ⌈T_i/Δt⌉ p_i, T_i the mean duration of i's tasks, p_i = 1/n or n_i/N;
     where nothing has arrived there is no new version
 
-    Departs: T_i is what was observed so far.
+    Departs: T_i is what was observed so far. A total weight above `cap` is scaled down to it (None or inf: no cap).
 
     Reference: Fraboni et al., "A General Theory for Federated Optimization with Asynchronous and Heterogeneous Clients
     Updates", JMLR 24, 2023
@@ -118,7 +125,7 @@ def fedfix(
     'every(2.5)'
     """
     rule = weigh.times(weigh.by_ticks(interval), choice("importance", importance, _IMPORTANCE))
-    return Strategy(select.once_merged(), trigger.every(interval), rule, apply=apply.scale(lr))
+    return Strategy(select.once_merged(), trigger.every(interval), weigh.capped(rule, cap), apply=apply.scale(lr))
 
 
 @algorithm("AsyncFedED")
@@ -190,32 +197,45 @@ def asofed(
 def pisces(
     *,
     concurrency: int = 10,
-    staleness_bound: float = 5.0,
+    staleness_bound: float | None = None,
     power: float = 0.5,
-    window: int | None = None,
-    credit: int | None = 5,
+    window: int | None = 5,
+    explore: float = 0.9,
+    decay: float = 0.98,
+    least: float = 0.3,
+    unseen: float = 180.0,
+    credit: int | None = None,
     nearby: int = 5,
     reach: float = 0.5,
     lr: float = 1.0,
 ) -> Strategy:
     """The clients with the most to teach train, and nobody waits longer than the slowest allows (Jiang et al., 2022).
 
-    Next: the highest n_i·(mean squared loss)^½·(1 + mean staleness of i)^−power, unseen clients first. Merged, with
-    equal weights, once (usual duration of the slowest running client)/`staleness_bound` has passed. A loss that is an
-    outlier (DBSCAN, radius `reach`) among those from versions up to `nearby` apart costs credit; at 0 a client is out.
+    Next: the highest n_i·(mean squared loss)^½·(1 + mean staleness of i's last `window` updates)^−power, or with
+    probability `explore` a client that was never heard of; each selection multiplies that by `decay`, down to `least`.
+    w ← w + η_g Σ_j n_j/Σn_k (1 + τ_j)^−power Δ_j once D/`staleness_bound` has passed, D the usual duration of the
+    slowest running client, `unseen` seconds for one never heard of; the bound is `concurrency` unless told. With
+    `credit`, a loss that is an outlier (DBSCAN, radius `reach`) among those from versions up to `nearby` apart costs
+    credit; at 0 a client is out.
 
-    Departs: the slowest client's duration is the mean of what was observed, 0 for those not heard of yet.
+    Departs: defaults and weights are those of the authors' code (github.com/SamuelGong/Pisces). Their server looks
+    every 5 s and then hands out up to `concurrency` more tasks; this one looks at every event and never has more than
+    that running, so that `decay` counts selections. D is the mean of what was observed, theirs the last. With credit,
+    the updates since the last version are judged, among at least 5 of the last 50 losses; they judge all clients of the
+    last versions each time, among at least `concurrency`, and call one with fewer than half as many near it an outlier.
+    Their penalty for slow clients, off in all of their experiments, is left out.
 
     Reference: Jiang et al., "Pisces: Efficient Federated Learning via Guided Asynchronous Training", SoCC 2022
 
-    >>> pisces(concurrency=5, credit=None).select.label
-    'by_utility(5, power=0.5)'
+    >>> pisces(concurrency=5).select.label, pisces(concurrency=5).trigger.label
+    ('by_utility(5, power=0.5, window=5, explore=0.9, decay=0.98, least=0.3)', 'paced(5, unseen=180.0)')
     """
-    suspicion = None if credit is None else utility.Credit(credit=credit, nearby=nearby, reach=reach)
+    suspicion = utility.Credit(credit=1 if credit is None else credit, nearby=nearby, reach=reach)
+    exploring = {"explore": explore, "decay": decay, "least": least}
     return Strategy(
-        utility.by_utility(concurrency, power=power, window=window, credit=suspicion),
-        trigger.paced(staleness_bound),
-        weigh.uniform,
+        utility.by_utility(concurrency, power=power, window=window, credit=suspicion if credit else None, **exploring),
+        trigger.paced(concurrency if staleness_bound is None else staleness_bound, unseen=unseen),
+        weigh.times(weigh.by_examples, weigh.polynomial(power)),
         local=Local(losses=True),
         apply=apply.scale(lr),
     )

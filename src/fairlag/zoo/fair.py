@@ -1,6 +1,7 @@
 """FedStaleWeight, FairShare, and the baselines of the paper's own bench: weightings in one asynchronous loop."""
 
 import inspect
+from collections.abc import Mapping
 from typing import Literal
 
 from fairlag.errors import StrategyError
@@ -77,26 +78,27 @@ def fedstaleweight(
 def fairshare(
     *,
     buffer: int = 5,
-    estimator: Literal["account", "gap", "staleness"] = "account",
+    estimator: Literal["account", "gap", "staleness"] = "gap",
     entitled: Literal["present", "known"] = "present",
     importance: Literal["uniform", "examples"] | dict[str, float] = "uniform",
     limit: float | None = 5.0,
     reward: float = 0.0,
     most: float | None = None,
     normalise: Literal["expectation", "buffer"] = "expectation",
-    cap: float | None = 2.0,
+    cap: float | None = 1.5,
     concurrency: int | None = None,
     lr: float = 1.0,
     fresh: bool = True,
 ) -> Strategy:
-    """Weighs each update by what its sender was entitled to and has not spent, so that timing buys no influence.
+    """Weighs each update by how rarely its sender is heard, so that every client's influence is 1/n.
 
-    Of each version, clients heard for the first time earn 1/b, and all others that are entitled share the rest by
-    importance q: e_i = (1 − |F|/b) q_i / Σ_k q_k, unless they hold `limit`. α_i = earned_i − spent_i, split over i's
-    updates; a total above `cap` is scaled down to it, and what is not spent stays in the account. No update weighs more
-    than `most`. With `reward` s, a part s of each version goes to its senders as in FedAvg.
-    `estimator = "gap"` weighs by how rarely a client is heard instead, α_j = g_j / (n b) with g the mean number of
-    updates from one of its own to the next; `"staleness"` by how stale it usually is.
+    a_i = g_i / n with g_i the mean number of updates from one of i's to its next; α_j = a_j / b; a total weight
+    above `cap` is scaled down to it (None or inf: no cap).
+    `estimator = "account"`: of each version, clients heard for the first time earn 1/b, and all others that are
+    entitled share the rest by importance q, e_i = (1 − |F|/b) q_i / Σ_k q_k, unless they hold `limit`. α_i = earned_i −
+    spent_i, split over i's updates, each at most `most`; what the cap holds back stays in the account. With `reward` s,
+    a part s of each version goes to its senders as in FedAvg. Nobody can spend more than it earned, so no timing of its
+    updates buys a client influence.
 
     Departs: it is ours. Gaps are the participation intervals of FedAU (Wang and Ji, 2024), carried over to buffers.
     FedStaleWeight is the corner estimator = "staleness", normalise = "buffer".
@@ -117,7 +119,7 @@ def fairshare(
     return buffered(weigh.capped(share, cap), buffer=buffer, concurrency=concurrency, lr=lr, fresh=fresh)
 
 
-def _check_estimator(estimator: str, normalise: str, terms: dict[str, object]) -> None:
+def _check_estimator(estimator: str, normalise: str, terms: Mapping[str, object]) -> None:
     """Refuses what the estimator would ignore."""
     choice("estimator", estimator, dict.fromkeys(("account", "gap", "staleness")))
     choice("normalise", normalise, dict.fromkeys(("expectation", "buffer")))

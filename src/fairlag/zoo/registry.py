@@ -11,6 +11,9 @@ from fairlag.strategy import Strategy
 Maker = TypeVar("Maker", bound=Callable[..., Strategy])
 Choice = TypeVar("Choice")
 
+LARGEST_TOTAL = 10.0
+"""The default cap on the total weight of an aggregation, for algorithms whose weights would have no bound."""
+
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from fairlag.rules import apply, keep, select, tolerant, trigger, weigh
 from fairlag.rules.local import Local
 from fairlag.strategy import Strategy
-from fairlag.zoo.registry import algorithm
+from fairlag.zoo.registry import LARGEST_TOTAL, algorithm
 
 
 @algorithm("FedAvg")
@@ -48,21 +48,31 @@ def fedprox(
 
 
 @algorithm("FedNova")
-def fednova(*, cohort: int = 10, over: float = 0.0, deadline: float | None = None, lr: float = 1.0) -> Strategy:
+def fednova(
+    *,
+    cohort: int = 10,
+    over: float = 0.0,
+    deadline: float | None = None,
+    cap: float | None = LARGEST_TOTAL,
+    lr: float = 1.0,
+) -> Strategy:
     """FedAvg in which who makes more local steps does not pull more (Wang et al., 2020).
 
-    w ← w + η_g (Σ_i p_i a_i) Σ_i p_i Δ_i/a_i, p_i = n_i/Σn_j, a(q) = q for q steps of plain gradient descent,
-    (q − ρ(1−ρ^q)/(1−ρ))/(1−ρ) with local momentum ρ
+    w ← w + η_g (Σ_i p_i a_i) Σ_i p_i Δ_i/a_i, p_i = n_i/Σn_j, a_i how often gradients count in q local steps: from
+    v = a = 0, q times v ← ρv + 1 − ημa, a ← a + v, with local momentum ρ, step size η and proximal factor μ
 
-    Departs: each client reports its a_i, as it alone knows what it did; a proximal term counts in it as in the paper.
+    Departs: the authors' code adds up a differently if momentum and proximal term are used together; ours is what equal
+    gradients really give (with one of the two both agree). A total weight above `cap` is scaled down to it (None or
+    inf: no cap).
 
     Reference: Wang et al., "Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization",
     NeurIPS 2020
 
-    >>> fednova(cohort=4).weigh.__name__
-    'by_effort'
+    >>> fednova(cohort=4).weigh._traits.label
+    'capped(by_effort, 10.0)'
     """
-    return replace(fedavg(cohort=cohort, over=over, deadline=deadline, lr=lr), weigh=weigh.by_effort)
+    rounds = fedavg(cohort=cohort, over=over, deadline=deadline, lr=lr)
+    return replace(rounds, weigh=weigh.capped(weigh.by_effort, cap))
 
 
 @algorithm("FedAvgM")
@@ -168,8 +178,7 @@ def safa(*, share: float = 0.5, lag: int = 5, deadline: float | None = None, lr:
     w ← Σ_k n_k/N cache_k; then cache_k ← x_k of those that came but were not drafted.
 
     Departs: clients really go on training across rounds in virtual time; one that lost its task begins again from the
-    version it had; a round without a deadline also ends when nobody is training any more. What an update that was not
-    drafted weighs is booked when it comes.
+    version it had; a round without a deadline also ends when nobody is training any more.
 
     Reference: Wu et al., "SAFA: a Semi-Asynchronous Protocol for Fast Federated Learning with Low Overhead",
     IEEE Transactions on Computers 70(5), 2021

@@ -14,6 +14,7 @@ from fairlag.lab.track.mlflow import MLflow
 from fairlag.lab.track.points import Points
 from fairlag.lab.track.tensorboard import TensorBoard
 from fairlag.lab.track.wandb import WeightsAndBiases
+from fairlag.limits import printable
 
 _KINDS: dict[str, tuple[type[Tracker], str]] = {
     "mlflow": (MLflow, "mlflow.tracking"),
@@ -89,7 +90,7 @@ class Trackers:
             self._kinds.pop(name, None)
             self._open.pop(name, None)
             why = " ".join(str(error).split()) or type(error).__name__
-            print(f"tracking by {name} has stopped, the run goes on: {why}", file=sys.stderr, flush=True)
+            print(printable(f"tracking by {name} has stopped, the run goes on: {why}"), file=sys.stderr, flush=True)
 
 
 def _loaded(name: str) -> type[Tracker]:

@@ -1,9 +1,10 @@
 """The curve of a run as trackers get it: read from its database, so that only what a crash cannot undo is told."""
 
 import sqlite3
+from collections.abc import Iterable
 from math import isfinite, nan
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,8 +19,14 @@ WHERE aggregation > ?2 AND aggregation <= ?3 GROUP BY stretch, client ORDER BY s
 """
 """What each client gave between two points, of which the second is a multiple of ?1; by stretches, so that sums do not
 depend on when they are asked for."""
+_PARTS = """
+SELECT (parts.version + ?1 - 1) / ?1 AS stretch, client, SUM(change), SUM(change * COALESCE(acted, 0)) FROM parts
+LEFT JOIN units AS before ON before.version = parts.version - 1
+WHERE parts.version > ?2 AND parts.version <= ?3 GROUP BY stretch, client ORDER BY stretch
+"""
+"""If updates are kept: by how much each client's part changed, and that times what a unit had been worth by then."""
 _TIMES = """
-SELECT version, time FROM aggregations
+SELECT version, time, acted FROM aggregations LEFT JOIN units USING (version)
 WHERE version > ?2 AND version <= ?3 AND (version % ?1 = 0 OR version = ?3) ORDER BY version
 """
 _REACHED = "SELECT MAX(version) FROM evaluations WHERE version % ? = 0"
@@ -74,38 +81,47 @@ class Points:
         places = {name: place for place, name in enumerate(self._groups)}
         self._group_of: Integers = np.array([places[name] for name in names], np.int64)
         self._updates: Floats = np.zeros(len(names))
-        self._weight: Floats = np.zeros(len(names))
+        self._own: Floats = np.zeros(len(names))
+        """The weights of each client's updates."""
+        self._part: Floats = np.zeros(len(names))
+        self._owed: Floats = np.zeros(len(names))
+        """If updates are kept: each client's part of a version, and what it would have too much if it always had it."""
+        self._weight = self._own
         self._staleness: Floats = np.zeros(len(names))
         self._told = -1 if trains else 0
         self.version, self.time = 0, 0.0
 
     def new(self, *, finished: bool = False) -> list[Point]:
         """Those that came since it was last asked, up to the end of a finished run."""
-        with reading(self._folder) as database:
+        with reading(self._folder, check=False) as database:  # this process has just written it
             stop = self._stop(database, finished)
             if stop <= self._told:
                 return []
             span = self._every, self._told, stop
-            times = dict(database.execute(_TIMES, span).fetchall())
-            if self._told < 0:
-                times = {0: 0.0, **times}
-            merged: dict[int, list[tuple[int, int, float, int]]] = {}
-            for stretch, *row in database.execute(_MERGED, span):
-                merged.setdefault(min(stretch * self._every, stop), []).append(tuple(row))
+            made: list[tuple[int, float, float | None]] = [(0, 0.0, None)] if self._told < 0 else []
+            made += database.execute(_TIMES, span).fetchall()
+            merged, parts = (self._by_point(database.execute(query, span), stop) for query in (_MERGED, _PARTS))
             scores: dict[int, list[Score]] = {}
             for version, *row in database.execute(_CURVE, span[1:]):
                 scores.setdefault(version, []).append(Score(*row))
         self._told = stop
-        return [
-            self._point(version, time, merged.get(version, []), scores.get(version, []))
-            for version, time in times.items()
-        ]
+        points = []
+        for version, time, acted in made:
+            self._count(merged.get(version, []), parts.get(version, []), acted)
+            points.append(self._point(version, time, scores.get(version, [])))
+        return points
 
     def last(self) -> Point:
         """The newest point, with what its last evaluation found on the whole test set where that was done."""
         with reading(self._folder) as database:
             scores = [Score(*row) for row in database.execute(_LAST)]
-        return self._point(self.version, self.time, [], scores)
+        return self._point(self.version, self.time, scores)
+
+    def _by_point(self, rows: Iterable[tuple[Any, ...]], stop: int) -> dict[int, list[tuple[Any, ...]]]:
+        found: dict[int, list[tuple[Any, ...]]] = {}
+        for stretch, *row in rows:
+            found.setdefault(min(stretch * self._every, stop), []).append(tuple(row))
+        return found
 
     def _stop(self, database: sqlite3.Connection, finished: bool) -> int:
         (newest,) = database.execute("SELECT COALESCE(MAX(version), 0) FROM aggregations").fetchone()
@@ -116,14 +132,23 @@ class Points:
         (evaluated,) = database.execute(_REACHED, (self._every,)).fetchone()
         return -1 if evaluated is None else int(evaluated)
 
-    def _point(
-        self, version: int, time: float, merged: list[tuple[int, int, float, int]], scores: list[Score]
-    ) -> Point:
-        self.version, self.time = version, time
+    def _count(
+        self,
+        merged: list[tuple[int, int, float, int]],
+        parts: list[tuple[int, float, float]],
+        acted: float | None,
+    ) -> None:
         for client, updates, weight, staleness in merged:
             self._updates[client] += updates
-            self._weight[client] += weight
             self._staleness[client] += staleness
+            self._own[client] += weight
+        for client, change, before in parts:
+            self._part[client] += change
+            self._owed[client] += before
+        self._weight = self._own if acted is None else self._part * acted - self._owed
+
+    def _point(self, version: int, time: float, scores: list[Score]) -> Point:
+        self.version, self.time = version, time
         updates = int(self._updates.sum())
         return Point(
             version=version,

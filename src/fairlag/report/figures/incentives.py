@@ -1,10 +1,11 @@
 """Who would gain by cheating: the influence of a client that throttles itself, a panel a strategy."""
 
 from collections.abc import Sequence
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from fairlag.analyse.audit import StrategyAudit
-from fairlag.analyse.incentives import FACTORS, REPLICATIONS, Incentive
+from fairlag.analyse.incentives import FACTORS, Incentive
 from fairlag.report.figures.identity import (
     FAIR,
     WIDE,
@@ -57,31 +58,43 @@ def incentives_figure(
 def verdict(incentive: Incentive, *, tried: bool, brief: bool = False) -> str:
     """What throttling does for a client, in words; in few where there is little room."""
     if brief:
-        return _in_brief(incentive, tried=tried)
+        return brief_verdict(incentive, tried=tried)
     if not tried:
-        return "not tried, too few updates"
+        return "not tried, it would take too many updates"
     if not incentive.truthful:
-        return f"gains {incentive.throttle_gain:.0%} at ×{incentive.best_throttle:g}"
-    if incentive.smallest_gain < 1:
-        return f"gains nothing (±{incentive.smallest_gain:.0%})"
-    return "run too short to tell"
+        return f"gains {incentive.throttle_gain:.0%} ± {incentive.gain_error:.0%} at ×{incentive.best_throttle:g}"
+    if incentive.largest_gain >= 1:
+        return "trials too short to tell"
+    return f"gains nothing{_at_most(incentive)}"
 
 
-def _in_brief(incentive: Incentive, *, tried: bool) -> str:
+def brief_verdict(incentive: Incentive, *, tried: bool) -> str:
+    """The same for a cell of a table."""
     if not tried:
         return "not tried"
     if not incentive.truthful:
-        return f"+{incentive.throttle_gain:.0%} at ×{incentive.best_throttle:g}"
-    return f"no gain (±{incentive.smallest_gain:.0%})" if incentive.smallest_gain < 1 else "too short"
+        return f"+{incentive.throttle_gain:.0%} ±{incentive.gain_error:.0%} at ×{incentive.best_throttle:g}"
+    return "too short" if incentive.largest_gain >= 1 else f"no{_at_most(incentive)}"
+
+
+def _at_most(incentive: Incentive) -> str:
+    """Which gain was not missed, rounded up; nothing if all clearly lose."""
+    return f" (< {ceil(100 * incentive.largest_gain)}%)" if incentive.largest_gain > 0 else ""
+
+
+def how_tried(audits: Sequence[StrategyAudit]) -> str:
+    """How long the trials were that clients throttled themselves in; empty if there were none."""
+    tried = [audit.throttling for audit in audits if audit.throttling.tried]
+    if not tried:
+        return ""
+    seeds, length = span([each.replications for each in tried]), span([n for each in tried for n in each.aggregations])
+    return f"{seeds} seeds of {length} aggregations"
 
 
 def _reading(audits: Sequence[StrategyAudit]) -> str:
     words = "One client at a time takes longer than it must: simulated without training"
-    tried = [each.incentive_aggregations for each in audits if each.incentive_aggregations]
-    if not tried:
-        return f"{words}."
-    length = span(tried)
-    return f"{words}, means over {REPLICATIONS} seeds of {length} aggregations. ±: what a gain must exceed to count."
+    tried = how_tried(audits)
+    return f"{words}, {tried}. ±: the error, which a gain must exceed to count." if tried else f"{words}."
 
 
 def _tempting(audits: Sequence[StrategyAudit]) -> bool:
@@ -91,7 +104,7 @@ def _tempting(audits: Sequence[StrategyAudit]) -> bool:
 def _draw(axes: "Axes", audit: StrategyAudit, *, brief: bool) -> None:
     from matplotlib.ticker import NullLocator
 
-    tried = audit.incentive_aggregations > 0
+    tried = audit.throttling.tried
     clients = sum(group.clients for group in audit.groups)
     words = []
     for place, group in enumerate(audit.groups):

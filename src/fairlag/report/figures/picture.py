@@ -5,7 +5,8 @@ from io import BytesIO
 from pathlib import Path
 from struct import unpack
 
-from fairlag.lab.run import Run, Runs, given
+from fairlag.lab.damaged import made_of
+from fairlag.lab.run import Run, Runs
 from fairlag.report.figures.identity import SIZES, check_format
 from fairlag.report.figures.kinds import Kind
 
@@ -23,7 +24,8 @@ def figure(
     `runs` are Runs, or the folder that they are in; `size` is "single" or "double", the columns of a paper. A timeline
     shows the virtual time from `begin` to `until`.
     """
-    return Picture(Kind(kind, size, begin, until), given(runs))
+    chosen = Kind(kind, size, begin, until)
+    return made_of(runs, lambda found: Picture(chosen, found))
 
 
 class Picture:

@@ -52,8 +52,8 @@ def accuracy_section(shown: Sequence[tuple[Named, Curves]], groups: Sequence[str
         name="accuracy",
         title="Accuracy over time",
         reading=(
-            "A line a strategy, the higher the better; its band is how far seeds differ, or with one seed how much "
-            "another test sample might."
+            "One line per strategy, the higher the better. Its band shows how much seeds differ or, with one seed, how "
+            "much another test sample might."
         ),
         views={
             f"{along}|{key}": _view(known, along, clock, group, most) for along in ALONG for key, group in on.items()
@@ -82,7 +82,8 @@ def _view(shown: Sequence[tuple[Named, Curves]], along: str, clock: str, group: 
     for name, named, scored in seen:
         band = scored.band(along).thinned(most)
         key = strategy_key(named.place)
-        traces += [*_shade(band, named, key), _line(band, name, named, scored, along, f"{where}<br>{words}", key)]
+        shaded = shade(band.where, band.low, band.high, named.colour, key)
+        traces += [*shaded, _line(band, name, named, scored, along, f"{where}<br>{words}", key)]
     layout = {
         "xaxis": axis(title, tickformat=",~r", rangemode="tozero"),
         "yaxis": axis(f"accuracy on {where}", tickformat=".0%"),
@@ -90,17 +91,10 @@ def _view(shown: Sequence[tuple[Named, Curves]], along: str, clock: str, group: 
     return View(traces, layout, bands_in_words([len(scored.curves) for _, _, scored in seen]))
 
 
-def _shade(band: Band, named: Named, key: str) -> list[Json]:
-    """No band, not a gap in it, where only one of several seeds goes so far."""
-    known = np.isfinite(band.spread)
-    low, high = np.where(known, band.low, band.mean), np.where(known, band.high, band.mean)
-    return shade(band.where, low, high, named.colour, key)
-
-
 def _line(band: Band, name: str, named: Named, scored: Scored, along: str, where: str, key: str) -> Json:
     seeds = len(scored.curves)
     width = f"standard deviation over {seeds} seeds" if seeds > 1 else "standard error of the test sample"
-    spread = [f"±{100 * each:.2f}" if np.isfinite(each) else "(one seed)" for each in band.spread]
+    spread = [f"±{100 * each:.2f}" for each in band.spread]
     return {
         "type": "scatter",
         "mode": "lines" if len(band.where) > 1 else "markers",

@@ -17,9 +17,11 @@ from fairlag.analyse.weights import weights
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.plan import written
 from fairlag.lab.run import Run
+from fairlag.report.answer import answer
 from fairlag.report.colours import strategy_places
 from fairlag.report.page.accuracy import accuracy_section
 from fairlag.report.page.classes import classes_section
+from fairlag.report.page.deployment import deployment_section
 from fairlag.report.page.incentives import incentives_section
 from fairlag.report.page.influence import influence_section
 from fairlag.report.page.losses import losses_section
@@ -75,13 +77,17 @@ def audit_page(experiment: Experiment, audits: Sequence[StrategyAudit], seeds: i
     tables = {**json.loads(written(experiment))["experiment"], "data": None}
     return Page(
         title=f"Audit of {experiment.name}",
-        lead=["Simulated without training: who the model would listen to, how late updates would be, who would gain."],
+        lead=[
+            "Simulated without training: who the model would listen to, how late updates would be, who would gain.",
+            *answer(audits),
+        ],
         facts=_counts([tables]) | {"strategies": f"{len(audits)}", "seeds": f"{seeds}"},
         sections=[
             experiment_section([tables], [], [], [table["group"] for table in tables["clients"]]),
             influence_section([(named, Influence.of_audit(audit)) for named, audit in shown]),
             staleness_section([(named, GroupStaleness.of_audit(audit)) for named, audit in shown]),
             incentives_section(shown),
+            deployment_section(shown),
             losses_section([(named, audited_fates(audit, seeds)) for named, audit in shown]),
         ],
     )

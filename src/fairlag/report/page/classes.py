@@ -51,8 +51,8 @@ def classes_section(
         name="classes",
         title="Accuracy of every class over time",
         reading=(
-            "A row a class, and after it the group that alone holds it if one does; time goes to the right, and the "
-            "lighter a cell, the more of the test examples of that class are recognised."
+            "One row per class; the label after it names the only group that holds it, if there is one. Time runs to "
+            "the right; the lighter a cell, the more test examples of that class are recognised."
         ),
         views={
             f"{strategy_key(place)}|{along}": _view(found, along, clock, most, groups)
@@ -95,7 +95,9 @@ def _view(found: ClassCurves, along: str, clock: str, most: int, groups: Sequenc
         "shapes": _strip(found, rows, groups),
     }
     seeds = len(found.seeds)
-    return View([trace], layout, f"Mean over {seeds} seeds, as far as each goes." if seeds > 1 else "One seed.")
+    return View(
+        [trace], layout, f"Mean over {seeds} seeds, up to the end of the shortest." if seeds > 1 else "One seed."
+    )
 
 
 def _ends(where: Floats) -> Json:

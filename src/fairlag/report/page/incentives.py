@@ -5,13 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from fairlag.analyse.audit import GroupAudit, StrategyAudit
-from fairlag.analyse.incentives import FACTORS, REPLICATIONS
+from fairlag.analyse.incentives import FACTORS
 from fairlag.numerals import NONE
 from fairlag.report.colours import SYMBOLS
-from fairlag.report.figures.incentives import verdict
+from fairlag.report.figures.incentives import how_tried, verdict
 from fairlag.report.page.charts import MOST_GROUPS, left_out, plain_names, present, strategy_key, strategy_switch
 from fairlag.report.page.spec import Chart, Json, Named, Section, Table, View, group_colour, numbers
-from fairlag.report.words import span
 
 _LEAD = (
     "Would a client be listened to more if it took longer than it must? Where that pays, a strategy invites its "
@@ -28,8 +27,8 @@ _TICKS = (1, 2, 4, 8, 20)
 def incentives_section(shown: Sequence[tuple[Named, StrategyAudit]], notes: Sequence[str] = ()) -> Section:
     """What throttling does for one client of each group, a strategy at a time; and what else is to be known."""
     tried, remarks = present(
-        [(named, audit if audit.incentive_aggregations else None) for named, audit in shown],
-        "throttling was not tried: clients would send too few updates to tell",
+        [(named, audit if audit.throttling.tried else None) for named, audit in shown],
+        "throttling was not tried: it would take too many updates to tell",
     )
     if not tried:
         return Section("incentives", "Incentives", _LEAD, remarks=[*remarks, *notes] or [_NONE])
@@ -42,10 +41,10 @@ def incentives_section(shown: Sequence[tuple[Named, StrategyAudit]], notes: Sequ
         switches=[strategy_switch([named for named, _ in tried])],
         table=_table(shown),
     )
-    length = span([audit.incentive_aggregations for _, audit in tried])
     remarks.append(
-        f"One client at a time is throttled, simulated without training: means over at least {REPLICATIONS} seeds of "
-        f"{length} aggregations. ±: what a gain must exceed to count."
+        "One client at a time is throttled, simulated without training: means over "
+        f"{how_tried([audit for _, audit in tried])}, of which the first half is warm-up. ±: the error, which a gain "
+        "must exceed to count. (< 4%): a gain of 4 % or more would have been noticed."
     )
     remarks += [*notes, *left_out(max(len(audit.groups) for _, audit in tried))]
     return Section("incentives", "Incentives", _LEAD, charts=[chart], remarks=remarks)
@@ -135,7 +134,7 @@ def _fair(share: float) -> Json:
 def _table(shown: Sequence[tuple[Named, StrategyAudit]]) -> Table:
     rows, marks = [], []
     for named, audit in shown:
-        tried = audit.incentive_aggregations > 0
+        tried = audit.throttling.tried
         for place, group in enumerate(audit.groups[:MOST_GROUPS]):
             found = group.incentive
             best = found.factors.index(found.best_throttle)

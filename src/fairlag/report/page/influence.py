@@ -41,7 +41,8 @@ _MANY_LINES = 100
 _SECTION = Section(
     "influence",
     "Who the model listens to",
-    "Influence is a client's part of the weight of all updates; its fair share is the same for all clients.",
+    "Influence is a client's part of the weight of all updates, each counted in every version that it is part of; its "
+    "fair share is the same for all clients.",
 )
 
 Shown = Sequence[tuple[Named, Influence]]

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fairlag.analyse.compare import Comparison, Repeated
-from fairlag.analyse.ranking import Ranked, Ranking
+from fairlag.analyse.ranking import Ranked, Ranking, ranked
 from fairlag.numerals import NONE, VIRTUAL
-from fairlag.report.cells import MARK, group_cells, reading, remarks, strategy_cells, title
+from fairlag.report.cells import MARK, UNCLEAR, group_cells, reading, remarks, several, strategy_cells, title
 from fairlag.report.page.spec import Named, Section, Table, group_colour
 from fairlag.report.words import shortened
 
@@ -48,7 +48,7 @@ def experiment_section(
         lead=" ".join(described(tables, clock) for tables in experiments),
         tables=[
             *(_ranking(ranking, named) for ranking in rankings),
-            *(_fleet(tables, groups, clock) for tables in experiments),
+            *_fleets(experiments, groups, clock),
         ],
         remarks=list(dict.fromkeys(line for each in rankings for line in (*remarks(each), _legend(each)))),
         source="\n\n".join(json.dumps(tables, indent=2, ensure_ascii=False) for tables in experiments),
@@ -131,6 +131,12 @@ _FLEET = {
 _USUAL = {"availability": "always", "vanish": 0.0, "join": 0.0}
 
 
+def _fleets(experiments: Sequence[Tables], groups: Sequence[str], clock: str) -> list[Table]:
+    """Each fleet once, however many experiments it is in."""
+    found = [_fleet(tables, groups, clock) for tables in experiments]
+    return [table for place, table in enumerate(found) if table not in found[:place]]
+
+
 def _fleet(tables: Tables, groups: Sequence[str], clock: str) -> Table:
     """Who the clients are: a row a group, with all that is not as usual; of a real fleet it was only assumed."""
     clients = tables["clients"]
@@ -182,14 +188,9 @@ def findings(compared: Sequence[Comparison]) -> list[str]:
 
 def _findings(compared: Sequence[Comparison]) -> list[str]:
     lines = []
-    ended = [each for each in compared if each.accuracy.final.mean is not None]
-    if ended:
-        best = max(ended, key=lambda each: each.accuracy.final.mean or 0.0)
-        worst = min(ended, key=lambda each: each.accuracy.final.mean or 0.0)
-        line = f"{best.label} ended with the highest accuracy, {100 * (best.accuracy.final.mean or 0):.1f} %"
-        if worst is not best:
-            line += f", and {worst.label} with the lowest, {100 * (worst.accuracy.final.mean or 0):.1f} %"
-        lines.append(f"{line}.")
+    if any(each.accuracy.final.mean is not None for each in compared):
+        (ranking,) = ranked(compared, "accuracy")
+        lines.append(_ended(ranking))
     heard = [each for each in compared if each.jain.mean is not None and len(each.groups) > 1]
     for each in _extremes(heard):
         group = min(each.groups, key=lambda one: (one.influence.mean or 0.0) / one.fair)
@@ -198,6 +199,31 @@ def _findings(compared: Sequence[Comparison]) -> list[str]:
             f"{_share(group.fair)} would be fair (Jain index {each.jain.mean:.3f})."
         )
     return lines
+
+
+def _ended(ranking: Ranking) -> str:
+    """Who ended with the highest accuracy and who with the lowest, as far as seeds tell."""
+    ended = [row.comparison for row in ranking.rows if row.comparison.accuracy.final.mean is not None]
+    (best, *_), worst = ended, ended[-1]
+    if worst is best:
+        return f"{best.label} ended with an accuracy of {_accuracy(best)}."
+    above, below = ([found for found in ranking.rivals(place) if not found[1].clear] for place in (0, -1))
+    if len(above) == len(ended) - 1:
+        words = above[0][1].words if len({test.words for _, test in above}) == 1 else UNCLEAR
+        return (
+            f"The strategies are not distinguishable by accuracy ({words}): from {_accuracy(worst)} for {worst.label} "
+            f"to {_accuracy(best)} for {best.label}."
+        )
+    line = f"{best.label} ended with the highest accuracy, {_accuracy(best)}."
+    if above:
+        rivals = several([row.comparison.label for row, _ in above])
+        line = f"No strategy ended highest: {best.label}, {_accuracy(best)}, is not distinguishable from {rivals}"
+        line += f" ({UNCLEAR})."
+    return line if below else f"{line} {worst.label} ended with the lowest, {_accuracy(worst)}."
+
+
+def _accuracy(found: Comparison) -> str:
+    return f"{100 * (found.accuracy.final.mean or 0):.1f}\N{NO-BREAK SPACE}%"
 
 
 def _extremes(heard: Sequence[Comparison]) -> list[Comparison]:

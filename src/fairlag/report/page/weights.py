@@ -135,6 +135,11 @@ def _words(shown: Weights) -> str:
         many = f"up to {wide:,} aggregations" if wide > 1 else "one aggregation"
         words += f" They are too many to be shown one by one: a point of a line is of {many}."
         words += f" Bands are found from one aggregation in {shown.every}." if shown.every > 1 else ""
+    if shown.kept:
+        words += (
+            " Here an update keeps its weight in every version until its client's next one replaces it: influence "
+            "counts it once per version, not once per update."
+        )
     lacking = int((shown.binned.updates - shown.binned.weighed).sum())
     if lacking:
         words += f" {lacking:,} of the weights are no numbers and left out."

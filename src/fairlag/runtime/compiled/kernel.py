@@ -77,9 +77,10 @@ def _duration(
         whole = drawn[-law - 1, ordinal % run.ahead]
     else:
         return -1.0
+    slowed: float = whole
     if len(plans) and plans[number] >= 0:
-        whole *= _slowed(run, pieces[plans[number]])
-    return whole
+        slowed = whole * _slowed(run, pieces[plans[number]])
+    return slowed
 
 
 @compiled

@@ -9,6 +9,7 @@ from fairlag.accounts import Entitlement
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import Constant, Delay, Scaled, Uniform
 from fairlag.rules import admit, local, select, trigger, weigh
+from fairlag.rules.keep import Keeping, replacing
 from fairlag.rules.rule import label_of, recipe, traits
 from fairlag.strategy import Strategy
 
@@ -54,6 +55,8 @@ class Plan:
     """Must the sum of all rates be kept?"""
     window: int
     """Of how many updates of a client the sum of their staleness must be kept; 0: of all alone."""
+    replaces: bool
+    """Does an update act until the next one of its client replaces it?"""
     spending: Spending | None
     """How updates weigh if they do by account."""
 
@@ -74,6 +77,9 @@ def plan(strategy: Strategy, fleet: Fleet) -> Plan | str:
         return "clients come, go or vanish"
     if strategy.local.steps is not None or strategy.local.pace not in (None, local.log_delay):
         return f"the loop does not know {strategy.local}"
+    replaces = strategy.reduce == replacing()
+    if isinstance(strategy.reduce, Keeping) and not replaces:
+        return f"the loop does not know {strategy.reduce.label}"
     limit = _limit(strategy.admit)
     if limit is None:
         return f"the loop does not know {label_of(strategy.admit)}"
@@ -86,7 +92,7 @@ def plan(strategy: Strategy, fleet: Fleet) -> Plan | str:
         return loop
     buffer, fresh, places, rounds = loop
     places = min(places, fleet.clients)
-    return Plan(buffer, fresh, places, rounds, limit, strategy.weigh, strategy.profiles, window, spent)
+    return Plan(buffer, fresh, places, rounds, limit, strategy.weigh, strategy.profiles, window, replaces, spent)
 
 
 def spending(rule: weigh.Weigh) -> Spending | None:

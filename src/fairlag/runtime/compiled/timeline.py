@@ -12,8 +12,7 @@ from fairlag.runtime.compiled import kernel, layout
 from fairlag.runtime.compiled.books import Books
 from fairlag.runtime.compiled.plan import Plan, straight
 from fairlag.runtime.compiled.weights import Doubt, Scale
-from fairlag.server import aggregations_made, time_reached
-from fairlag.types import Floats, Integers
+from fairlag.types import Floats, Integers, aggregations_made, time_reached
 
 _PAGE = 8192
 """About how many updates are merged before they are weighed: few enough to stay in the processor's cache."""
@@ -105,8 +104,9 @@ class Timeline:
         make_ready(kernel.proceed, *self._arrays)
         self.over = False
         """Is nothing left after what was merged last?"""
-        self.weights: Floats = np.zeros(fleet.clients)
-        """Per client: the sum of the weights that its updates got."""
+        self._weights: Floats = np.zeros(fleet.clients)
+        self._parts: Floats | None = np.full(fleet.clients, np.nan) if plan.replaces else None
+        """If updates are kept: per client, its part of each version; not a number before its first update."""
 
     def __iter__(self) -> Iterator[Merges]:
         """Lives on to the end; raises Doubt where the reference has to be asked."""
@@ -127,7 +127,10 @@ class Timeline:
         scale = self._scale
         weights = scale.weights(versions)
         whole, real = ([row[: weights.size].reshape(weights.shape) for row in each] for each in scale.pages)
-        np.add.at(self.weights, whole[layout.SENDER].ravel(), weights.ravel())
+        if self._parts is None:
+            np.add.at(self._weights, whole[layout.SENDER].ravel(), weights.ravel())
+        else:
+            self._stand(whole[layout.SENDER], weights, self._parts)
         return Merges(
             self.version - versions + 1,
             scale.made[:versions, layout.TIME],
@@ -139,6 +142,23 @@ class Timeline:
             whole[layout.LATE],
             weights,
         )
+
+    def _stand(self, senders: Integers, weights: Floats, parts: Floats) -> None:
+        """What `replacing` tells the ledger: a client's first update gives it a part of this and each later version."""
+        if not np.isnan(parts).any():
+            return
+        clients, places = np.unique(senders, return_index=True)
+        new = np.isnan(parts[clients])
+        parts[clients[new]] = weights.ravel()[places[new]]
+        before = self.version - len(senders) + places[new] // senders.shape[1]
+        self._weights[clients[new]] -= parts[clients[new]] * before
+
+    @property
+    def weights(self) -> Floats:
+        """Per client: the sum of its parts of all versions, as `View.weight_sums`."""
+        if self._parts is None:
+            return self._weights
+        return self._weights + np.nan_to_num(self._parts) * self.version
 
     def _draw(self) -> None:
         """Draws for all who used up half of what is drawn for them, so that it is not soon somebody's turn again."""

@@ -98,6 +98,8 @@ class Scale:
         weights = self._whole(self._weigh(self._rule, buffers), buffers)
         if not np.isfinite(weights).all():
             raise Doubt("a weight is not finite")
+        if weights.min(initial=0) < 0 or not weights.any(axis=1).all():
+            raise Doubt("weights may not add up to more than 0")
         return weights
 
     def _weigh(self, rule: weigh.Weigh, buffers: _Buffers) -> Floats:

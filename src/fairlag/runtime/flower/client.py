@@ -3,10 +3,7 @@
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from fairlag.runtime.flower.wire import CONFIG
-
-NAME, PARTITION, GROUP = "name", "partition-id", "group"
-"""What the configuration of a node may say of it."""
+from fairlag.runtime.flower.wire import CONFIG, GROUP, NAME, PARTITION
 
 
 def introduced(app: ClientApp) -> ClientApp:

@@ -19,7 +19,7 @@ from fairlag.runtime.flower.nodes import LOG, Lookout, Node
 from fairlag.runtime.flower.options import Options
 from fairlag.runtime.flower.roster import Place, Roster
 from fairlag.runtime.flower.saved import completed, saved
-from fairlag.runtime.flower.wire import SILENT, Wire, failure
+from fairlag.runtime.flower.wire import SILENT, Told, Wire, failure, reason
 from fairlag.server import Server
 from fairlag.state import State, take
 from fairlag.types import Arrived, Command, Dispatch, Event, Failed, Joined, Left, Report, Stop, Wake, Woke
@@ -33,8 +33,8 @@ class Work:
 
     asked: Callable[[Dispatch], Mapping[str, Any]]
     """What the client of a task is told, beside the arrays and the version."""
-    usual: Callable[[Dispatch], Report]
-    """What its client reports, unless it says otherwise; the number of examples it must say."""
+    report: Callable[[Dispatch, Told], Report]
+    """What is believed of what its client says of the update."""
 
 
 class Link:
@@ -92,7 +92,11 @@ class Link:
             event = self._next(patience)
             if event is None:
                 return None
-            if (stop := self._obey(self._server.handle(event))) is not None:
+            version = self._server.view.version
+            stop = self._obey(self._server.handle(event))
+            if self._server.refused and self._server.view.version > version:
+                LOG.warning("Version %s is the one before: %s", self._server.view.version, self._server.refused)
+            if stop is not None:
                 return stop
         return None
 
@@ -223,9 +227,10 @@ class Link:
         if isinstance(reply, Exception):
             return self._failed(task, SILENT)
         if reply.has_error():
-            LOG.info("Node %s says: %s", self._place(task.client).node, reply.error.reason)
+            LOG.info("Node %s says: %s", self._place(task.client).node, reason(reply))
             return self._failed(task, failure(reply))
-        update = self._wire.update(reply, self._server.versions[task.version], self._work.usual(task))
+        believed = partial(self._work.report, task)
+        update = self._wire.update(reply, self._server.versions[task.version], believed)
         if isinstance(update, str):
             return self._failed(task, update, refused=True)
         self._place(task.client).failures = 0

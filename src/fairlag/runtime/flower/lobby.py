@@ -71,6 +71,11 @@ class Lobby:
             self._unanswered(number, guest, SILENT if isinstance(reply, Exception) else failure(reply))
             return None
         guest.place = place = self._roster.place(number, guest.node.key, introduction(reply))
+        if place is None:
+            LOG.warning(
+                "Node %s is given nothing: there are %s clients already (max_clients)", number, self._roster.most
+            )
+            return None
         LOG.info("Node %s is client %s, %r", number, place.number, self._roster.group_of[place.number])
         return place
 

@@ -5,7 +5,11 @@ from math import inf
 
 from fairlag.errors import InputError
 
-_WHOLE = ("at_least", "queued", "threads")
+_WHOLE = ("at_least", "queued", "threads", "max_clients")
+_FACTORS = {"max_norm": 1.0, "max_growth": 1.0, "max_loss": 0.0, "steps_within": 1.0}
+"""What must be a number of at least so much."""
+_OPTIONAL = ("max_norm", "max_growth")
+"""Which of them may be None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +38,22 @@ class Options:
     longest_backoff: float = 300.0
     threads: int = 8
     """How many messages are sent or asked for at the same time."""
+    max_norm: float | None = 10.0
+    """An update that is longer than so many times the usual one is refused; None: none is."""
+    max_growth: float | None = 10.0
+    """An aggregation that makes the model more than so many times as large, or not finite, is refused as a whole. None:
+    only a model that is not finite is not published, and it ends the run."""
+    max_examples: int | None = None
+    """A client counts for at most so many training examples; None: for as many as the largest of the experiment has."""
+    max_loss: float = 100.0
+    """A loss that a client reports counts for at most this."""
+    steps_within: float = 2.0
+    """By which factor the steps that a client reports may differ from those that it was asked for, and still count."""
+    max_clients: int = 10_000
+    """How many clients there may ever be, under whatever names."""
 
     def __post_init__(self) -> None:
-        for name in _WHOLE:
+        for name in _WHOLE + (() if self.max_examples is None else ("max_examples",)):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise InputError(f"{name} is {value!r}, it must be a whole number of at least 1")
@@ -46,6 +63,11 @@ class Options:
             _check_seconds(name, getattr(self, name))
         if self.ttl is not None:
             _check_seconds("ttl", self.ttl)
+        for name, least in _FACTORS.items():
+            value = getattr(self, name)
+            if not (value is None and name in _OPTIONAL) and not _is_number(value, least):
+                none = ", or None for no bound" if name in _OPTIONAL else ""
+                raise InputError(f"{name} is {value!r}, it must be a number of at least {least:g}{none}")
 
     def wait(self, failures: int) -> float:
         """How long a node is given nothing after so many failures in a row.
@@ -56,6 +78,10 @@ class Options:
         return float(min(self.backoff * 2.0 ** min(failures - 1, 60), self.longest_backoff))
 
 
+def _is_number(value: object, least: float) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value < inf
+
+
 def _check_seconds(name: str, value: object) -> None:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < inf:
+    if not (_is_number(value, 0.0) and value):
         raise InputError(f"{name} is {value!r}, it must be a positive number of seconds")

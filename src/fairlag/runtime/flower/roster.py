@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fairlag.runtime.flower.client import GROUP, NAME, PARTITION
+from fairlag.runtime.flower.wire import GROUP, NAME, PARTITION
 from fairlag.state import State, take
 
 
@@ -31,17 +31,21 @@ class Roster:
     groups: Sequence[tuple[str, int]]
     by_key: bool = False
     """Are nodes known by the key that they proved to have, whatever they say of themselves?"""
+    most: int = 10_000
+    """How many clients there may be."""
     places: dict[str, Place] = field(default_factory=dict)
     """By name."""
     group_of: dict[int, str] = field(default_factory=dict)
     """The groups of the numbers that were given."""
     _by_number: dict[int, Place] = field(default_factory=dict)
 
-    def place(self, node: int, key: str, told: Mapping[str, Any]) -> Place:
-        """The client that a node is: the one of its name, or a new one."""
+    def place(self, node: int, key: str, told: Mapping[str, Any]) -> Place | None:
+        """The client that a node is: the one of its name, or a new one; None if that is one too many."""
         name = self._name(node, key, told)
         place = self.places.get(name)
         if place is None:
+            if len(self.places) >= self.most:
+                return None
             number = self._number(told)
             place = self.places[name] = self._by_number[number] = Place(number)
             self.group_of[number] = self._group(number, told)

@@ -1,9 +1,9 @@
 """What travels between the server and a fleet: a task as a Flower message, and its reply as an update, or why not."""
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
@@ -13,8 +13,14 @@ from fairlag.rules.admit import well_formed
 from fairlag.types import Dispatch, Report, Update
 from fairlag.vector import Layout, Vector
 
-ARRAYS, CONFIG, METRICS, EXAMPLES = "arrays", "config", "metrics", "num-examples"
+ARRAYS, CONFIG, METRICS, EXAMPLES, STEPS = "arrays", "config", "metrics", "num-examples", "num-steps"
 """The names that Flower's own strategies give to what they send, and expect in a reply."""
+
+NAME, PARTITION, GROUP = "name", "partition-id", "group"
+"""What the configuration of a node may say of it."""
+
+LONGEST_NAME = 200
+"""How many bytes of what a node says of itself are kept, or put into the log."""
 
 GREETING = f"{MessageType.QUERY}.fairlag"
 """The message that asks a node who it is."""
@@ -51,6 +57,15 @@ SILENT = "the SuperLink did not answer"
 """Why a task failed where not even an error came."""
 
 
+class Told(NamedTuple):
+    """What a client says of its update; nobody has checked it."""
+
+    examples: int
+    steps: int | None
+    """How many local steps it made; None: it does not say."""
+    loss: float
+
+
 class Wire:
     """Turns tasks into messages and replies into updates, for a model of one layout.
 
@@ -62,6 +77,8 @@ class Wire:
         self, layout: Layout, fixed: Mapping[str, NDArray[Any]] | None = None, hidden: frozenset[str] = frozenset()
     ) -> None:
         self._layout = layout
+        self._changing = layout.parameters.size
+        """How many numbers of a reply become changes; the rest are statistics, which stay the values they are."""
         self._fixed = {name: Array(np.asarray(each)) for name, each in (fixed or {}).items()}
         self._sent = [name for name in layout.names if name not in hidden]
         self._shapes = dict(zip(layout.names, layout.shapes, strict=True))
@@ -80,10 +97,10 @@ class Wire:
         content = RecordDict({CONFIG: ConfigRecord()})
         return Message(content, dst_node_id=node, message_type=GREETING, ttl=_GREETING)
 
-    def update(self, reply: Message, parameters: Vector, report: Report) -> Update | str:
+    def update(self, reply: Message, parameters: Vector, believed: Callable[[Told], Report]) -> Update | str:
         """The update in a reply to a task that began with these parameters, or why it is none, in words of ours.
 
-        `report` says what the client would have done by itself; it may tell another number of steps, and its loss.
+        `believed` makes the report of what the client says of its update.
         """
         content = reply.content
         if len(content.array_records) != 1:
@@ -91,12 +108,12 @@ class Wire:
         after = self._vector(next(iter(content.array_records.values())), parameters)
         if isinstance(after, str):
             return after
-        told = _report(content.metric_records.values(), report)
+        told = _told(content.metric_records.values())
         if isinstance(told, str):
             return told
         with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
-            after -= parameters
-        update = Update(after, told)
+            after[: self._changing] -= parameters[: self._changing]
+        update = Update(after, believed(told))
         return well_formed(update, self._layout.size) or update
 
     def _record(self, version: int, parameters: Vector) -> ArrayRecord:
@@ -144,9 +161,24 @@ def unpacked(array: Array) -> NDArray[Any]:
 
 
 def introduction(reply: Message) -> dict[str, Any]:
-    """What a node says of itself; nothing where its app does not know the question."""
-    records = {} if reply.has_error() else reply.content.config_records
-    return dict(records[CONFIG]) if CONFIG in records else {}
+    """What a node says of itself; nothing where its app does not know the question.
+
+    What is too long for a name is not said: it would be kept for ever, and written into every checkpoint.
+    """
+    said: Mapping[str, Any] = {} if reply.has_error() else reply.content.config_records.get(CONFIG, {})
+    return {key: said[key] for key in (NAME, PARTITION, GROUP) if key in said and _is_short(said[key])}
+
+
+def _is_short(value: object) -> bool:
+    """Is it a number, or a text of a bounded number of bytes?"""
+    if isinstance(value, str):
+        return len(value) <= LONGEST_NAME and len(value.encode(errors="replace")) <= LONGEST_NAME
+    return isinstance(value, int | float)
+
+
+def reason(reply: Message) -> str:
+    """What a node says about its failure, as far as it is put into the log."""
+    return "".join(each if each.isprintable() else " " for each in (reply.error.reason or "")[:LONGEST_NAME])
 
 
 def failure(reply: Message) -> str:
@@ -154,20 +186,19 @@ def failure(reply: Message) -> str:
     return _FAILURES.get(reply.error.code, "its node reported an error")
 
 
-def _report(records: Any, usual: Report) -> Report | str:
+def _told(records: Any) -> Told | str:
     """What a client says of its update, in whichever of its records of metrics."""
-    told: dict[str, Any] = {}
+    said: dict[str, Any] = {}
     for record in records:
         assert isinstance(record, MetricRecord)
-        told |= record
-    examples, steps = _whole(told.get(EXAMPLES)), _whole(told.get("num-steps", usual.steps))
+        said |= record
+    examples, steps = _whole(said.get(EXAMPLES)), _whole(said.get(STEPS))
     if examples is None:
         return f"its metrics have no whole number {EXAMPLES}"
-    if steps is None:
-        return "its num-steps is no whole number"
-    loss = told.get("loss", told.get("train_loss", 0.0))
-    effort = usual.effort * steps / usual.steps
-    return Report(examples, steps, effort, float(loss) if isinstance(loss, int | float) else -1.0)
+    if steps is None and STEPS in said:
+        return f"its {STEPS} is no whole number"
+    loss = said.get("loss", said.get("train_loss", 0.0))
+    return Told(examples, steps, float(loss) if isinstance(loss, int | float) else -1.0)
 
 
 def _whole(value: object) -> int | None:

@@ -1,0 +1,78 @@
+"""What the closed forms of theory.py say of a strategy on a fleet, as far as one of them applies."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fairlag.analyse import theory
+from fairlag.fleet.clients import Fleet
+from fairlag.rules import select, trigger
+from fairlag.rules.rule import recipe
+from fairlag.strategy import Strategy
+from fairlag.types import Floats
+
+_GRID = (np.arange(2048) + 0.5) / 2048
+"""The quantiles of a duration that a mean number of ticks is taken over."""
+
+_MOST_WORK = 100_000_000
+"""Clients times different durations: a prediction for limited concurrency among more than that would take minutes."""
+
+
+class Prediction(NamedTuple):
+    """Per client: its mean staleness and its share of all updates; not a number where no closed form applies."""
+
+    staleness: Floats
+    share: Floats
+
+
+def predicted(strategy: Strategy, fleet: Fleet, buffer: float) -> Prediction:
+    """The closed forms for clients that are always there, at a mean number of updates per version.
+
+    Nothing is predicted for clients that come and go, or for rules of selection, admission or local steps that the
+    forms do not know.
+
+    >>> from fairlag.lab.experiment import load
+    >>> from fairlag.zoo import fedfix
+    >>> fleet = load("demo").fleet()
+    >>> predicted(fedfix(interval=5.0), fleet, 15).staleness[[0, 14]].tolist()
+    [0.0, 1.5]
+    """
+    durations = fleet.mean_durations
+    unknown = np.full_like(durations, np.nan)
+    changes_steps = fleet.per_step and strategy.local.steps is not None
+    if not fleet.steady or strategy.admit is not None or changes_steps:
+        return Prediction(unknown, unknown)
+    match recipe(strategy.select.start):
+        case (select.all_idle, _):
+            return Prediction(theory.expected_staleness(1 / durations, buffer), theory.expected_share(1 / durations))
+        case (select.concurrency, {"m": places}) if len(durations) * len(np.unique(durations)) <= _MOST_WORK:
+            rates = theory.concurrent_rates(durations, places)
+            return Prediction(theory.concurrent_staleness(durations, places, buffer), rates / rates.sum())
+        case (select.cohort, {"over": over, "deadline": deadline}):
+            alike = not over and deadline is None
+            return Prediction(
+                np.zeros_like(durations), np.full_like(durations, 1 / fleet.clients) if alike else unknown
+            )
+        case (select.once_merged, _):
+            match recipe(strategy.trigger.ready):
+                case (trigger.every, {"interval": interval}):
+                    ticks = mean_ticks(fleet, interval)
+                    return Prediction(theory.ticking_staleness(ticks), theory.expected_share(1 / ticks))
+    return Prediction(unknown, unknown)
+
+
+def mean_ticks(fleet: Fleet, interval: float) -> Floats:
+    """Per client: how many ticks of a clock pass on average until a task that began with one is done, E⌈D/Δt⌉.
+
+    >>> from fairlag.lab.experiment import load
+    >>> mean_ticks(load("demo").fleet(), 5.0)[[0, 14]].tolist()
+    [1.0, 2.5]
+    """
+    ticks, transfers, factors = np.empty(fleet.clients), fleet.transfers, fleet.factors
+    for number, group in enumerate(fleet.groups):
+        mine = np.array(fleet.members(number))
+        work = np.asarray(group.delay.quantile(_GRID)) * (fleet.steps[mine[0]] if group.per == "step" else 1)
+        kinds, kind = np.unique(np.stack([transfers[mine], factors[mine]]), axis=1, return_inverse=True)
+        means = [np.maximum(np.ceil((work + more) * factor / interval), 1).mean() for more, factor in kinds.T]
+        ticks[mine] = np.array(means)[kind.ravel()]
+    return ticks

@@ -1,0 +1,87 @@
+"""What is counted during a trial: single updates, the time that clients spend, and who was listened to so far."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fairlag.fleet.clients import Fleet
+from fairlag.types import Aggregation, Ended, Floats, Integers, Outcome
+
+_ROWS = 4096
+"""How many versions are counted together."""
+
+
+class Tally:
+    """Counts of one trial. Memory does not grow with the trial, apart from one row per mark."""
+
+    def __init__(self, fleet: Fleet, client: int) -> None:
+        """`client` is the one whose influence is followed beside that of the groups."""
+        self._fleet, self._client = fleet, client
+        self.histogram: list[Integers] = [np.zeros(0, np.int64) for _ in fleet.groups]
+        self.lightest, self.heaviest = np.inf, -np.inf
+        self.busy = 0.0
+        """Seconds of work in updates that were merged."""
+        self.wasted = 0.0
+        """Seconds of work in tasks that ended without being merged."""
+        self.unmerged: Integers = np.zeros(fleet.clients, np.int64)
+        self.refused: Integers = np.zeros(fleet.clients, np.int64)
+        self._marks: list[Floats] = []
+        self._waiting: list[Aggregation] = []
+
+    def add(self, row: Aggregation | Ended) -> None:
+        """Counts what the server recorded."""
+        if isinstance(row, Aggregation):
+            self._waiting.append(row)
+            if len(self._waiting) >= _ROWS:
+                self.flush()
+            return
+        self.wasted += row.time - row.task.time
+        self.unmerged[row.task.client] += 1
+        self.refused[row.task.client] += row.outcome == Outcome.REFUSED
+
+    def flush(self) -> None:
+        """Counts the versions that wait."""
+        rows, self._waiting = self._waiting, []
+        if rows:
+            tasks = [task for row in rows for task in row.tasks]
+            self.count(
+                np.array([task.client for task in tasks], np.int64),
+                np.concatenate([row.staleness for row in rows]),
+                np.concatenate([row.weights for row in rows]),
+            )
+            arrivals = np.concatenate([np.asarray(row.arrivals) for row in rows])
+            self.work(arrivals - np.array([task.time for task in tasks]))
+
+    def count(self, senders: Integers, staleness: Integers, weights: Floats) -> None:
+        """Counts merged updates."""
+        groups = self._fleet.group_of[senders]
+        for group, before in enumerate(self.histogram):
+            self.histogram[group] = added([before, np.bincount(staleness[groups == group])])
+        self.lightest = min(self.lightest, float(weights.min(initial=np.inf)))
+        self.heaviest = max(self.heaviest, float(weights.max(initial=-np.inf)))
+
+    def work(self, seconds: Floats) -> None:
+        """Adds the durations of merged tasks, one after the other: the same sum however they are divided."""
+        self.busy = float(np.cumsum(np.concatenate([[self.busy], seconds]))[-1])
+
+    def mark(self, time: float, influence: Floats, updates: Integers) -> None:
+        """Notes how much each group, and the client, has been listened to until now."""
+        groups = np.bincount(self._fleet.group_of, influence, minlength=len(self._fleet.groups))
+        self._marks.append(np.array([time, influence[self._client], updates[self._client], *groups]))
+
+    @property
+    def marks(self) -> Floats:
+        """One row per mark: the time, the client's weight and updates so far, and the weight of each group so far."""
+        return np.array(self._marks).reshape(len(self._marks), 3 + len(self._fleet.groups))
+
+
+def added(histograms: Sequence[Integers]) -> Integers:
+    """The sum of histograms of any length.
+
+    >>> added([np.array([1, 2]), np.array([1, 0, 5])]).tolist()
+    [2, 2, 5]
+    """
+    total = np.zeros(max(map(len, histograms)), np.int64)
+    for histogram in histograms:
+        total[: len(histogram)] += histogram
+    return total

@@ -1,0 +1,239 @@
+"""Trials in which a client throttles itself: how long they must be for the error that is wanted, and what they cost."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, floor, log10
+from typing import NamedTuple
+
+import numpy as np
+
+from fairlag.analyse.incentives import FACTORS, REPLICATIONS, Incentive, judge
+from fairlag.analyse.trial import Bench, Observation, Trial, influence
+from fairlag.fleet.availability import Alternating, Always
+from fairlag.fleet.clients import Fleet
+from fairlag.lab.experiment import Experiment
+from fairlag.types import Floats
+
+COMPILED_UPDATES = 20_000_000
+"""How many updates may go into the trials of a strategy by default if the compiled loop takes them: seconds."""
+
+SERVER_UPDATES = 600_000
+"""The same if the server itself must: it takes some fifty times as long."""
+
+_FEW, _PILOT = 5, 15
+"""How many updates the throttled client sends in the half that counts: at the least, and at first if affordable."""
+
+_STAGES = 8
+_MOST_AT_ONCE = 8.0
+"""How many times longer the next trials are at the most: what short ones say of their error is rough."""
+
+
+@dataclass(frozen=True, slots=True)
+class Throttling:
+    """What throttling does for one client of each group under a strategy."""
+
+    incentives: tuple[Incentive, ...]
+    aggregations: tuple[int, int]
+    """How long the shortest and the longest trial was; zero: there was none."""
+    replications: int
+    wanted: float
+    """The error that was wanted."""
+    advice: str = ""
+    """The option that would make it as precise as wanted; empty if it is."""
+    rough: str = ""
+    """The option that would give a rough answer, if nothing was simulated."""
+
+    @property
+    def tried(self) -> bool:
+        """Was anything simulated?"""
+        return self.aggregations[1] > 0
+
+
+def goes_on(fleet: Fleet) -> bool:
+    """Does the fleet stay as it is, so that trials may be longer than the experiment?
+
+    >>> from fairlag.lab.experiment import load
+    >>> goes_on(load("demo").fleet())
+    True
+    """
+    return all(
+        isinstance(group.availability, Always | Alternating) and group.join == 0 and group.leave == np.inf
+        for group in fleet.groups
+    )
+
+
+class Need(NamedTuple):
+    """About how many updates the trials of a strategy that lets everybody train have."""
+
+    least: float
+    """For a rough answer."""
+    usual: float
+
+    @classmethod
+    def of(cls, fleet: Fleet) -> "Need":
+        """By the mean durations of its clients.
+
+        >>> from fairlag.lab.experiment import load
+        >>> Need.of(load("demo").fleet()).least < SERVER_UPDATES, Need.of(load("million").fleet()).least > 10**9
+        (True, True)
+        """
+        with np.errstate(divide="ignore"):
+            rates = 1 / fleet.mean_durations[[fleet.members(group)[0] for group in range(len(fleet.groups))]]
+        sizes = np.bincount(fleet.group_of)
+        shares = np.nan_to_num(rates / (rates @ sizes), nan=1 / fleet.clients)
+        shares = np.maximum(shares, np.finfo(np.float64).tiny)
+        return cls(*(float(_lengths(shares, sent).sum()) * REPLICATIONS for sent in (_FEW, _PILOT)))
+
+
+def _lengths(shares: Floats, sent: float) -> Floats:
+    """For each group and factor, how many updates a trial has in which the client sends so many that count.
+
+    `shares` are the parts of all updates that one client of each group has. Half of a trial is warm-up. All other
+    clients are to send as many as the throttled one, since their influence must settle too.
+    """
+    return np.asarray(2 * sent * np.maximum(np.outer(1 / shares, FACTORS), 1 / shares.min()))
+
+
+class Throttler:
+    """Plans, runs and judges the trials of one strategy."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        bench: Bench,
+        number: int,
+        observations: Sequence[Observation],
+        *,
+        compiled: bool,
+        budget: int | None,
+        wanted: float,
+        told: Callable[[int, int], None],
+    ) -> None:
+        """`budget` is how many updates the trials may merge; `told` hears how many trials are done, of how many."""
+        self._experiment, self._bench, self._number = experiment, bench, number
+        self._compiled, self._wanted, self._told = compiled, wanted, told
+        self._budget = budget if budget is not None else COMPILED_UPDATES if compiled else SERVER_UPDATES
+        self._fleet = experiment.fleet()
+        self._clients = [self._fleet.members(group)[0] for group in range(len(experiment.clients))]
+        self._replications = max(len(observations), REPLICATIONS)
+        self._updates = float(np.mean([each.updates.sum() for each in observations]))
+        self._buffer = self._updates / float(np.mean([each.aggregations for each in observations]))
+        self._shares = _shares(self._fleet, observations)
+        self._done = self._planned = self._spent = 0
+        shape = (len(self._clients), len(FACTORS), self._replications)
+        self._heard: Floats = np.zeros((*shape, 3))
+        """For each group, factor and seed: the influence before, the influence that counts, and its updates."""
+
+    def run(self) -> Throttling:
+        """In the long run if the fleet goes on as it is; otherwise in runs as long as the experiment."""
+        return self._in_the_long_run() if goes_on(self._fleet) else self._as_the_experiment()
+
+    def _as_the_experiment(self) -> Throttling:
+        cost = self._heard[..., 0].size * self._updates
+        if cost > self._budget:
+            return self._untried(cost, cost)
+        experiment = self._experiment
+        whole = Trial(self._number, 0, experiment.aggregations, experiment.until_time, compiled=self._compiled)
+        self._measure({place: whole for place in np.ndindex(self._heard.shape[:2])})
+        found = self._judged()
+        excess = max(float(each.excess(self._wanted).max()) for each in found)
+        advice = "" if self._is_enough(found) else f"--seeds {_rounded(self._replications * max(excess, 1.5) ** 2)}"
+        made = ceil(self._updates / self._buffer)
+        return Throttling(found, (made, made), self._replications, self._wanted, advice)
+
+    def _in_the_long_run(self) -> Throttling:
+        pilot = min(_PILOT, self._budget / max(self._cost(_lengths(self._shares, 1.0)), 1.0))
+        if pilot < _FEW:
+            return self._untried(*(self._cost(_lengths(self._shares, sent)) for sent in (1.1 * _FEW, 8 * _PILOT)))
+        lengths = _lengths(self._shares, pilot)
+        due = np.ones(lengths.shape, np.bool_)
+        for _ in range(_STAGES):
+            self._measure(self._trials(lengths, due))
+            found = self._judged()
+            wished = self._wished(found)
+            due = wished > 1
+            if not due.any():
+                break
+            room = (self._budget - self._spent) / self._cost(lengths * np.minimum(wished, _MOST_AT_ONCE) * due)
+            more = np.minimum(wished, _MOST_AT_ONCE) * min(room, 1.0)
+            if more[due].min() < 1:
+                break
+            lengths = np.where(due, lengths * more, lengths)
+        # Errors of errors are large: all of a group's trials as long as the most uncertain one wishes, four times.
+        needed = self._spent + 4 * self._cost(
+            lengths * wished.max(axis=1, keepdims=True) * due.max(axis=1, keepdims=True)
+        )
+        advice = "" if self._is_enough(found) else f"--incentive-updates {_rounded(needed)}"
+        made = [4 * self._stride(length) for length in (lengths.min(), lengths.max())]
+        return Throttling(found, (made[0], made[1]), self._replications, self._wanted, advice)
+
+    def _cost(self, lengths: Floats) -> float:
+        return float(lengths.sum()) * self._replications
+
+    def _wished(self, found: Sequence[Incentive]) -> Floats:
+        """How many times longer each trial should be; errors fall at least like the root of the length."""
+        excess = np.array([each.excess(self._wanted) for each in found])
+        sure = np.array([each.is_sure(self._wanted) for each in found])
+        wished = np.where((excess > 1) & ~sure[:, None], np.maximum(1.2 * excess**2, 1.5), 1.0)
+        wished[:, 0] = wished.max(axis=1)
+        return wished
+
+    def _trials(self, lengths: Floats, due: np.ndarray) -> dict[tuple[int, ...], Trial]:
+        found = {}
+        for place in zip(*np.nonzero(due), strict=True):
+            stride = self._stride(lengths[place])
+            found[place] = Trial(self._number, 0, 4 * stride, None, stride=stride, compiled=self._compiled)
+        return found
+
+    def _stride(self, updates: np.float64) -> int:
+        """A quarter of a trial of so many updates, in versions: a number that the compiled loop can divide well."""
+        stride = int(np.ceil(updates / self._buffer / 4))
+        unit = 1 << max(0, stride.bit_length() - 4)
+        return -(-stride // unit) * unit
+
+    def _measure(self, trials: dict[tuple[int, ...], Trial]) -> None:
+        asked = [
+            replace(trial, client=self._clients[group], throttle=FACTORS[factor], seed=self._experiment.seed + each)
+            for (group, factor), trial in trials.items()
+            for each in range(self._replications)
+        ]
+        self._planned += len(asked)
+        heard = iter(self._bench.map(influence, asked, self._count))
+        for place in trials:
+            for each in range(self._replications):
+                before, share, updates, cost = next(heard)
+                self._heard[(*place, each)] = before, share, updates
+                self._spent += cost
+
+    def _count(self, more: int) -> None:
+        self._done += more
+        self._told(self._done, self._planned)
+
+    def _judged(self) -> tuple[Incentive, ...]:
+        return tuple(judge(heard[..., 1].T, heard[..., 0].T, heard[..., 2].mean(axis=1)) for heard in self._heard)
+
+    def _is_enough(self, found: Sequence[Incentive]) -> bool:
+        return all(each.is_sure(self._wanted) for each in found)
+
+    def _untried(self, least: float, needed: float) -> Throttling:
+        nothing = np.zeros((2, len(FACTORS)))
+        incentives = tuple(judge(nothing, nothing, nothing[0]) for _ in self._clients)
+        rough, advice = (f"--incentive-updates {_rounded(number)}" for number in (least, needed))
+        return Throttling(incentives, (0, 0), self._replications, self._wanted, advice, rough)
+
+
+def _shares(fleet: Fleet, observations: Sequence[Observation]) -> Floats:
+    """Per group: the share of all updates that one of its clients has; of a group that sent none, half an update."""
+    sent = np.bincount(fleet.group_of, np.sum([each.updates for each in observations], axis=0))
+    total = sent.sum()
+    return np.asarray(np.maximum(sent, 0.5) / np.bincount(fleet.group_of) / total)
+
+
+def _rounded(number: float) -> int:
+    """Up, to two digits.
+
+    >>> _rounded(1_234_567), _rounded(9_990)
+    (1300000, 10000)
+    """
+    unit = int(10 ** max(0, floor(log10(max(number, 1))) - 1))
+    return ceil(number / unit) * unit

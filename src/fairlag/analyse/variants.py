@@ -1,0 +1,91 @@
+"""What tells the runs of one experiment apart: the settings that differ, and how a label says so."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from fairlag.errors import UnreadableError
+from fairlag.lab.plan import flat
+from fairlag.lab.run import Run
+
+_STRATEGY = "strategy."
+_NOT_SETTINGS = ("name", "seed", "strategy.label")
+_FEW, _WIDE = 3, 32
+"""A label names this many settings, each with a value of at most this many letters."""
+
+
+def settings_of(run: Run) -> dict[str, Any]:
+    """The settings of a run by dotted names, as `--set` has them; nothing if it keeps none."""
+    try:
+        found = flat(run.settings)
+    except (UnreadableError, AttributeError, KeyError, TypeError, ValueError):  # whoever wrote it, it is no experiment
+        return {}
+    return {name: value for name, value in found.items() if name not in _NOT_SETTINGS}
+
+
+def parameters(settings: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Those of the strategy, such that equal ones are equal."""
+    return tuple(sorted((name, repr(value)) for name, value in settings.items() if name.startswith(_STRATEGY)))
+
+
+def differing(variants: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
+    """The settings in which variants differ, each a label and its settings.
+
+    What strategies are made of is compared only between those of the same label.
+
+    >>> differing([("A", {"local.lr": 0.1, "strategy.use": "a"}), ("B", {"local.lr": 0.2, "strategy.use": "b"})])
+    ['local.lr']
+    """
+    known = [(label, settings) for label, settings in variants if settings]
+    names = dict.fromkeys(name for _, settings in known for name in settings)
+    return [name for name in names if _differs(name, known)]
+
+
+def _differs(name: str, variants: Iterable[tuple[str, Mapping[str, Any]]]) -> bool:
+    values: dict[str, set[str]] = {}
+    for label, settings in variants:
+        values.setdefault(label if name.startswith(_STRATEGY) else "", set()).add(repr(settings.get(name)))
+    return any(len(found) > 1 for found in values.values())
+
+
+def told_apart(settings: Sequence[Mapping[str, Any]], runs: Sequence[Sequence[Run]], names: Sequence[str]) -> list[str]:
+    """What is put behind the label that these variants share: settings of these names, or else where their runs are."""
+    shared = [name for name in names if not name.startswith(_STRATEGY)]
+    own = [
+        name for name in names if name.startswith(_STRATEGY) and len({repr(each.get(name)) for each in settings}) > 1
+    ]
+    words = [_words(each, [*shared, *own]) if each else "" for each in settings]
+    return words if len(set(words)) == len(words) else _places(runs)
+
+
+def _words(settings: Mapping[str, Any], names: Sequence[str]) -> str:
+    """Settings in a line.
+
+    >>> _words({"local.lr": 0.1, "strategy.buffer": 5}, ["local.lr", "strategy.buffer", "data.stream"])
+    'local.lr=0.1, buffer=5, no data.stream'
+    """
+    rest = len(names) - _FEW
+    found = [_word(name, settings.get(name)) for name in (names if rest <= 1 else names[:_FEW])]
+    return ", ".join(found) + (f" and {rest} more" if rest > 1 else "")
+
+
+def _word(name: str, value: object) -> str:
+    name = name.removeprefix(_STRATEGY)
+    if value is None:
+        return f"no {name}"
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    text = f"{name}={text if len(text) <= _WIDE else f'{text[: _WIDE - 1]}…'}"
+    return "".join(each if each.isprintable() else "?" for each in text)  # a file may say anything
+
+
+def _places(variants: Sequence[Sequence[Run]]) -> list[str]:
+    """Nothing, the folder that holds the runs, or their own if one holds them all."""
+    choices: tuple[Callable[[Run], str], ...] = (
+        lambda _: "",
+        lambda run: str(run.folder.parent),
+        lambda run: str(run.folder),
+    )
+    for name in choices:
+        places = [", ".join(dict.fromkeys(map(name, found))) for found in variants]
+        if len(set(places)) == len(places):
+            break
+    return places

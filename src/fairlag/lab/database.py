@@ -1,0 +1,130 @@
+"""The database of a run, opened to write: each transaction also writes the digests of the rows that it changed."""
+
+import json
+import sqlite3
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
+
+from fairlag.lab import digest
+from fairlag.lab.folder import (
+    DATABASE,
+    LAYOUT,
+    PARTIAL,
+    SCHEMA,
+    check_own,
+    check_rows,
+    connected,
+    locked,
+    meta_of,
+    place,
+)
+
+
+class Database:
+    """The rows of one run, which nobody else writes meanwhile. Without the WAL file, at most one commit is missing."""
+
+    def __init__(self, folder: Path, *, new: bool = False) -> None:
+        """Its rows are checked, unless it was made right now."""
+        self.folder = folder
+        check_own(folder)
+        self._held = ExitStack()
+        self._held.enter_context(closing(locked(folder)))
+        self._sums = digest.Sums(LAYOUT)
+        try:
+            self._rows = self._held.enter_context(closing(connected(folder, "rw")))
+            if not new:
+                check_rows(folder, self._rows)
+            self.meta = meta_of(self._rows, folder)
+            """What is known about the run as a whole."""
+            if self.meta["status"] != "finished":
+                self._rows.execute("PRAGMA journal_mode = WAL")
+            self._rows.execute("PRAGMA synchronous = FULL")
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Lets go of the run."""
+        self._held.close()
+
+    def execute(self, sql: str, parameters: tuple[object, ...] = ()) -> sqlite3.Cursor:
+        """Asks a question, or changes a table that has one digest for all of its rows."""
+        return self._rows.execute(sql, parameters)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All that is written inside reaches the disk together."""
+        self._rows.execute("BEGIN IMMEDIATE")
+        self._sums = digest.Sums(LAYOUT)
+        try:
+            yield
+            digest.seal(self._rows, LAYOUT, self._sums)
+            self._rows.execute("COMMIT")
+        except BaseException:
+            if self._rows.in_transaction:  # a full disk makes SQLite itself roll back
+                self._rows.execute("ROLLBACK")
+            raise
+        self.meta = meta_of(self._rows, self.folder)
+        self._empty_the_log()
+
+    def add(self, table: str, rows: Iterable[digest.Row]) -> None:
+        """Writes rows of plain Python values, with None for what is not a number."""
+        places = ", ".join("?" * LAYOUT.width(table))
+        self._rows.executemany(f"INSERT INTO {table} VALUES ({places})", self._sums.noted(table, rows))
+
+    def remove(self, table: str, condition: str, parameters: tuple[object, ...] = ()) -> None:
+        """Removes rows."""
+        rows = self._rows.execute(f"SELECT * FROM {table} WHERE {condition}", parameters)
+        deque(self._sums.noted(table, rows, -1), maxlen=0)
+        self._rows.execute(f"DELETE FROM {table} WHERE {condition}", parameters)
+
+    def note(self, meta: Mapping[str, object]) -> None:
+        """Writes what is known about the run as a whole."""
+        self._rows.executemany("REPLACE INTO meta VALUES (?, ?)", meta_rows(meta))
+
+    def refused(self, refusals: Mapping[str, int]) -> None:
+        """Writes how many updates were refused until now, by reason."""
+        self._rows.execute("DELETE FROM refusals")
+        self._rows.executemany("INSERT INTO refusals VALUES (?, ?)", refusals.items())
+
+    def settle(self) -> bool:
+        """Makes one plain file of it, that a read-only disk can show; says no if somebody is reading it right now."""
+        try:
+            self._rows.execute("PRAGMA busy_timeout = 0")
+            self._rows.execute("PRAGMA journal_mode = DELETE")
+        except sqlite3.OperationalError:
+            return False
+        return True
+
+    def _empty_the_log(self) -> None:
+        """What was committed moves from the WAL file into the database file, unless somebody is reading right now."""
+        (patience,) = self._rows.execute("PRAGMA busy_timeout").fetchone()
+        self._rows.execute("PRAGMA busy_timeout = 0")
+        with suppress(sqlite3.OperationalError):  # a disk that is full now: what was committed stays in the log
+            self._rows.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        self._rows.execute(f"PRAGMA busy_timeout = {patience}")
+
+
+def make_database(folder: Path, meta: Mapping[str, object], clients: Iterable[digest.Row]) -> None:
+    """A new database, whole or not there."""
+    file = folder / DATABASE
+    partial = file.with_name(file.name + PARTIAL)
+    partial.unlink(missing_ok=True)
+    sums = digest.Sums(LAYOUT)
+    with closing(sqlite3.connect(partial, isolation_level=None)) as database:
+        database.execute("PRAGMA synchronous = OFF")  # it gets its name only after it was flushed as a whole
+        database.execute("PRAGMA journal_mode = OFF")
+        database.executescript(SCHEMA)
+        database.execute("BEGIN")
+        database.executemany("REPLACE INTO meta VALUES (?, ?)", meta_rows(meta))
+        database.executemany("INSERT INTO clients VALUES (?, ?, ?)", sums.noted("clients", clients))
+        digest.seal(database, LAYOUT, sums)
+        database.execute("COMMIT")
+    place(partial, file)
+
+
+def meta_rows(meta: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """As they are in the table."""
+    return ((key, json.dumps(value)) for key, value in meta.items())

@@ -1,0 +1,71 @@
+"""What the clients of a real fleet are told to do, and how far the server believes what they say they did."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from fairlag.learn.local import Recipe
+from fairlag.runtime.flower.options import Options
+from fairlag.runtime.flower.wire import Told
+from fairlag.types import Dispatch, Integers, Report
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """The local training of an experiment, as a fleet is asked for it.
+
+    >>> import numpy as np
+    >>> from fairlag.learn.local import Recipe
+    >>> orders = Orders(Recipe(steps=20, momentum=0.9), 0, np.zeros(2, np.int64), 600, Options())
+    >>> task = Dispatch(task=0, client=0, version=0, ordinal=0, time=0.0)
+    >>> said = orders.report(task, Told(examples=10**12, steps=10**9, loss=10.0**300))
+    >>> said.examples, said.steps, said.loss
+    (600, 40, 100.0)
+    """
+
+    recipe: Recipe
+    seed: int
+    own: Integers
+    """Per client of the experiment: how many local steps it makes by itself; 0: as the recipe says."""
+    most_examples: int
+    """How many training examples a client can have."""
+    options: Options
+
+    def asked(self, task: Dispatch) -> dict[str, Any]:
+        """Under the names that Flower's own strategies and examples use, where they have one."""
+        recipe, steps = self.recipe, self._fixed(task)
+        return {
+            "local-steps" if steps else "local-epochs": steps or recipe.epochs,
+            "lr": self._lr(task),
+            "batch-size": recipe.batch,
+            "momentum": recipe.momentum,
+            "weight-decay": recipe.weight_decay,
+            "proximal-mu": recipe.prox,
+            "client": task.client // self.options.queued,
+            "ordinal": task.ordinal,
+            "seed": self.seed,
+        }
+
+    def report(self, task: Dispatch, told: Told) -> Report:
+        """What a client says, as far as it is believed: within the bounds of the options.
+
+        The effort is never its own word: it is that of the steps that are believed, as the recipe makes them.
+        """
+        options = self.options
+        examples = min(told.examples, self.most_examples)
+        expected = self._fixed(task) or self.recipe.batches(max(examples, 1))
+        steps = expected if told.steps is None else told.steps
+        if steps > 0:  # otherwise it is refused
+            least = math.ceil(expected / options.steps_within)
+            steps = min(max(steps, least), math.floor(expected * options.steps_within))
+        loss = min(told.loss, options.max_loss) if math.isfinite(told.loss) else told.loss
+        return Report(examples, steps, self.recipe.effort(steps, self._lr(task)), loss)
+
+    def _fixed(self, task: Dispatch) -> int:
+        """The number of steps that is asked for; 0: they follow from epochs and examples."""
+        number = task.client // self.options.queued
+        own = int(self.own[number]) if number < len(self.own) else 0
+        return task.steps or own or self.recipe.steps or 0
+
+    def _lr(self, task: Dispatch) -> float:
+        return self.recipe.lr.at(task.version) * task.pace

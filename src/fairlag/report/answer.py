@@ -1,0 +1,145 @@
+"""What an audit answers to "what should I deploy?": the cells of its table, and a few sentences."""
+
+from collections.abc import Sequence
+from statistics import fmean, stdev
+
+from fairlag import fairness, numerals
+from fairlag.analyse.audit import GroupAudit, StrategyAudit
+from fairlag.analyse.deployment import SETTLED, Deployment, GroupDeployment
+
+DEPLOYMENT = {
+    "versions/h": "new versions per hour, if a unit of virtual time is a second",
+    "updates/day, MB/day": "merged updates and megabytes both ways, per device and day; megabytes need `model_bytes`",
+    "lost": "the part of finished tasks that is in no version",
+    "waiting": "the part of the time in which devices are there without training",
+    "settled": f"from when on each group's influence so far stays within {SETTLED} of where it ends; –: not in the "
+    "first half of the run, so it is too short to tell",
+}
+"""How the columns are to be read."""
+
+_PRACTICAL = 0.005
+"""Jain indices that differ by less are taken for equal, and so are speeds that differ by less than twice that part."""
+
+_FAIR = 0.05
+"""How far, in parts of it, a group may be below its fair share without paying."""
+
+_QUANTILE = 2.0
+
+
+def deployment_cells(audit: StrategyAudit) -> list[str]:
+    """Versions per hour, updates and megabytes per device and day, lost, waiting, settled."""
+    found = audit.deployment
+    return [
+        f"{found.versions_per_hour:,.0f}" if found.versions_per_hour >= 10 else f"{found.versions_per_hour:.2f}",
+        *device_cells(found),
+        f"{found.lost:.1%}",
+        f"{found.waiting:.1%}",
+        numerals.duration(found.settled),
+    ]
+
+
+def device_cells(found: Deployment | GroupDeployment) -> list[str]:
+    """Updates and megabytes per device and day."""
+    return [_count(found.updates_per_day), _count(found.megabytes_per_day)]
+
+
+def _count(value: float | None) -> str:
+    return numerals.number(value, "{:,.0f}" if value is None or value >= 100 else "{:.1f}")
+
+
+def answer(audits: Sequence[StrategyAudit]) -> list[str]:
+    """Who is the fairest, who the fastest, who pays for it, who would gain by cheating, and so which one to choose."""
+    fairest, fastest = _fairest(audits), _fastest(audits)
+    both = next((audit for audit in fairest if any(audit is each for each in fastest)), None)
+    least_fair = min(audits, key=lambda audit: audit.jain)
+    named = [both] if both else [fairest[0], fastest[0]]
+    if not any(least_fair is each for each in (*fairest, *named)):
+        named.append(least_fair)
+    sentences = [*map(_who_pays, named), *(_who_cheats(audit) for audit in audits if _cheats(audit))]
+    if len(audits) == 1:
+        return sentences
+    return [_on_fairness(audits, fairest), _on_speed(audits, fastest), *sentences, _choice(fairest, fastest, both)]
+
+
+def _choice(fairest: Sequence[StrategyAudit], fastest: Sequence[StrategyAudit], both: StrategyAudit | None) -> str:
+    if both is None:
+        choice = f"So choose {fairest[0].label} if fairness matters more, {fastest[0].label} if speed does."
+        return f"{choice} Accuracy was not simulated."
+    return f"So of these choose {both.label}: none is fairer, and none is faster. Accuracy was not simulated."
+
+
+def _fairest(audits: Sequence[StrategyAudit]) -> list[StrategyAudit]:
+    """The one with the highest Jain index, and those that the seeds do not tell apart from it."""
+    best = max(audits, key=lambda audit: audit.jain)
+    return [best, *(audit for audit in audits if audit is not best and not _differs(best, audit))]
+
+
+def _differs(best: StrategyAudit, other: StrategyAudit) -> bool:
+    """Are their Jain indices further apart than chance makes them? Seeds are paired: they share their durations."""
+    pairs = zip(best.over_seeds(fairness.jain), other.over_seeds(fairness.jain), strict=True)
+    apart = [mine - theirs for mine, theirs in pairs]
+    error = _QUANTILE * stdev(apart) / len(apart) ** 0.5 if len(apart) > 1 else 0.0
+    return fmean(apart) > max(_PRACTICAL, error)
+
+
+def _fastest(audits: Sequence[StrategyAudit]) -> list[StrategyAudit]:
+    best = max(audits, key=lambda audit: audit.deployment.versions_per_hour)
+    least = (1 - 2 * _PRACTICAL) * best.deployment.versions_per_hour
+    return [best, *(each for each in audits if each is not best and each.deployment.versions_per_hour >= least)]
+
+
+def _on_fairness(audits: Sequence[StrategyAudit], fairest: Sequence[StrategyAudit]) -> str:
+    if len(fairest) == len(audits):
+        return f"All are equally fair (Jain index {fairest[0].jain:.3f}), as far as these seeds can tell."
+    seeds = len(audits[0].influences)
+    chance = " Over one seed, chance is not known." if seeds == 1 else ""
+    if len(fairest) == 1:
+        return f"{fairest[0].label} is the fairest (Jain index {fairest[0].jain:.3f}).{chance}"
+    return f"{_labels(fairest)} are the fairest (Jain index {fairest[0].jain:.3f}), and equally so.{chance}"
+
+
+def _on_speed(audits: Sequence[StrategyAudit], fastest: Sequence[StrategyAudit]) -> str:
+    most = f"{deployment_cells(fastest[0])[0]} versions per hour"
+    if len(fastest) == len(audits):
+        return f"All are equally fast, with about {most}."
+    slowest = min(audits, key=lambda audit: audit.deployment.versions_per_hour)
+    rest = f"{slowest.label} makes the fewest, {deployment_cells(slowest)[0]}."
+    return f"{_labels(fastest)} {'is' if len(fastest) == 1 else 'are'} the fastest, with {most}; {rest}"
+
+
+def _who_pays(audit: StrategyAudit) -> str:
+    paying = [group for group in audit.groups if group.influence < (1 - _FAIR) * group.fair]
+    idle = audit.deployment.waiting
+    waits = f" Devices wait {idle:.0%} of their time." if idle >= _FAIR else ""
+    if not paying:
+        return f"Under {audit.label} nobody pays: no group has clearly less than its fair share.{waits}"
+    names = _listed([group.name for group in paying])
+    pay = f"the group {names} pays: it has" if len(paying) == 1 else f"the groups {names} pay: they have"
+    has, fair = (_listed([f"{part:.3f}" for part in parts]) for parts in zip(*map(_parts, paying), strict=True))
+    return f"Under {audit.label}, {pay} {has} of all influence; {fair} would be fair.{waits}"
+
+
+def _parts(group: GroupAudit) -> tuple[float, float]:
+    return group.influence, group.fair
+
+
+def _cheats(audit: StrategyAudit) -> bool:
+    return audit.throttling.tried and not all(group.incentive.truthful for group in audit.groups)
+
+
+def _who_cheats(audit: StrategyAudit) -> str:
+    found = [(group.name, group.incentive) for group in audit.groups if not group.incentive.truthful]
+    gains = [
+        f"{each.throttle_gain:.0%} ± {each.gain_error:.0%} if one of {name} takes {each.best_throttle:g} times as long"
+        for name, each in found
+    ]
+    return f"{audit.label} rewards being slow. A client gains influence: {_listed(gains)}."
+
+
+def _labels(audits: Sequence[StrategyAudit]) -> str:
+    return _listed([audit.label for audit in audits])
+
+
+def _listed(words: Sequence[str]) -> str:
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last

@@ -1,0 +1,27 @@
+"""What a strategy would mean for a fleet that is deployed: speed, work, traffic, and when influence has settled."""
+
+from collections.abc import Sequence
+
+from fairlag.analyse.audit import StrategyAudit
+from fairlag.numerals import NONE
+from fairlag.report.answer import DEPLOYMENT, deployment_cells, device_cells
+from fairlag.report.page.charts import MOST_GROUPS, left_out
+from fairlag.report.page.spec import Named, Section, Table
+
+_LEAD = "What would it take to deploy this: how fast is it, and what does a device have to do?"
+_HEAD = ("", "versions/h", "updates/day", "MB/day", "lost", "waiting", "settled")
+
+
+def deployment_section(shown: Sequence[tuple[Named, StrategyAudit]]) -> Section:
+    """One row per strategy, followed by one per group with what a device of it has to do."""
+    rows, marks = [], []
+    for named, audit in shown:
+        rows.append([named.label, *deployment_cells(audit)])
+        marks.append(named.colour)
+        for place, group in enumerate(audit.groups[:MOST_GROUPS]):
+            rows.append([f"{named.label}, {group.name}", NONE, *device_cells(group.deployment), *[NONE] * 3])
+            marks.append(named.group_colour(place))
+    table = Table("Speed, work and traffic", _HEAD, rows, marks)
+    reading = ". ".join(f"{name[0].upper()}{name[1:]}: {meaning}" for name, meaning in DEPLOYMENT.items())
+    remarks = [f"{reading}.", *left_out(max(len(audit.groups) for _, audit in shown))]
+    return Section("deployment", "Deployment", _LEAD, tables=[table], remarks=remarks)

@@ -1,0 +1,192 @@
+"""Every key of an experiment file in Markdown: what docs/reference.md is made of, and nothing else."""
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from math import isinf
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from fairlag.data.load import DATASETS, known
+from fairlag.data.partition import PARTITIONS
+from fairlag.data.stream import STREAMS
+from fairlag.fleet.availability import AVAILABILITIES
+from fairlag.fleet.delay import DELAYS
+from fairlag.fleet.timing import TIMINGS
+from fairlag.lab.experiment import Clients, Experiment, Use
+from fairlag.lab.learning import Data, Evaluate, LocalTraining, Model
+from fairlag.learn.local import SCHEDULES
+from fairlag.report.algorithms import written
+from fairlag.zoo import ALGORITHMS
+from fairlag.zoo.parameters import PARAMETERS
+
+TABLES: Mapping[str, type[BaseModel]] = {
+    "": Experiment,
+    "[[clients]]": Clients,
+    "[[strategies]]": Use,
+    "[data]": Data,
+    "[model]": Model,
+    "[local]": LocalTraining,
+    "[evaluate]": Evaluate,
+}
+"""The tables of an experiment file, by what stands above each."""
+
+WORDS: Mapping[str, Mapping[str, Callable[..., object]]] = {
+    "Partitions": PARTITIONS,
+    "Streams": STREAMS,
+    "Delays": DELAYS,
+    "Availabilities": AVAILABILITIES,
+    "Timings": TIMINGS,
+    "Schedules": SCHEDULES,
+}
+"""What is written as a call, by the heading that it stands under."""
+
+_HEAD = """# Experiment files: every key
+
+Made from the code by `fairlag reference > docs/reference.md`; a test fails when it is out of date. `fairlag presets
+demo` prints a whole file to start from. `--set local.lr=0.05` changes any key for one command: `clients.slow.count=7`
+names a group, `strategies.FedBuff.buffer=5` a strategy. An unknown key is refused with the one that was probably meant.
+
+"""
+
+_LEADS = {
+    "": "## The file\n\nKeys outside of any table.\n",
+    "[[clients]]": "## Clients\n\n`[[clients]]`: one table per group of clients of one kind.\n",
+    "[[strategies]]": (
+        "## Strategies\n\n`[[strategies]]`: one table per strategy. Further keys are its parameters, with the defaults "
+        "below; [algorithms.md](algorithms.md) has formulas and references.\n"
+    ),
+    "[data]": "## Data\n\n`[data]`: what is learnt from. Further keys are parameters of the data set.\n",
+    "[model]": "## Model\n\n`[model]`: what is trained. Further keys are parameters of the model.\n",
+    "[local]": "## Local\n\n`[local]`: what a client does with the model it is handed.\n",
+    "[evaluate]": "## Evaluate\n\n`[evaluate]`: how often the model is tested, and on how much.\n",
+}
+
+_OWN = """## Your own data set
+
+`use = "module:function"` in `[data]`: the function returns `(inputs, labels)`, or `(inputs, labels, test inputs, test
+labels)`. Inputs are one array of numbers, an example per row; labels are whole numbers from 0. The module is looked for
+beside the experiment file. [`examples/own_data.toml`](../examples/own_data.toml) uses
+[`examples/own_data.py`](../examples/own_data.py).
+
+## Your own model
+
+`use = "module:function"` in `[model]`: the function returns a `torch.nn.Module` with one output per label. If it has
+parameters named `shape` and `classes`, it is given those of the data.
+[`examples/own_model.toml`](../examples/own_model.toml) uses [`examples/own_model.py`](../examples/own_model.py).
+
+## Your own strategy
+
+`use = "module:function"` in `[[strategies]]`: a weighting of `(buffer, view)`, as in
+[`examples/my_rules.py`](../examples/my_rules.py), or a function that returns a `Strategy`, with any part replaced: who
+trains, when updates are merged, how they weigh, and what the server does with the step.
+[`examples/own_server_rule.toml`](../examples/own_server_rule.toml) uses a server rule from
+[`examples/own_server_rule.py`](../examples/own_server_rule.py).
+"""
+
+
+def reference() -> str:
+    """The whole page.
+
+    >>> reference().splitlines()[0]
+    '# Experiment files: every key'
+    """
+    parts = []
+    for name, model in TABLES.items():
+        parts.append(_LEADS[name] + "\n" + _keys(model))
+        parts += {"[[strategies]]": _strategies, "[data]": _datasets, "[model]": _models}.get(name, list)()
+    parts += [f"## {heading}\n\n{_calls(makers)}" for heading, makers in WORDS.items()]
+    return _HEAD + "\n".join([*parts, _OWN])
+
+
+def _keys(model: type[BaseModel]) -> str:
+    rows = (
+        (f"`{name}`", _accepts(field), _default(field), field.description or "")
+        for name, field in model.model_fields.items()
+    )
+    return _table(("key", "accepts", "default", "what it does"), rows)
+
+
+_KINDS: Mapping[Any, str] = {int: "whole number", float: "number", str: "text", tuple: "list"}
+_SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
+
+
+def _accepts(field: FieldInfo) -> str:
+    """The kind of a value and its limits; nothing where the description says what can be written."""
+    inner = [each for each in (field.annotation, *_inside(field.annotation)) if each is not NoneType]
+    if any(isinstance(each, type) and issubclass(each, BaseModel) for each in inner):
+        return "tables" if get_origin(field.annotation) is tuple else "table"
+    kind = next((_KINDS[found] for each in inner if (found := get_origin(each) or each) in _KINDS), "")
+    limits = [(sign, getattr(each, name, None)) for each in field.metadata for name, sign in _SIGNS.items()]
+    told = [f"{sign} {value:,}" for sign, value in limits if value is not None and not isinf(value)]
+    return " ".join(filter(None, (kind, ", ".join(told))))
+
+
+def _inside(annotation: Any) -> tuple[Any, ...]:
+    """What a union is of, and what a list holds."""
+    return get_args(annotation) if isinstance(annotation, UnionType) or get_origin(annotation) is tuple else ()
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    value = field.default
+    if value is None or value == "" or isinstance(value, BaseModel | tuple):
+        return ""
+    return f"`{written(value)}`"
+
+
+def _strategies() -> list[str]:
+    rows = ((f"`{name}`", each.description, _defaults(each.parameters)) for name, each in ALGORITHMS.items())
+    users = {
+        name: [f"`{each.name}`" for each in ALGORITHMS.values() if name in each.parameters]
+        for name in sorted({name for each in ALGORITHMS.values() for name in each.parameters})
+    }
+    meanings = ((f"`{name}`", PARAMETERS.get(name, ""), ", ".join(used)) for name, used in users.items())
+    return [
+        _table(("`use`", "what it does", "parameters"), rows),
+        _table(("parameter", "what it does", "of"), meanings),
+    ]
+
+
+def _datasets() -> list[str]:
+    rows = []
+    for each in known():
+        parameters = inspect.signature(DATASETS[each.name]).parameters
+        shape = "×".join(map(str, each.shape))
+        rows.append((f"`{each.name}`", each.what, f"{each.examples:,}", shape, _defaults(parameters)))
+    return [_table(("`use`", "what it is", "examples", "shape of one", "parameters"), rows)]
+
+
+def _models() -> list[str]:
+    models: Mapping[str, Callable[..., object]] = import_module("fairlag.learn.models").MODELS  # it needs torch
+    rows = []
+    for name, make in models.items():
+        own = {key: each for key, each in inspect.signature(make).parameters.items() if key not in ("shape", "classes")}
+        rows.append((f"`{name}`", _first(make), _defaults(own)))
+    return [_table(("`use`", "what it is", "parameters"), rows)]
+
+
+def _defaults(parameters: Mapping[str, inspect.Parameter]) -> str:
+    return ", ".join(f"`{name} = {written(each.default)}`" for name, each in parameters.items())
+
+
+def _calls(makers: Mapping[str, Callable[..., object]]) -> str:
+    """One row each: docstrings begin with how it is written."""
+    parts = (_first(make).removeprefix("``").partition("``: ") for make in makers.values())
+    rows = ((f"`{call}`", meaning.replace("``", "`")) for call, _, meaning in parts)
+    return _table(("written", "what it is"), rows)
+
+
+def _first(make: Callable[..., object]) -> str:
+    """The first paragraph of a docstring."""
+    return " ".join((inspect.getdoc(make) or "").split("\n\n")[0].split())
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    head = list(head)
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)

@@ -1,0 +1,187 @@
+"""One damaged run in a folder: every command names it in a sentence and shows the others."""
+
+import json
+import re
+import sqlite3
+import struct
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+import fairlag
+from fairlag.cli.report import watched
+from fairlag.errors import InputError, UnreadableError
+from fairlag.lab.folder import reading
+from fairlag.lab.run import Run
+from tests.command import Call
+from tests.sealed import edited
+from tests.test_cli_report import runs  # noqa: F401 (a fixture)
+
+_BOMB = "[" * 100_000
+_ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)"
+
+
+def said(*statements: str) -> Callable[[Path], None]:
+    """Changes the database of a run."""
+
+    def damage(folder: Path) -> None:
+        # Whoever made the run can also make its digests fit; unless something is there that has none.
+        with suppress(sqlite3.Error, struct.error, TypeError, IndexError), edited(folder) as database:
+            for statement in statements:
+                database.execute(statement)
+
+    return damage
+
+
+def written(text: str) -> Callable[[Path], None]:
+    """Overwrites the experiment of a run."""
+
+    def damage(folder: Path) -> None:
+        (folder / "experiment.json").write_text(text)
+        said()(folder)
+
+    return damage
+
+
+def without(*keys: str) -> Callable[[Path], None]:
+    """Leaves out what an experiment must have."""
+
+    def damage(folder: Path) -> None:
+        tables = json.loads((folder / "experiment.json").read_text())
+        for key in keys:
+            del tables["experiment"]["clients"][0][key]
+        (folder / "experiment.json").write_text(json.dumps(tables))
+        said()(folder)
+
+    return damage
+
+
+DAMAGES: dict[str, Callable[[Path], None]] = {
+    "a bomb in meta": said(f"UPDATE meta SET value = '{_BOMB}' WHERE key = 'groups'"),
+    "a blob in meta": said("UPDATE meta SET value = x'ff00' WHERE key = 'label'"),
+    "no JSON in meta": said("UPDATE meta SET value = '{' WHERE key = 'label'"),
+    "no groups": said("DELETE FROM meta WHERE key = 'groups'"),
+    "an odd status": said("UPDATE meta SET value = '\"odd\"' WHERE key = 'status'"),
+    "a seed that is text": said("UPDATE meta SET value = '\"x\"' WHERE key = 'seed'"),
+    "a time that is text": said("UPDATE aggregations SET time = 'soon'"),
+    "a staleness that is text": said("UPDATE tasks SET staleness = 'late' WHERE task = 3"),
+    "a strange group": said("UPDATE clients SET grp = 'nobody'"),
+    "no tasks": said("DROP TABLE tasks"),
+    "an endless view": said("DROP TABLE tasks", f"CREATE VIEW tasks AS {_ENDLESS} SELECT x AS client FROM n"),
+    "a bomb as experiment": written(_BOMB),
+    "a list as experiment": written('{"experiment": [1]}'),
+    "a client without a group": without("group"),
+}
+
+
+def page_of(folder: Path) -> dict[str, object]:
+    with watched(folder, ("127.0.0.1", 0)) as server:
+        found: dict[str, object] = json.loads(server.follower.answer().body)
+    return found
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_the_others_are_shown_and_the_damaged_one_is_named(call: Call, runs: Path, how: str) -> None:  # noqa: F811
+    folder = runs / "fairshare-buffer-2-seed1"
+    DAMAGES[how](folder)
+    page = page_of(runs)
+    assert page["status"] == "1 of 1 runs finished; 1 more cannot be read"
+    assert isinstance(page["lead"], list)
+    assert re.search(f"Left out: the run in {str(folder)!r} (cannot be read|is damaged): ", page["lead"][-1])
+    assert call("runs", "runs").code == 0
+
+
+def test_every_command_that_looks_names_it(call: Call, runs: Path) -> None:  # noqa: F811
+    folder = runs / "fairshare-buffer-2-seed1"
+    DAMAGES["no groups"](folder)
+    for words in (
+        ("compare", "runs"),
+        ("compare", "runs", "--json"),
+        ("report", "runs", "--no-incentives"),
+        ("figure", "runs", "--kind", "influence", "--out", "a.png"),
+        ("fit-fleet", "runs"),
+    ):
+        done = call(*words)
+        assert (done.code, done.err.count("\n")) == (0, 1)
+        assert done.err.startswith(f"fairlag: left out: the run in {str(folder)!r} cannot be read: ")
+
+
+@pytest.mark.parametrize("how", ["a bomb in meta", "no groups", "a strange group"])
+def test_resume_goes_on_with_the_others_and_says_so(call: Call, runs: Path, how: str) -> None:  # noqa: F811
+    DAMAGES[how](runs / "fairshare-buffer-2-seed1")
+    done = call("resume", "runs")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert f"the run in {str(runs / 'fairshare-buffer-2-seed1')!r} cannot be read" in done.err
+
+
+def test_in_python_there_is_a_warning(runs: Path) -> None:  # noqa: F811
+    said("UPDATE clients SET grp = 'nobody'")(runs / "fairshare-buffer-2-seed1")
+    with pytest.warns(UserWarning, match=r"left out: the run in .*seed1' cannot be read"):
+        assert [each.seeds for each in fairlag.compare("runs")] == [(0,)]
+    said("DELETE FROM meta")(runs / "fairshare-buffer-2-seed0")
+    with pytest.warns(UserWarning, match="left out"):
+        assert [run.seed for run in fairlag.runs("runs")] == [1]
+    with pytest.raises(InputError, match=r"seed0.*seed1"):
+        fairlag.compare("runs")
+
+
+def test_a_mistake_that_is_no_damage_is_not_blamed_on_a_run(runs: Path) -> None:  # noqa: F811
+    from fairlag.lab.damaged import without_damaged
+    from fairlag.lab.run import run_folders
+
+    def make(found: list[Run]) -> None:
+        if len(found) > 1:
+            raise KeyError("a mistake of fairlag's own")
+
+    with pytest.raises(KeyError):
+        without_damaged(run_folders(runs), make)
+
+
+def test_nothing_in_a_database_takes_for_ever(runs: Path) -> None:  # noqa: F811
+    folder = runs / "fairshare-buffer-2-seed0"
+    with pytest.raises(UnreadableError, match="reading it takes too long for its size"), reading(folder) as database:
+        database.execute(f"{_ENDLESS} SELECT COUNT(*) FROM n").fetchone()
+    with pytest.raises(UnreadableError, match="attempt to write a readonly database"), reading(folder) as database:
+        database.execute("DELETE FROM tasks")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(Run(folder).tasks)
+
+
+def test_a_rubbish_lock_is_named(call: Call, runs: Path) -> None:  # noqa: F811
+    lock = runs / "fairshare-buffer-2-seed0/lock"
+    with edited(runs / "fairshare-buffer-2-seed0") as database:
+        database.execute("UPDATE meta SET value = '\"running\"' WHERE key = 'status'")
+    lock.write_bytes(b"rubbish" * 1000)
+    assert call("runs", "runs").code == 0
+    done = call("resume", "runs")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert f"{str(lock)!r} is no lock of fairlag's (file is not a database): remove it" in done.err
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "words"),
+    [
+        ("plan.json", _BOMB, "cannot read 'runs/plan.json': it is nested more than 32 deep"),
+        ("plan.json", '{"experiment": 3}', "'runs/plan.json' holds no experiment"),
+        ("plan.json", "{}", "'runs/plan.json' holds no experiment"),
+        ("plan.json", '{"experiment": {}}', "runs/plan.json: the key 'name' is missing"),
+    ],
+)
+def test_a_damaged_plan_is_one_sentence(call: Call, runs: Path, file: str, text: str, words: str) -> None:  # noqa: F811
+    (runs / file).write_text(text)
+    done = call("resume", "runs")
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert words in done.err
+    assert call("compare", "runs").code == 0
+
+
+def test_the_seeds_of_a_plan_are_whole_numbers(call: Call, runs: Path) -> None:  # noqa: F811
+    tables = json.loads((runs / "plan.json").read_text())
+    (runs / "plan.json").write_text(json.dumps({**tables, "seeds": ["x"]}))
+    done = call("resume", "runs")
+    assert done.code == 2
+    assert "the seeds in 'runs/plan.json' are ['x'], they must be a list of whole numbers" in done.err
