@@ -340,6 +340,9 @@ class Watched(Server):
         assert self.view.weight_sums.tolist() == same
         assert self.view.staleness_sums.tolist() == self.lateness[: len(self.view.staleness_sums)].tolist()
         assert self.view.update_counts.tolist() == self.merges[: len(self.view.update_counts)].tolist()
+        if (accounts := self._ledger.accounts) is not None:
+            assert accounts.balances.min() >= -1e-9, "a client spent more than it earned"
+            assert abs(self.view.earned.sum() + accounts.kept - self.newest) <= 1e-9 * (1 + self.newest)
         held = {task.version for task in (*self.live.values(), *self.pending)}
         recent = range(max(self.newest - self.strategy.select.lag, 0), self.newest + 1)
         assert sorted(self.versions.kept) == sorted({*held, *recent})

@@ -84,12 +84,16 @@ def strategies(draw: st.DrawFn, clients: int) -> Strategy:
             loop["scaling"] = draw(st.sampled_from(["derivation", "algorithm1"]))
             return zoo.fedstaleweight(**loop, window=draw(st.sampled_from([None, 1, 3])))
         case "fairshare":
-            return zoo.fairshare(
-                **loop,
-                cap=draw(st.sampled_from([None, 0.5, 1.5])),
-                estimator=draw(st.sampled_from(["gap", "staleness"])),
-                normalise=draw(st.sampled_from(["expectation", "buffer"])),
-            )
+            terms: dict[str, Any] = {"estimator": draw(st.sampled_from(["account", "account", "gap", "staleness"]))}
+            if terms["estimator"] == "account":
+                terms["entitled"] = draw(st.sampled_from(["present", "known"]))
+                terms["importance"] = draw(st.sampled_from(["uniform", "examples", {"a": 2.5}]))
+                terms["limit"] = draw(st.sampled_from([None, 0.3, 5.0]))
+                terms["most"] = draw(st.sampled_from([None, 0.1]))
+                terms["reward"] = draw(st.sampled_from([0.0, 0.0, 0.4]))
+            else:
+                terms["normalise"] = draw(st.sampled_from(["expectation", "buffer"]))
+            return zoo.fairshare(**loop, **terms, cap=draw(st.sampled_from([None, 0.5, 2.0])))
         case "exponential":
             return zoo.exponential(**loop, gamma=draw(st.sampled_from([0.5, 1.0, 3.0])))
         case "safa":

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from fairlag.data import partition, stream
 from fairlag.errors import InputError
-from fairlag.fleet import availability, delay
+from fairlag.fleet import availability, delay, timing
 from fairlag.lab.experiment import Experiment, load
 from fairlag.learn.local import schedule
 from fairlag.report.reference import TABLES, WORDS
@@ -50,6 +50,7 @@ def test_every_word_is_in_the_page_and_is_accepted() -> None:
         "Streams": stream.parse,
         "Delays": delay.parse,
         "Availabilities": availability.parse,
+        "Timings": timing.parse,
         "Schedules": schedule,
     }
     assert WORDS.keys() == parsers.keys()

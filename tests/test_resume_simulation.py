@@ -150,7 +150,8 @@ ZOO: dict[str, Strategy] = {
     "concurrency": zoo.fedbuff(buffer=3, concurrency=4, max_staleness=2),
     "fresh places": Strategy(select.concurrency(5, fresh=True), trigger.count(2), weigh.by_examples),
     "window": zoo.fedstaleweight(buffer=2, window=3),
-    "momentum": replace(zoo.fairshare(buffer=3), apply=apply.chain(apply.scale(0.5), momentum(0.9), momentum(0.5))),
+    "account": zoo.fairshare(buffer=3, estimator="account", limit=0.5, importance="examples"),
+    "momentum": replace(zoo.exponential(buffer=3), apply=apply.chain(apply.scale(0.5), momentum(0.9), momentum(0.5))),
     "refusals": replace(zoo.buffered_fedavg(buffer=2), admit=admit.all_of(admit.max_staleness(3))),
 }
 CLIENTS = 12
@@ -250,6 +251,7 @@ def saved(strategy: Strategy, parameters: Vector) -> State:
         ("window", vec(0, 0, 0), "recent"),
         ("momentum", vec(0, 0, 0), r"the state of chain\(.*\) is not one that its init makes: there are 0 saved"),
         ("fedavg", vec(0, 0, 0), "'idle'"),
+        ("account", vec(0, 0, 0), "'accounts'"),
         ("concurrency", vec(0, 0, 0), "'pool'"),
     ],
 )

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from fairlag import jit, zoo
 from fairlag.buffer import Buffer
+from fairlag.fleet import timing
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
 from fairlag.rules import admit, keep, select, trigger, weigh
@@ -29,6 +30,8 @@ from fairlag.types import Aggregation, Ended, Floats
 from fairlag.view import View
 from tests.helpers import DELAYS
 
+TIMINGS = ["throttle(3)", "late(5, 0.3)", "late(5, 12)", "alternate(3, 5, 4)", "schedule(4, 1, 16, 0.5)"]
+
 
 @st.composite
 def fleets(draw: st.DrawFn) -> Fleet:
@@ -41,12 +44,15 @@ def fleets(draw: st.DrawFn) -> Fleet:
             upload=draw(st.sampled_from([None, None, parse("uniform(1, 2)")])),
             steps=draw(st.sampled_from([None, 3])),
             per=draw(st.sampled_from(["task", "step"])),
+            timing=timing.parse(draw(st.sampled_from(["truthful", "truthful", *TIMINGS]))),
         )
         for name in draw(st.sampled_from([["a"], ["a", "b"], ["a", "b", "c"]]))
     ]
     fleet = Fleet(groups, seed=draw(st.integers(0, 2**32)), model_bytes=draw(st.sampled_from([0, 100_000])))
     factor = draw(st.sampled_from([1.0, 0.5, 3.0]))
-    return fleet if factor == 1 else fleet.throttled(draw(st.integers(0, fleet.clients - 1)), factor)
+    fleet = fleet if factor == 1 else fleet.throttled(draw(st.integers(0, fleet.clients - 1)), factor)
+    plan = draw(st.sampled_from([None, None, None, *TIMINGS]))
+    return fleet if plan is None else fleet.planned(draw(st.integers(0, fleet.clients - 1)), timing.parse(plan))
 
 
 LEAVES = [
@@ -80,20 +86,37 @@ RULES = st.recursive(
     max_leaves=3,
 )
 
+BY_ACCOUNT = st.builds(
+    weigh.capped,
+    st.builds(
+        weigh.at_most,
+        st.builds(
+            weigh.by_balance,
+            entitled=st.sampled_from(["present", "known"]),
+            importance=st.sampled_from(["uniform", "examples", {"a": 2.5, "b": 0.3}]),
+            limit=st.sampled_from([None, 0.2, 0.7, 5.0]),
+            reward=st.sampled_from([0.0, 0.0, 0.3, 1.0]),
+        ),
+        st.sampled_from([None, 0.1, 0.5]),
+    ),
+    st.sampled_from([None, 0.2, 0.9, 2.0]),
+)
+WEIGHTINGS = st.one_of(RULES, RULES, BY_ACCOUNT)
+
 
 @st.composite
 def compositions(draw: st.DrawFn, clients: int) -> Strategy:
     """Every composition that the loop knows."""
     fresh, few = draw(st.booleans()), draw(st.integers(1, clients))
     if draw(st.integers(0, 4)) == 0:
-        return Strategy(select.cohort(few), trigger.cohort_done(), draw(RULES))
+        return Strategy(select.cohort(few), trigger.cohort_done(), draw(WEIGHTINGS))
     chosen = draw(
         st.sampled_from([select.all_idle(fresh=fresh), select.all_idle(), select.concurrency(few, fresh=fresh)])
     )
     buffer = draw(st.integers(1, clients if chosen.fresh else 8))
     limit = draw(st.sampled_from([None, None, 0, 2]))
     admission = None if limit is None else admit.max_staleness(limit)
-    return Strategy(chosen, trigger.count(buffer), draw(RULES), admit=admission)
+    return Strategy(chosen, trigger.count(buffer), draw(WEIGHTINGS), admit=admission)
 
 
 @st.composite
@@ -102,6 +125,7 @@ def worlds(draw: st.DrawFn) -> tuple[Fleet, Strategy]:
     return fleet, draw(compositions(fleet.clients))
 
 
+BY_BOOKS = {"buffer": 3, "estimator": "account"}
 ZOO: list[tuple[str, dict[str, Any]]] = [
     ("buffered_fedavg", {"buffer": 3}),
     ("fedstaleweight", {"buffer": 3}),
@@ -109,6 +133,23 @@ ZOO: list[tuple[str, dict[str, Any]]] = [
     ("fedstaleweight", {"buffer": 3, "window": 1}),
     ("fedstaleweight", {"buffer": 3, "window": 40, "fresh": False}),
     ("fairshare", {"buffer": 3}),
+    ("fairshare", BY_BOOKS),
+    ("fairshare", {**BY_BOOKS, "fresh": False, "cap": None, "limit": 0.4}),
+    (
+        "fairshare",
+        {"buffer": 3, "estimator": "account", "cap": 0.6, "limit": 0.5, "reward": 0.7, "importance": "examples"},
+    ),
+    (
+        "fairshare",
+        {
+            "buffer": 3,
+            "estimator": "account",
+            "most": 0.3,
+            "cap": None,
+            "limit": None,
+            "importance": {"a": 2.5, "b": 0.3},
+        },
+    ),
     ("fairshare", {"buffer": 3, "cap": None, "estimator": "staleness", "normalise": "buffer"}),
     ("exponential", {"buffer": 3}),
     ("rate_tracking", {"buffer": 3}),
@@ -129,7 +170,7 @@ ZOO: list[tuple[str, dict[str, Any]]] = [
 
 def reference(strategy: Strategy, fleet: Fleet, **until: Any) -> tuple[Server, list[Aggregation], str]:
     records: list[Aggregation | Ended] = []
-    server = Server(strategy, clients=fleet.clients, record=records.append, **until)
+    server = Server(strategy, clients=fleet.clients, group_of=fleet.group_name, record=records.append, **until)
     reason = virtual.run(server, fleet).reason
     return server, [record for record in records if isinstance(record, Aggregation)], reason
 
@@ -182,7 +223,12 @@ def test_the_same_events_and_weights_as_the_reference(
     world: tuple[Fleet, Strategy], kept: bool, seed: int, sizes: dict[str, int]
 ) -> None:
     fleet, strategy = world
-    check_with(sizes, replace(strategy, reduce=keep.replacing()) if kept else strategy, fleet, seed=seed)
+    check_with(
+        sizes,
+        replace(strategy, reduce=keep.replacing()) if kept and strategy.account is None else strategy,
+        fleet,
+        seed=seed,
+    )
 
 
 @settings(max_examples=50, deadline=None)

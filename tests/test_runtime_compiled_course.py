@@ -208,6 +208,7 @@ class Bench:
             aggregations=chosen.aggregations,
             until_time=chosen.until_time,
             examples=setting.visible,
+            group_of=chosen.group_of,
             record=told.append,
         )
         timeline = conduct._timeline(server, chosen, setting, self.executor)
@@ -299,8 +300,16 @@ def test_so_it_is_for_whatever_fleet_and_composition(world: tuple[Fleet, Strateg
     sides: list[Any] = []
     for _ in range(2):
         told = list[Aggregation | Ended]()
-        chosen = {"clients": fleet.clients, "aggregations": 24, "seed": seed, "examples": examples}
-        server = Server(strategy, parameters=first(design, seed), record=told.append, **chosen)  # type: ignore[arg-type]
+        server = Server(
+            strategy,
+            clients=fleet.clients,
+            parameters=first(design, seed),
+            aggregations=24,
+            seed=seed,
+            examples=examples,
+            group_of=fleet.group_name,
+            record=told.append,
+        )
         sides.append((server, Simulation(server, fleet, executor), told))
     (server, simulation, told), (other, events, expected) = sides
     until = 24, None

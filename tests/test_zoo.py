@@ -30,22 +30,29 @@ TIMELINES: list[tuple[Strategy, list[list[float]]]] = [
     (zoo.fedstaleweight(buffer=2, window=1), [EQUAL, EQUAL, [5 / 6, 1 / 6], EQUAL, EQUAL]),
     # α = gap / (3 · 2) with the gaps (1, 2), (3/2, 4/2), (5, 6/3), (7/2, 8/3), (9/3, 10/4)
     (
-        zoo.fairshare(buffer=2, cap=None),
+        zoo.fairshare(buffer=2, estimator="gap", cap=None),
         [[1 / 6, 1 / 3], [1 / 4, 1 / 3], [5 / 6, 1 / 3], [7 / 12, 4 / 9], [1 / 2, 5 / 12]],
     ),
     # the same, its totals 1/2, 7/12, 7/6, 37/36, 11/12 at most 1
     (
-        zoo.fairshare(buffer=2, cap=1.0),
+        zoo.fairshare(buffer=2, estimator="gap", cap=1.0),
         [[1 / 6, 1 / 3], [1 / 4, 1 / 3], [5 / 7, 2 / 7], [21 / 37, 16 / 37], [1 / 2, 5 / 12]],
     ),
     (
-        zoo.fairshare(buffer=2, normalise="buffer"),
+        zoo.fairshare(buffer=2, estimator="gap", normalise="buffer"),
         [[1 / 3, 2 / 3], [3 / 7, 4 / 7], [5 / 7, 2 / 7], [21 / 37, 16 / 37], [6 / 11, 5 / 11]],
     ),
     # α = (2 · mean + 1) / (3 · 2), capped at 1.5
     (
         zoo.fairshare(buffer=2, estimator="staleness"),
         [[1 / 6, 1 / 6], [1 / 6, 1 / 6], [5 / 6, 1 / 6], [2 / 3, 5 / 18], [11 / 18, 1 / 4]],
+    ),
+    # newcomers a half; 2 is one in the third version, whose other half 0 and 1 share; then a third each
+    (zoo.fairshare(buffer=2, estimator="account"), [EQUAL, EQUAL, [1 / 2, 1 / 4], [1 / 3, 7 / 12], [1 / 3, 2 / 3]]),
+    # the same, but of each version a quarter stays in the accounts
+    (
+        zoo.fairshare(buffer=2, estimator="account", cap=0.75),
+        [[3 / 8, 3 / 8], [3 / 8, 3 / 8], [3 / 8, 3 / 8], [33 / 124, 15 / 31], [1173 / 3920, 1767 / 3920]],
     ),
     # γ^τ with τ = (2, 0), then equal
     (zoo.exponential(gamma=0.5, buffer=2), [EQUAL, EQUAL, [1 / 5, 4 / 5], EQUAL, EQUAL]),
@@ -245,6 +252,10 @@ def test_a_learning_rate_that_is_not_positive_is_refused(name: str, lr: float) -
         ("fedstaleweight", "scaling", "algorithm2"),
         ("fairshare", "estimator", "clock"),
         ("fairshare", "normalise", "bufer"),
+        ("fairshare", "entitled", "known"),
+        ("fairshare", "limit", 1.0),
+        ("fairshare", "most", 0.5),
+        ("fairshare", "reward", 0.5),
         ("fedbuff", "concurrency", 0),
         ("fedbuff", "power", -0.5),
         ("fedbuff", "power", float("nan")),

@@ -1,6 +1,6 @@
 """Every client's history as arrays, written by the server alone; what rules may see of it is in view.py."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Protocol, cast
@@ -8,6 +8,7 @@ from typing import Protocol, cast
 import numpy as np
 
 from fairlag import columns
+from fairlag.accounts import Accounts, Entitlement
 from fairlag.state import State, copy_into, rows, table, take
 from fairlag.types import Dispatch, Floats, Integers, Parts, Report, quick
 
@@ -70,6 +71,7 @@ class Ledger:
         "_credits",
         "_dispatched",
         "_examples",
+        "_importance",
         "_loss",
         "_mean",
         "_position",
@@ -79,6 +81,7 @@ class Ledger:
         "_staleness",
         "_told",
         "_updates",
+        "accounts",
         "acted",
         "buffer",
         "capacity",
@@ -112,12 +115,15 @@ class Ledger:
         profiles: bool = False,
         unseen: float = 0.0,
         examples: Integers | None = None,
+        account: Entitlement | None = None,
+        group_of: Callable[[int], str] | None = None,
     ) -> None:
         """Room for a number of clients (more may come) and for the last `window` staleness samples of each.
 
         With `profiles` it knows at any time the sum of all rates and the slowest client that is running, of which one
         that was never heard of needs `unseen` seconds. `examples` is how many each client has to begin with, as far as
-        is known; otherwise each counts for one.
+        is known; otherwise each counts for one. With `account` every client has an account on these terms; `group_of`
+        names a client's group, for terms that differ by group.
         """
         self.time = 0.0
         self.version = 0
@@ -141,6 +147,8 @@ class Ledger:
         self.unseen = unseen
         self._slowest: list[tuple[float, int]] = []
         self._told = examples
+        self.accounts = None if account is None else Accounts(account, clients)
+        self._importance = _importance(account, self, group_of)
         self.capacity = 0
         self._block = columns.blank(0)
         self.recent: Integers = np.empty((0, window), np.int64)
@@ -177,6 +185,8 @@ class Ledger:
             self.examples += self._examples[client]
         self.there += 1
         self.present[client] = 1
+        if self.accounts is not None:
+            self.accounts.join(client, self._importance(client))
         return True
 
     def is_present(self, client: int) -> bool:
@@ -187,6 +197,8 @@ class Ledger:
         """The client is gone; returns the task that it was running."""
         self.present[client] = 0
         self.there -= 1
+        if self.accounts is not None:
+            self.accounts.leave(client)
         return self.running.pop(self.task[client], None)
 
     def dispatch(self, number: int, client: int, version: int, steps: int = 0, pace: float = 1.0) -> Dispatch:
@@ -209,6 +221,8 @@ class Ledger:
         if examples != self._examples[client]:
             self.examples += examples - self._examples[client]
             self._examples[client] = examples
+            if self.accounts is not None:
+                self.accounts.rate(client, self._importance(client))
         self._loss[client] = report[3]
         self._arrival[client] = time
         self.buffer.append(task)
@@ -244,6 +258,8 @@ class Ledger:
                 if self.task[client] in self.running:  # it has gone on meanwhile
                     self._profile(client, self.task[client])
         self.received = received
+        if self.accounts is not None:
+            self.accounts.earn([task[1] for task in tasks])
         return tasks, lateness, reports, arrivals
 
     def usual(self, client: int) -> float:
@@ -280,7 +296,9 @@ class Ledger:
         self.renewed = self.time
 
     def credit(self, clients: Integers, weights: Floats) -> None:
-        """What each update weighed goes to its client's account; booked in batches, in the order of arrival."""
+        """What each update weighed is its client's influence; summed up in batches, in the order of arrival."""
+        if self.accounts is not None:
+            self.accounts.spend(clients.tolist(), weights.tolist())
         self._credited.append(clients)
         self._credits.append(weights)
         if len(self._credited) >= _BATCH:
@@ -322,6 +340,7 @@ class Ledger:
             "reports": table(self._reports, **_REPORT),
             "arrivals": np.array(self._arrivals, np.float64),
             "slowest": table(self._slowest, usual=float, task=int),
+            **({} if self.accounts is None else {"accounts": self.accounts.state()}),
         }
 
     def restore(self, state: State) -> None:
@@ -340,6 +359,8 @@ class Ledger:
         self._reports = [quick(Report, row) for row in rows(take(state, "reports", dict), *_REPORT)]
         self._arrivals = take(state, "arrivals", np.ndarray).tolist()
         self._slowest = list(rows(take(state, "slowest", dict), "usual", "task"))
+        if self.accounts is not None:
+            self.accounts.restore(take(state, "accounts", dict))
 
 
 def mean_duration(busy: float, updates: int) -> float:
@@ -349,6 +370,17 @@ def mean_duration(busy: float, updates: int) -> float:
     (2.0, 0.0)
     """
     return max(busy / updates, INSTANT) if updates else 0.0
+
+
+def _importance(
+    terms: Entitlement | None, ledger: Ledger, group_of: Callable[[int], str] | None
+) -> Callable[[int], float]:
+    """How much each client is entitled to, in proportion to the others."""
+    if terms is None or terms.importance == "uniform":
+        return lambda client: 1.0
+    if terms.importance == "examples":
+        return lambda client: float(ledger.integers["examples"].item(client))
+    return lambda client: terms.of_group(group_of(client) if group_of is not None else "")
 
 
 def _tasks(state: State, name: str) -> Iterator[Dispatch]:

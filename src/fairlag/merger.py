@@ -141,8 +141,9 @@ class Merger:
                 "it must return one finite number per update"
             )
         total = math.fsum(weights.tolist())
-        # Whoever reads updates may find nothing in them: AsyncFedED weighs an update of length 0 by 0.
-        if total < 0 or (total == 0 and not self._shows_updates):
+        # Whoever reads updates may find nothing in them: AsyncFedED weighs an update of length 0 by 0. And accounts may
+        # be empty.
+        if total < 0 or (total == 0 and not self._shows_updates and self._strategy.account is None):
             raise StrategyError(
                 f"the weighting {label_of(weigh)} returned {returned!r}: weights must add up to more than 0; "
                 "an update that is not wanted is refused by a rule of `admit`"

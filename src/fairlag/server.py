@@ -66,12 +66,14 @@ class Server:
         aggregations: int | None = None,
         until_time: float | None = None,
         examples: Integers | None = None,
+        group_of: Callable[[int], str] | None = None,
         max_growth: float | None = None,
         record: Record | None = None,
     ) -> None:
         """A server for a fleet of so many clients, that stops after so many aggregations or at that time.
 
-        `examples` is how many training examples each client has to begin with, as far as the server is told.
+        `examples` is how many training examples each client has to begin with, as far as the server is told;
+        `group_of` names a client's group, for strategies that treat groups differently.
         The layout names the parts of the parameters for server rules that ask; without one, they are one array. It
         also says which of them are statistics, such as BatchNorm's running mean: no rule sees these, they are mixed.
         With `max_growth`, an aggregation that would make the model more than so many times as large, or not finite, is
@@ -87,8 +89,10 @@ class Server:
             clients=clients,
             window=strategy.window,
             profiles=strategy.profiles,
-            unseen=strategy.trigger.unseen,
             examples=examples,
+            account=strategy.account,
+            group_of=group_of,
+            unseen=strategy.trigger.unseen,
         )
         self.running: Mapping[int, Dispatch] = self._ledger.running
         """The tasks that are running, by number, in the order of their dispatch."""
@@ -146,6 +150,12 @@ class Server:
             "running": len(ledger.running),
             "buffered": len(ledger.buffer),
         }
+
+    @property
+    def part(self) -> float:
+        """How much of the run is over, by versions or by time, from 0 to 1; 0 where it has no end."""
+        versions = self._ledger.version / self._aggregations if self._aggregations is not None else 0.0
+        return max(versions, self._ledger.time / self._until_time) if self._until_time is not None else versions
 
     @property
     def record(self) -> Record | None:

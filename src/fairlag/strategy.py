@@ -3,6 +3,7 @@
 import inspect
 from dataclasses import dataclass, fields
 
+from fairlag.accounts import Entitlement
 from fairlag.errors import StrategyError
 from fairlag.rules.admit import Admit
 from fairlag.rules.apply import Apply, scale
@@ -10,7 +11,7 @@ from fairlag.rules.edit import Edit
 from fairlag.rules.keep import Keeping
 from fairlag.rules.local import Local
 from fairlag.rules.reduce import Reduce, weighted_sum
-from fairlag.rules.rule import label_of, traits
+from fairlag.rules.rule import common_terms, label_of, traits
 from fairlag.rules.select import Select
 from fairlag.rules.trigger import Trigger
 from fairlag.rules.weigh import Weigh
@@ -56,6 +57,11 @@ class Strategy:
                 continue
             if not _takes(rule, words.count(",") + 1):
                 raise StrategyError(f"{slot} is {traits(rule).label}, it must be a function of ({words})")
+        if self.account is not None and isinstance(self.reduce, Keeping):
+            raise StrategyError(
+                f"{traits(self.weigh).label} spends accounts on updates that act once, but {self.reduce.label} keeps "
+                "updates: take weighted_sum"
+            )
         if self.trigger.rounds and not self.select.rounds:
             raise StrategyError(f"{self.trigger.label} needs rounds, such as cohort(m) makes, not {self.select.label}")
         if self.select.rounds and not (self.trigger.rounds or self.trigger.wake):
@@ -75,6 +81,11 @@ class Strategy:
         """Must the ledger keep the sum of all rates, and the slowest running client, ready?"""
         rules = (self.weigh, self.admit, self.edit, self.reduce, self.local.pace)
         return self.trigger.profiles or any(traits(rule).profiles for rule in rules)
+
+    @property
+    def account(self) -> Entitlement | None:
+        """The terms of the accounts that the ledger must keep, None if no rule reads them."""
+        return common_terms(traits(rule).account for rule in (self.weigh, self.admit, self.edit, self.reduce))
 
     @property
     def readers(self) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fairlag.accounts import Accounts
 from fairlag.errors import StrategyError
 from fairlag.ledger import Ledger
 from fairlag.types import Dispatch, Floats, Integers
@@ -159,6 +160,15 @@ class View:
         """Per client: the root of the mean squared loss that it reported last, 0 before the first time."""
         return self._known(self._ledger.reals["loss"])
 
+    @property
+    def earned(self) -> Floats:
+        """Per client: what it was entitled to so far, one unit per version in all, for rules that read accounts."""
+        return self.weight_sums + self._known(self._accounts("earned").balances)
+
+    def balance(self, clients: Integers) -> Floats:
+        """What each of the clients was entitled to and has not spent, for rules that read accounts."""
+        return np.array([*map(self._accounts("balance").held, clients.tolist())])
+
     def shares(self, clients: Integers) -> Floats:
         """The share of all known training examples that a client has: n_i / N."""
         shares: Floats = self._ledger.integers["examples"][clients] / self._ledger.examples
@@ -208,6 +218,13 @@ class View:
                 f"a rule read view.{what} but is not declared to: decorate it with @fairlag.rules.reads_profiles, "
                 "or give the trigger profiles=True"
             )
+
+    def _accounts(self, what: str) -> Accounts:
+        if self._ledger.accounts is None:
+            raise StrategyError(
+                f"a rule read view.{what} but is not declared to: decorate it with @fairlag.rules.reads_account()"
+            )
+        return self._ledger.accounts
 
     def _known(self, column: NDArray[Number]) -> NDArray[Number]:
         rows = column[: self._ledger.rows]

@@ -174,6 +174,7 @@ def _by_the_server(strategy: Strategy, fleet: Fleet, trial: Trial) -> Observatio
         seed=trial.seed,
         aggregations=trial.aggregations,
         until_time=trial.until_time,
+        group_of=fleet.group_name,
         record=record,
     )
     stop = virtual.run(server, fleet)

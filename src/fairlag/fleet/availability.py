@@ -119,6 +119,28 @@ class Alternating(_Pattern):
 
 
 @dataclass(frozen=True, slots=True)
+class Returning(_Pattern):
+    """Present from the beginning for a time, away for a time, and so forth: what the timing ``rejoin`` makes.
+
+    >>> list(between(Returning(100, 20).periods(stream=0), join=0, leave=250))
+    [(0.0, 100.0), (120.0, 220.0), (240.0, 250)]
+    """
+
+    stay: float
+    away: float
+
+    def following(self, streams: Streams, known: Integers, since: Floats) -> Periods:
+        """Known is the number of the period."""
+        start: Floats = known.astype(np.float64) * (self.stay + self.away)
+        return start, start + self.stay, known + 1
+
+    @property
+    def duty(self) -> float:
+        """Stay / (stay + away)."""
+        return self.stay / (self.stay + self.away)
+
+
+@dataclass(frozen=True, slots=True)
 class Daily(_Pattern):
     """``daily(start, end, jitter)``: between two hours of every day of 24 hours; time 0 is a midnight.
     An end before the start is on the next day. Each client's hours are shifted by its own jitter (2u − 1) hours, that

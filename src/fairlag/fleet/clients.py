@@ -10,8 +10,9 @@ import numpy as np
 
 from fairlag import seeds
 from fairlag.errors import InputError
-from fairlag.fleet.availability import Always, Availability, between
+from fairlag.fleet.availability import Always, Availability, Returning, between
 from fairlag.fleet.delay import Delay
+from fairlag.fleet.timing import Pieces, Timing, Truthful
 from fairlag.text import check_mean
 from fairlag.types import Floats, Integers
 
@@ -49,6 +50,8 @@ class Group:
     """How many local steps a task of its clients has; None: as many as the fleet says."""
     per: Literal["task", "step"] = "task"
     """Is `delay` the duration of a whole task, or of each of its local steps?"""
+    timing: Timing = Truthful()  # noqa: RUF009 (frozen)
+    """Do its clients work as fast as they can, or hold back by a plan?"""
 
     def __post_init__(self) -> None:
         if self.count < 1:
@@ -63,11 +66,24 @@ class Group:
             _check_steps(f"group {self.name!r}", self.steps)
         if self.per not in ("task", "step"):
             raise InputError(f"group {self.name!r} has a delay per {self.per!r}, it must be per 'task' or 'step'")
+        self.presence(self.timing)
+
+    def presence(self, timing: Timing) -> Availability:
+        """When clients are there that follow such a plan, apart from joining late, leaving early and vanishing."""
+        if timing.leaves is None:
+            return self.availability
+        if not isinstance(self.availability, Always):
+            raise InputError(
+                f"group {self.name!r} has the timing {timing} and the availability {self.availability}: a client that "
+                "leaves by a plan must otherwise be there always"
+            )
+        return Returning(*timing.leaves)
 
     @property
     def steady(self) -> bool:
         """Are its clients there from the beginning to the end?"""
-        return isinstance(self.availability, Always) and self.join == 0 and self.leave == inf and not self.vanish
+        there = isinstance(self.presence(self.timing), Always)
+        return there and self.join == 0 and self.leave == inf and not self.vanish
 
 
 class Fleet:
@@ -118,6 +134,10 @@ class Fleet:
         """Per client: how many seconds of each task it spends on sending the model to and fro."""
         self._transfer_of: memoryview[float] = cast("memoryview[float]", self.transfers.data)
         self._factor: dict[int, float] = {}
+        self._plans: dict[int, Timing] = {}
+        self._pieces = [group.timing.pieces for group in groups]
+        self.timed = any(self._pieces)
+        """Does anybody's speed depend on when a task begins?"""
         streams = [seeds.subkeys(seeds.key(seed, "delay", group.name), group.count) for group in groups]
         self.streams = np.concatenate(streams)
         """Per client: the stream of which each of its durations takes the number of its ordinal."""
@@ -142,9 +162,44 @@ class Fleet:
             raise InputError(f"client {client} cannot throttle itself, the clients are 0 to {self.clients - 1}")
         if not (factor > 0 and isfinite(factor)):
             raise InputError(f"the factor of throttling is {factor}, it must be a positive number")
-        fleet = Fleet(self.groups, seed=self.seed, model_bytes=self.model_bytes, steps=self._steps)
-        fleet._factor = {**self._factor, client: self._factor.get(client, 1.0) * factor}
+        fleet = self._copy()
+        fleet._factor[client] = self._factor.get(client, 1.0) * factor
         return fleet
+
+    def planned(self, client: int, timing: Timing) -> "Fleet":
+        """The same fleet, all draws equal, in which one client follows that plan."""
+        if not 0 <= client < self.clients:
+            raise InputError(f"client {client} cannot follow {timing}, the clients are 0 to {self.clients - 1}")
+        fleet = self._copy()
+        fleet._plans[client] = timing
+        fleet.timed = fleet.timed or timing.pieces is not None
+        fleet.steady = fleet.steady and timing.leaves is None
+        return fleet
+
+    def _copy(self) -> "Fleet":
+        fleet = Fleet(self.groups, seed=self.seed, model_bytes=self.model_bytes, steps=self._steps)
+        fleet._factor, fleet._plans = dict(self._factor), dict(self._plans)
+        fleet.timed, fleet.steady = self.timed, self.steady
+        return fleet
+
+    @property
+    def plans(self) -> dict[int, Timing]:
+        """The clients whose plans are not those of their groups."""
+        return dict(self._plans)
+
+    def pieces(self, client: int) -> Pieces | None:
+        """By which factor the client slows down, and when; None: never."""
+        plan = self._plans.get(client)
+        return self._pieces[self._group[client]] if plan is None else plan.pieces
+
+    def factor(self, client: int, time: float, part: float) -> float:
+        """How many times as long as necessary a task takes that begins now, when that part of the run is over."""
+        pieces = self.pieces(client)
+        return 1.0 if pieces is None else pieces.factor(time, part)
+
+    def group_name(self, client: int) -> str:
+        """The name of the group that a client belongs to."""
+        return self.groups[self._group[client]].name
 
     def members(self, group: int) -> range:
         """The clients of the group of that number."""
@@ -152,10 +207,15 @@ class Fleet:
 
     @property
     def mean_durations(self) -> Floats:
-        """Per client: the expected duration of its tasks, each of as many steps as are its own."""
+        """Per client: the expected duration of its tasks, each of as many steps as are its own.
+
+        A plan by which a client is slow for a part of the run does not count.
+        """
         means = np.repeat(self._means, [group.count for group in self.groups])
         means += self.transfers
-        return means * self.factors
+        steady = [1.0 if each is None or each.ends else each.factors[0] for each in self._pieces]
+        whole: Floats = means * self.factors * np.array(steady)[self.group_of]
+        return whole
 
     @property
     def factors(self) -> Floats:
@@ -220,7 +280,8 @@ class Fleet:
     def periods(self, client: int) -> Iterator[tuple[float, float]]:
         """When the client is there, apart from vanishing: increasing (from, until)."""
         group = self.groups[self._group[client]]
-        return between(group.availability.periods(self._stream_for("availability", client)), group.join, group.leave)
+        there = group.presence(self._plans.get(client, group.timing))
+        return between(there.periods(self._stream_for("availability", client)), group.join, group.leave)
 
     def vanishes(self, client: int, ordinal: int) -> tuple[float, float | None] | None:
         """Whether the client vanishes during that task: after which part of it, and for how long (None: the rest)."""

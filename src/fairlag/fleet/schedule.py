@@ -32,6 +32,7 @@ class Schedule:
 
     def __init__(self, fleet: Fleet) -> None:
         self._groups = fleet.groups
+        self._plans = fleet.plans
         self._starts = np.cumsum([0, *(group.count for group in fleet.groups)])
         keys = ((seeds.key(fleet.seed, "availability", group.name), group.count) for group in fleet.groups)
         self._streams = np.concatenate([seeds.subkeys(*each) for each in keys])
@@ -121,7 +122,13 @@ class Schedule:
     def _draw_for(self, group: Group, clients: Integers) -> Integers:
         """The next period of clients of one group, cut to its stay; returns for whom it lies outside of that."""
         streams, known, since = self._streams[clients], self._known[clients], self._since[clients]
-        start, until, known = group.availability.following(streams, known, since)
+        start, until, known = group.presence(group.timing).following(streams, known, since)
+        for client, plan in self._plans.items():
+            mine = clients == client
+            if mine.any():
+                there = group.presence(plan)
+                own = there.following(streams[mine], self._known[clients[mine]], since[mine])
+                start[mine], until[mine], known[mine] = own
         self._known[clients], self._since[clients] = known, until
         begin, end = np.maximum(start, group.join), np.minimum(until, group.leave)
         begin[start >= group.leave] = inf

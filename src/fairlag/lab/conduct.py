@@ -63,6 +63,8 @@ class Stage:
     executor: Evaluating | None
     """Who evaluates; None where there is nothing to evaluate."""
     begin: Callable[[Server], Timeline]
+    group_of: Callable[[int], str]
+    """The name of a client's group."""
     examples: Integers | None = None
     """Per client: how many examples it has at first, as far as the server is told."""
     real: bool = False
@@ -84,6 +86,7 @@ def simulated(workshop: Workshop, use: Use, seed: int) -> Stage:
         experiment.population,
         executor,
         lambda server: _timeline(server, experiment, setting, executor),
+        experiment.group_of,
         examples=setting.visible if setting.placement is not None else None,
     )
 
@@ -125,6 +128,7 @@ class Conductor:
             aggregations=experiment.aggregations,
             until_time=experiment.until_time,
             examples=stage.examples,
+            group_of=stage.group_of,
             max_growth=stage.max_growth,
             record=store.record if self._scoring is None else self._record,
         )

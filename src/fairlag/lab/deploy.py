@@ -176,6 +176,7 @@ def _conduct(
             experiment.population * queued,
             judge,
             fleet.begin,
+            fleet.group_of,
             examples=None if model.setting.placement is None else np.repeat(model.setting.visible, queued),
             real=True,
             news=fleet.news,
@@ -201,6 +202,9 @@ class _Fleet:
         self.link = Link(server, self.grid, self.wire, self.work, self.roster, self.options)
         return self.link
 
+    def group_of(self, client: int) -> str:
+        return self.roster.group_of[client // self.options.queued]
+
     def close(self) -> None:
         if self.link is not None:
             self.link.close()
@@ -208,10 +212,7 @@ class _Fleet:
     def news(self) -> Iterable[tuple[int, str, int]]:
         """The clients whose group or number of examples is new."""
         assert self.link is not None
-        told = {
-            client: (self.roster.group_of[client // self.options.queued], examples)
-            for client, examples in self.link.examples.items()
-        }
+        told = {client: (self.group_of(client), examples) for client, examples in self.link.examples.items()}
         fresh = [(client, *facts) for client, facts in told.items() if self.known.get(client) != facts]
         self.known = told
         return fresh

@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from fairlag.errors import ExperimentError, InputError, StrategyError
-from fairlag.fleet import availability, delay
+from fairlag.fleet import availability, delay, timing
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.imported import is_code, name_of
 from fairlag.lab.build import build, checked_use, label, strategy_call, takes
@@ -89,6 +89,10 @@ class Clients(Table):
     delay_per: DelayPer = Field(
         default=None, description='`"task"`, the default, or `"step"`: then `delay` is the time of each local step.'
     )
+    timing: str | None = Field(
+        default=None,
+        description="Do its clients work as fast as they can, or hold back by a plan? A [timing](#timings).",
+    )
 
     def build(self, folder: Path | None) -> Group:
         """The group of the fleet that this table describes."""
@@ -102,6 +106,8 @@ class Clients(Table):
             takes = delay.parse(self.delay, folder)
         with self._blaming("availability"):
             there = availability.parse(self.availability, folder)
+        with self._blaming("timing"):
+            plan = timing.parse(self.timing or "truthful")
         return Group(
             name=self.group,
             count=self.count,
@@ -115,6 +121,7 @@ class Clients(Table):
             upload=read("upload"),
             steps=self.steps,
             per=self.delay_per or "task",
+            timing=plan,
         )
 
     @contextmanager
@@ -233,6 +240,14 @@ class Experiment(Table):
     def population(self) -> int:
         """How many clients all groups have together."""
         return sum(table.count for table in self.clients)
+
+    def group_of(self, client: int) -> str:
+        """The name of the group of a client, numbered through the groups in order."""
+        for table in self.clients:
+            if client < table.count:
+                break
+            client -= table.count
+        return table.group
 
     def fleet(self, seed: int | None = None) -> Fleet:
         """The fleet, its draws determined by the seed (default: the experiment's)."""

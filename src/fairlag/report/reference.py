@@ -15,6 +15,7 @@ from fairlag.data.partition import PARTITIONS
 from fairlag.data.stream import STREAMS
 from fairlag.fleet.availability import AVAILABILITIES
 from fairlag.fleet.delay import DELAYS
+from fairlag.fleet.timing import TIMINGS
 from fairlag.lab.experiment import Clients, Experiment, Use
 from fairlag.lab.learning import Data, Evaluate, LocalTraining, Model
 from fairlag.learn.local import SCHEDULES
@@ -38,6 +39,7 @@ WORDS: Mapping[str, Mapping[str, Callable[..., object]]] = {
     "Streams": STREAMS,
     "Delays": DELAYS,
     "Availabilities": AVAILABILITIES,
+    "Timings": TIMINGS,
     "Schedules": SCHEDULES,
 }
 """What is written as a call, by the heading that it stands under."""

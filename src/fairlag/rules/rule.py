@@ -2,7 +2,7 @@
 
 import inspect
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import PurePath
@@ -10,10 +10,13 @@ from types import FunctionType, TracebackType
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
+from fairlag.accounts import Entitlement
 from fairlag.errors import FairlagError, StrategyError
 
 Arguments = ParamSpec("Arguments")
 Rule = TypeVar("Rule", bound=Callable[..., object])
+
+DEFAULT_TERMS = Entitlement()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,8 @@ class Traits:
     """Must the ledger keep the sum of all rates, and the slowest running client, ready for it?"""
     mixes_statistics: bool = False
     """Is it a reduction that gives an average of its rows if their weights add up to one?"""
+    account: Entitlement | None = None
+    """The terms of the accounts that the ledger must keep for it."""
 
 
 class Recipe(NamedTuple):
@@ -69,7 +74,7 @@ def traits(rule: object) -> Traits:
 
     >>> def mine(buffer, view): ...
     >>> traits(mine)
-    Traits(label='mine', reads_updates=None, window=0, profiles=False, mixes_statistics=False)
+    Traits(label='mine', reads_updates=None, window=0, profiles=False, mixes_statistics=False, account=None)
     """
     known = getattr(rule, "_traits", None)
     return known if isinstance(known, Traits) else Traits(getattr(rule, "__name__", repr(rule)))
@@ -146,6 +151,18 @@ def reads_profiles(rule: Rule) -> Rule:
     return _marked(rule, replace(traits(rule), profiles=True))
 
 
+def reads_account(terms: Entitlement = DEFAULT_TERMS) -> Callable[[Rule], Rule]:
+    """Declares that a rule asks what clients were entitled to, or have left of it, on these terms.
+
+    >>> @reads_account(Entitlement(limit=10))
+    ... def all_of_it(buffer, view):
+    ...     return view.balance(buffer.clients)
+    >>> traits(all_of_it).account.limit
+    10
+    """
+    return lambda rule: _marked(rule, replace(traits(rule), account=terms))
+
+
 def factory(make: Callable[Arguments, Rule]) -> Callable[Arguments, Rule]:
     """Gives the rules that a function makes the traits of its arguments, and its call as their label.
 
@@ -170,10 +187,24 @@ def factory(make: Callable[Arguments, Rule]) -> Callable[Arguments, Rule]:
                 max(each.window for each in (traits(rule), *inner)),
                 any(each.profiles for each in (traits(rule), *inner)),
                 traits(rule).mixes_statistics,
+                common_terms([each.account for each in (traits(rule), *inner)]),
             ),
         )
 
     return made
+
+
+def common_terms(accounts: Iterable[Entitlement | None]) -> Entitlement | None:
+    """The terms on which accounts are kept for several rules, None if none of them reads accounts.
+
+    >>> common_terms([None, Entitlement(limit=10)]).limit
+    10
+    """
+    found = [each for each in accounts if each is not None]
+    for each in found:
+        if each != found[0]:
+            raise StrategyError(f"rules read accounts on different terms, {found[0]} and {each}: they must agree")
+    return found[0] if found else None
 
 
 def failure(kind: str, rule: object, error: Exception) -> StrategyError:

@@ -1,16 +1,18 @@
 """Weightings: pure functions of (buffer, view) to one weight per update, and the ways to combine them."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Literal
 
 import numpy as np
 
+from fairlag.accounts import Entitlement
 from fairlag.buffer import Buffer
 from fairlag.errors import StrategyError
 from fairlag.ledger import Ledger
 from fairlag.rules import check
 from fairlag.rules.drift import drifts
-from fairlag.rules.rule import factory, reads_profiles, reads_updates, reads_window
+from fairlag.rules.rule import factory, reads_account, reads_profiles, reads_updates, reads_window
 from fairlag.types import Floats, Report
 from fairlag.view import View
 
@@ -221,6 +223,50 @@ def mean_interval(buffer: Buffer, view: View) -> Floats:
 
 
 @factory
+def by_balance(
+    *,
+    entitled: Literal["present", "known"] = "present",
+    importance: Literal["uniform", "examples"] | Mapping[str, float] = "uniform",
+    limit: float | None = 5.0,
+    reward: float = 0.0,
+) -> Weigh:
+    """All that a client was entitled to and has not spent, split evenly over its updates in the buffer.
+
+    Of each version, clients heard for the first time earn what their update weighs in FedAvg, and all others that are
+    entitled share the rest by importance, unless they hold `limit` already. The part `reward` goes to senders instead.
+
+    >>> buffer, view = example(account=Entitlement())
+    >>> by_balance()(buffer, view).tolist()
+    [0.5, 0.5]
+    """
+
+    @reads_account(Entitlement(entitled, importance, limit, reward))
+    def weigh(buffer: Buffer, view: View) -> Floats:
+        weights = np.maximum(view.balance(buffer.clients), 0.0)
+        senders = [task[1] for task in buffer.tasks]
+        if len(set(senders)) < len(senders):
+            weights /= [senders.count(client) for client in senders]
+        return weights
+
+    return weigh
+
+
+@factory
+def at_most(rule: Weigh, most: float | None) -> Weigh:
+    """No single update weighs more than `most`. None bounds nothing.
+
+    >>> buffer, view = example()
+    >>> at_most(mean_gap, 0.75)(buffer, view).tolist()
+    [0.5, 0.75]
+    """
+    if most is not None and not most > 0:
+        raise StrategyError(f"most is {most}, it must be positive, or none for no bound")
+    if most is None:
+        return lambda buffer, view: rule(buffer, view)
+    return lambda buffer, view: np.minimum(rule(buffer, view), most)
+
+
+@factory
 def times(*rules: Weigh) -> Weigh:
     """The product of several weightings.
 
@@ -297,6 +343,7 @@ def example(
     examples: list[int] | None = None,
     efforts: list[float] | None = None,
     arrivals: list[float] | None = None,
+    account: Entitlement | None = None,
 ) -> tuple[Buffer, View]:
     """A buffer with one update of each of two clients, as its server would see it: for doctests and experiments.
 
@@ -305,7 +352,7 @@ def example(
     ([0, 1], 2)
     """
     late = staleness or [0, 0]
-    ledger = Ledger(clients=2, profiles=True)
+    ledger = Ledger(clients=2, profiles=True, account=account)
     ledger.version = max(late)
     for client in range(2):
         ledger.join(client)

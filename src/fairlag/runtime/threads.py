@@ -196,6 +196,7 @@ class _Run:
     def _start(self, task: Dispatch) -> None:
         """The duration counts from the server's time of the dispatch, not from when the thread gets round to it."""
         duration = self._fleet.duration(task.client, task.ordinal, task.steps)
+        duration *= self._fleet.factor(task.client, task.time, self._server.part)
         # Whoever is to vanish sleeps until the server cancels the task that is lost by it.
         until = inf if self._fleet.vanishing and self._presence.plan(task, duration) else task.time + duration
         self._executor.submit(task, self._server.versions[task.version], until)

@@ -209,6 +209,8 @@ class Simulation:
             if isinstance(command, Dispatch):
                 number, client, version, ordinal, time, steps, _ = command
                 duration = self._duration(client, ordinal, steps)
+                if self._fleet.timed:
+                    duration *= self._fleet.factor(client, time, self._server.part)
                 # Whoever vanishes in the middle never delivers, so there is nothing to compute.
                 if self._plan is None or not self._plan(command, duration):
                     due = time + duration

@@ -1,7 +1,10 @@
 """FedStaleWeight, FairShare, and the baselines of the paper's own bench: weightings in one asynchronous loop."""
 
+import inspect
+from collections.abc import Mapping
 from typing import Literal
 
+from fairlag.errors import StrategyError
 from fairlag.rules import apply, select, trigger, weigh
 from fairlag.strategy import Strategy
 from fairlag.zoo.registry import algorithm, choice
@@ -75,7 +78,12 @@ def fedstaleweight(
 def fairshare(
     *,
     buffer: int = 5,
-    estimator: Literal["gap", "staleness"] = "gap",
+    estimator: Literal["account", "gap", "staleness"] = "gap",
+    entitled: Literal["present", "known"] = "present",
+    importance: Literal["uniform", "examples"] | dict[str, float] = "uniform",
+    limit: float | None = 5.0,
+    reward: float = 0.0,
+    most: float | None = None,
     normalise: Literal["expectation", "buffer"] = "expectation",
     cap: float | None = 1.5,
     concurrency: int | None = None,
@@ -86,19 +94,43 @@ def fairshare(
 
     a_i = g_i / n with g_i the mean number of updates from one of i's to its next; α_j = a_j / b; a total weight
     above `cap` is scaled down to it (None or inf: no cap).
+    `estimator = "account"`: of each version, clients heard for the first time earn 1/b, and all others that are
+    entitled share the rest by importance q, e_i = (1 − |F|/b) q_i / Σ_k q_k, unless they hold `limit`. α_i = earned_i −
+    spent_i, split over i's updates, each at most `most`; what the cap holds back stays in the account. With `reward` s,
+    a part s of each version goes to its senders as in FedAvg. Nobody can spend more than it earned, so no timing of its
+    updates buys a client influence.
 
-    Departs: it is ours. FedStaleWeight is its corner estimator = "staleness", normalise = "buffer".
+    Departs: it is ours. Gaps are the participation intervals of FedAU (Wang and Ji, 2024), carried over to buffers.
+    FedStaleWeight is the corner estimator = "staleness", normalise = "buffer".
 
     Reference: docs/theory.md
 
     >>> fairshare(buffer=5, cap=None).trigger.label
     'count(5)'
     """
-    rarities = {"gap": weigh.mean_gap, "staleness": weigh.mean_staleness(scale=buffer)}
-    rarity = choice("estimator", estimator, rarities)
-    ways = {"expectation": weigh.divided(rarity, buffer), "buffer": weigh.normalised(rarity)}
-    share = choice("normalise", normalise, ways)
+    terms = {"entitled": entitled, "importance": importance, "limit": limit, "reward": reward, "most": most}
+    _check_estimator(estimator, normalise, terms)
+    if estimator == "account":
+        owed = weigh.by_balance(entitled=entitled, importance=importance, limit=limit, reward=reward)
+        share = owed if most is None else weigh.at_most(owed, most)
+    else:
+        rarity = {"gap": weigh.mean_gap, "staleness": weigh.mean_staleness(scale=buffer)}[estimator]
+        share = weigh.divided(rarity, buffer) if normalise == "expectation" else weigh.normalised(rarity)
     return buffered(weigh.capped(share, cap), buffer=buffer, concurrency=concurrency, lr=lr, fresh=fresh)
+
+
+def _check_estimator(estimator: str, normalise: str, terms: Mapping[str, object]) -> None:
+    """Refuses what the estimator would ignore."""
+    choice("estimator", estimator, dict.fromkeys(("account", "gap", "staleness")))
+    choice("normalise", normalise, dict.fromkeys(("expectation", "buffer")))
+    if estimator == "account" and normalise != "expectation":
+        raise StrategyError(
+            "normalise is 'buffer', which needs estimator = 'gap' or 'staleness': accounts add up anyway"
+        )
+    usual = {name: each.default for name, each in inspect.signature(fairshare).parameters.items()}
+    given = [name for name, value in terms.items() if value != usual[name]]
+    if estimator != "account" and given:
+        raise StrategyError(f"{given[0]} is {terms[given[0]]!r}, which needs estimator = 'account', not {estimator!r}")
 
 
 @algorithm("Exponential")

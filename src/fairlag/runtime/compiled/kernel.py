@@ -4,6 +4,7 @@ It does what virtual.py, server.py and ledger.py do together for the strategies 
 definition. What updates weigh is not computed here, as no arrival depends on it.
 """
 
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,17 @@ from fairlag.ledger import INSTANT
 from fairlag.runtime.compiled.layout import (
     ARRIVED,
     BUSY,
+    BY_PART,
     CAME,
+    ENDS,
     GIVEN_AT,
     HANDED,
     IDLE,
     LATE,
     LOW,
     ORDINAL,
+    PERIOD,
+    PLAN,
     POSITION,
     RATE,
     RECENT,
@@ -59,14 +64,40 @@ def _touch(run: Any, clients: Any, key: Integers) -> None:
 
 
 @compiled
-def _duration(run: Any, client: Any, laws: Floats, drawn: Floats) -> float:
+def _duration(
+    run: Any, client: Any, number: int, laws: Floats, drawn: Floats, plans: Integers, pieces: Floats
+) -> float:
     """How long the client's next task takes; −1 where that is not drawn yet."""
     ordinal, law = client.given, client.law
-    if law < 0:
-        return drawn[-law - 1, ordinal % run.ahead] if ordinal < drawn[-law - 1, run.ahead] else -1.0
-    work = laws[law, TIMES] * (laws[law, LOW] + laws[law, WIDTH] * uniform(client.stream, ordinal))
-    whole: float = (work + client.transfer) * client.factor
-    return whole
+    whole = 0.0
+    if law >= 0:
+        work = laws[law, TIMES] * (laws[law, LOW] + laws[law, WIDTH] * uniform(client.stream, ordinal))
+        whole = (work + client.transfer) * client.factor
+    elif ordinal < drawn[-law - 1, run.ahead]:
+        whole = drawn[-law - 1, ordinal % run.ahead]
+    else:
+        return -1.0
+    slowed: float = whole
+    if len(plans) and plans[number] >= 0:
+        slowed = whole * _slowed(run, pieces[plans[number]])
+    return slowed
+
+
+@compiled
+def _slowed(run: Any, plan: Floats) -> float:
+    """By which factor, now, a client that follows that plan."""
+    now = run.now
+    if plan[BY_PART]:
+        now = run.now / run.until
+        if run.aggregations > 0:
+            now = max(run.version / run.aggregations, now)
+    if plan[PERIOD] < inf:
+        now = now % plan[PERIOD]
+    place = 0
+    while place < plan[ENDS] and plan[PLAN + place] <= now:
+        place += 1
+    factor: float = plan[PLAN + int(plan[ENDS]) + place]
+    return factor
 
 
 @compiled
@@ -190,6 +221,8 @@ def _give(
     lists: Integers,
     laws: Floats,
     drawn: Floats,
+    plans: Integers,
+    pieces: Floats,
     when: Floats,
     key: Integers,
     chains: Integers,
@@ -199,7 +232,7 @@ def _give(
     while run.begun < run.handed:
         number = lists[HANDED, run.begun]
         client = clients[number]
-        duration = _duration(run, client, laws, drawn)
+        duration = _duration(run, client, number, laws, drawn, plans, pieces)
         if duration < 0:
             return False
         if not client.given:
@@ -223,6 +256,8 @@ def proceed(
     lists: Integers,
     laws: Floats,
     drawn: Floats,
+    plans: Integers,
+    pieces: Floats,
     when: Floats,
     key: Integers,
     chains: Integers,
@@ -235,7 +270,7 @@ def proceed(
     """Goes on until the run is over, the pages are full, or durations have to be drawn elsewhere."""
     run = runs[0]
     while run.version != run.aggregations:
-        if not _give(run, clients, lists, laws, drawn, when, key, chains, buckets):
+        if not _give(run, clients, lists, laws, drawn, plans, pieces, when, key, chains, buckets):
             return UNDRAWN
         if run.merged == len(made):
             return FULL

@@ -113,6 +113,7 @@ def _ledger(ledger: State, timeline: Timeline, examples: Integers, running: Runn
         "recent": timeline.recent[:, : run["window"]].copy(),
         "running": table([task for _, task in running], **Dispatch.__annotations__),
         "slowest": table(sorted(slowest), usual=float, task=int),
+        **({} if timeline.books is None else {"accounts": timeline.books.state()}),
     }
 
 

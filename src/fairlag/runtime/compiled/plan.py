@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from math import isfinite
 from sys import maxsize
+from typing import NamedTuple
 
+from fairlag.accounts import Entitlement
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import Constant, Delay, Scaled, Uniform
 from fairlag.rules import admit, local, select, trigger, weigh
@@ -22,6 +24,16 @@ _PLAIN = (
 )
 _MADE = frozenset((weigh.constant, weigh.hinge, weigh.polynomial, weigh.exponential, weigh.by_ticks))
 _AROUND_ONE = frozenset((weigh.divided, weigh.normalised, weigh.capped))
+
+
+class Spending(NamedTuple):
+    """A weighting by account, as far as the loop knows it."""
+
+    terms: Entitlement
+    most: float | None
+    """What one update may weigh."""
+    cap: float | None
+    """What one version may weigh."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +57,8 @@ class Plan:
     """Of how many updates of a client the sum of their staleness must be kept; 0: of all alone."""
     replaces: bool
     """Does an update act until the next one of its client replaces it?"""
+    spending: Spending | None
+    """How updates weigh if they do by account."""
 
 
 def plan(strategy: Strategy, fleet: Fleet) -> Plan | str:
@@ -70,14 +84,33 @@ def plan(strategy: Strategy, fleet: Fleet) -> Plan | str:
     if limit is None:
         return f"the loop does not know {label_of(strategy.admit)}"
     window = traits(strategy.weigh).window
-    if not knows(strategy.weigh, window):
+    spent = spending(strategy.weigh)
+    if spent is None and not knows(strategy.weigh, window):
         return f"the loop does not know {label_of(strategy.weigh)}"
     loop = _loop(strategy)
     if isinstance(loop, str):
         return loop
     buffer, fresh, places, rounds = loop
     places = min(places, fleet.clients)
-    return Plan(buffer, fresh, places, rounds, limit, strategy.weigh, strategy.profiles, window, replaces)
+    return Plan(buffer, fresh, places, rounds, limit, strategy.weigh, strategy.profiles, window, replaces, spent)
+
+
+def spending(rule: weigh.Weigh) -> Spending | None:
+    """The terms of a weighting by account, bounded per update, per version, or not at all; None for any other.
+
+    >>> spending(weigh.capped(weigh.by_balance(limit=3.0), 2.0))[1:]
+    (None, 2.0)
+    """
+    made, cap, most = recipe(rule), None, None
+    if made is not None and made.make is weigh.capped:
+        cap, made = made.arguments["cap"], recipe(made.arguments["rule"])
+    if made is not None and made.make is weigh.at_most:
+        most, made = made.arguments["most"], recipe(made.arguments["rule"])
+    return (
+        None
+        if made is None or made.make is not weigh.by_balance
+        else Spending(Entitlement(**made.arguments), most, cap)
+    )
 
 
 def knows(rule: weigh.Weigh, window: int = 0) -> bool:

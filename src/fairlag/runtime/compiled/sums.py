@@ -23,25 +23,30 @@ def make_sums_ready() -> None:
 
 
 @compiled
+def exact_sum(values: Floats, parts: Floats) -> float:
+    """Keeps parts that do not overlap and add up exactly to what was seen so far (Shewchuk, 1997)."""
+    size = 0
+    for place in range(len(values)):
+        value, kept = values[place], 0
+        for each in range(size):
+            part = parts[each]
+            if abs(value) < abs(part):
+                value, part = part, value
+            both = value + part
+            rest = part - (both - value)
+            if rest:
+                parts[kept] = rest
+                kept += 1
+            value = both
+        parts[kept] = value
+        size = kept + 1
+    return _rounded(parts, size)
+
+
+@compiled
 def _sum(rows: Floats, parts: Floats, totals: Floats) -> None:
-    """Of each row, keeps parts that do not overlap and add up exactly to what was seen so far (Shewchuk, 1997)."""
     for row in range(len(totals)):
-        size = 0
-        for column in range(rows.shape[1]):
-            value, kept = rows[row, column], 0
-            for place in range(size):
-                part = parts[place]
-                if abs(value) < abs(part):
-                    value, part = part, value
-                both = value + part
-                rest = part - (both - value)
-                if rest:
-                    parts[kept] = rest
-                    kept += 1
-                value = both
-            parts[kept] = value
-            size = kept + 1
-        totals[row] = _rounded(parts, size)
+        totals[row] = exact_sum(rows[row], parts)
 
 
 @compiled

@@ -9,6 +9,7 @@ from fairlag import seeds
 from fairlag.fleet.clients import Fleet
 from fairlag.jit import make_ready
 from fairlag.runtime.compiled import kernel, layout
+from fairlag.runtime.compiled.books import Books
 from fairlag.runtime.compiled.plan import Plan, straight
 from fairlag.runtime.compiled.weights import Doubt, Scale
 from fairlag.types import Floats, Integers, aggregations_made, time_reached
@@ -77,7 +78,7 @@ class Timeline:
         page = page or _PAGE
         self.versions_per_page = max(1, min(page // plan.buffer, aggregations or page))
         examples = np.ones(fleet.clients, np.int64) if examples is None else examples
-        self._scale = Scale(plan, versions=self.versions_per_page, examples=examples)
+        self._scale = Scale(plan, fleet, versions=self.versions_per_page, examples=examples)
         laws = [straight(group, int(fleet.steps[fleet.members(each)[0]])) for each, group in enumerate(fleet.groups)]
         self._elsewhere = np.flatnonzero(np.array([law is None for law in laws])[fleet.group_of])
         """The clients whose durations are drawn outside of the loop."""
@@ -92,6 +93,7 @@ class Timeline:
             self.lists,
             np.array([law or (0.0, 0.0, 0.0) for law in laws]),
             self._drawn,
+            *_plans(fleet),
             *_queue(self.run, fleet),
             self.recent,
             self._scale.merged,
@@ -213,6 +215,11 @@ class Timeline:
             return aggregations_made(self.version)
         return time_reached(self._until_time)
 
+    @property
+    def books(self) -> Books | None:
+        """The accounts of all clients, if updates weigh by account."""
+        return self._scale.books
+
     def _column(self, name: str) -> Integers:
         column: Integers = self.clients[name].copy()
         return column
@@ -247,6 +254,20 @@ def _room(run: Any, rows: int) -> Floats:
     """For the durations that are drawn outside of the loop, and in the last column how many were drawn so far."""
     run["ahead"] = ahead = 2 * max(1, min(_AHEAD, _ROOM // max(rows, 1)) // 2)
     return np.zeros((rows, ahead + 1))
+
+
+def _plans(fleet: Fleet) -> tuple[Integers, Floats]:
+    """Per client, if anybody slows down by a plan: which row its plan is, −1 for none; and the plans."""
+    if not fleet.timed:
+        return np.empty(0, np.int64), np.empty((0, layout.PLAN))
+    of_group = [fleet.pieces(client) for client in range(fleet.clients)]
+    known = list(dict.fromkeys(each for each in of_group if each is not None))
+    longest = max(len(each.ends) + len(each.factors) for each in known)
+    rows = np.zeros((len(known), layout.PLAN + longest))
+    for row, each in zip(rows, known, strict=True):
+        whole = (each.by_part, each.period, len(each.ends), *each.ends, *each.factors)
+        row[: len(whole)] = whole
+    return np.array([-1 if each is None else known.index(each) for each in of_group]), rows
 
 
 def _queue(run: Any, fleet: Fleet) -> tuple[Floats, Integers, Integers, Integers]:

@@ -10,10 +10,12 @@ import numpy as np
 
 from fairlag.buffer import Buffer
 from fairlag.errors import FairlagError
+from fairlag.fleet.clients import Fleet
 from fairlag.ledger import INSTANT, Ledger
 from fairlag.rules import weigh
 from fairlag.rules.rule import recipe
 from fairlag.runtime.compiled import layout
+from fairlag.runtime.compiled.books import Books, importance
 from fairlag.runtime.compiled.plan import Plan
 from fairlag.runtime.compiled.sums import exact_sums, make_sums_ready
 from fairlag.types import Floats, Integers
@@ -51,9 +53,12 @@ class _Buffers(Buffer):
 class Scale:
     """Weighs whatever is on the pages; the pages are columns of a ledger of its own."""
 
-    def __init__(self, plan: Plan, *, versions: int, examples: Integers) -> None:
-        """Pages for so many versions, in a fleet whose clients have so many examples each."""
+    def __init__(self, plan: Plan, fleet: Fleet, *, versions: int, examples: Integers) -> None:
+        """Pages for a number of versions, in a fleet whose clients have that many examples each."""
         make_sums_ready()
+        spent = plan.spending
+        self.books = None if spent is None else Books(spent, importance(spent.terms, fleet, examples))
+        """The accounts, if updates weigh by account."""
         count = versions * plan.buffer
         self._rule = plan.weigh
         self._window = plan.window
@@ -80,6 +85,8 @@ class Scale:
         """The weights of the first so many versions, one row each."""
         rows = self._rows[:versions]
         count = rows.size
+        if self.books is not None:
+            return self.books.weights(self.merged[layout.SENDER, :count].reshape(rows.shape))
         updates = self.merged[layout.UPDATES, :count]
         self._ledger.reals["mean"][:count] = self.merged[layout.STALENESS, :count] / updates
         if self._window:

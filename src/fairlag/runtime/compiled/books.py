@@ -1,0 +1,210 @@
+"""What updates weigh by account, version by version, compiled; accounts.py is the definition."""
+
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from fairlag.accounts import COLUMNS, Entitlement
+from fairlag.fleet.clients import Fleet
+from fairlag.jit import compiled, make_ready
+from fairlag.runtime.compiled.plan import Spending
+from fairlag.runtime.compiled.sums import exact_sum
+from fairlag.state import State
+from fairlag.types import Floats, Integers
+
+BOOKS = np.dtype(
+    [(name, np.float64) for name in ("level", "total", "kept", "limit", "reward", "most", "cap")]
+    + [(name, np.int64) for name in ("members", "entries")]
+)
+ACCOUNT = np.dtype([(name, np.float64) for name in COLUMNS])
+
+
+def importance(terms: Entitlement, fleet: Fleet, examples: Integers) -> Floats:
+    """Per client: in which proportion it is entitled, if it always has that many examples."""
+    if terms.importance == "examples":
+        return examples.astype(np.float64)
+    return np.array([terms.of_group(group.name) for group in fleet.groups])[fleet.group_of]
+
+
+class Books:
+    """The accounts of a fleet whose clients are always there.
+
+    >>> books = Books(Spending(Entitlement(), most=None, cap=None), np.ones(2))
+    >>> books.weights(np.array([[0, 1], [0, 0]])).tolist()
+    [[0.5, 0.5], [0.25, 0.25]]
+    """
+
+    def __init__(self, spending: Spending, importance: Floats) -> None:
+        """Empty accounts of clients that are entitled in these proportions."""
+        self._books = books = np.zeros(1, BOOKS)
+        for name, bound in (("limit", spending.terms.limit), ("most", spending.most), ("cap", spending.cap)):
+            books[name] = inf if bound is None else bound
+        books["reward"] = spending.terms.reward
+        self._accounts = accounts = np.zeros(len(importance), ACCOUNT)
+        accounts["importance"], accounts["due"], accounts["there"] = importance, inf, 1.0
+        self._levels: Floats = np.empty(2 * len(importance) + 2)
+        self._clients: Integers = np.empty(2 * len(importance) + 2, np.int64)
+        make_ready(_weigh, *self._arguments(np.empty((0, 1), np.int64), np.empty((0, 1))))
+
+    def weights(self, senders: Integers) -> Floats:
+        """The weights of further versions, one row each, made of one update from each of these."""
+        weights: Floats = np.empty(senders.shape)
+        _weigh(*self._arguments(senders, weights))
+        return weights
+
+    def _arguments(self, senders: Integers, weights: Floats) -> tuple[Any, ...]:
+        parts = np.empty(weights.shape[1] + 1)
+        return self._books, self._accounts, self._levels, self._clients, senders, weights, parts
+
+    def state(self) -> State:
+        """As `Accounts` has it."""
+        books = self._books[0]
+        return {
+            **{name: float(books[name]) for name in ("level", "total", "kept")},
+            "members": int(books["members"]),
+            **{name: self._accounts[name].copy() for name in COLUMNS},
+        }
+
+
+@compiled
+def _push(books: Any, accounts: Any, levels: Floats, clients: Integers, level: float, client: int) -> None:
+    if books.entries > 2 * len(accounts):  # most of it does not count any more
+        books.entries = 0
+        for number in range(len(accounts)):
+            if accounts[number].due < inf:
+                _sift(books, levels, clients, accounts[number].due, number)
+    else:
+        _sift(books, levels, clients, level, client)
+
+
+@compiled
+def _sift(books: Any, levels: Floats, clients: Integers, level: float, client: int) -> None:
+    """Enters a level at the end of the heap and lets it rise."""
+    place = books.entries
+    books.entries += 1
+    while place:
+        parent = (place - 1) >> 1
+        if levels[parent] < level or (levels[parent] == level and clients[parent] < client):
+            break
+        levels[place], clients[place] = levels[parent], clients[parent]
+        place = parent
+    levels[place], clients[place] = level, client
+
+
+@compiled
+def _drop(books: Any, levels: Floats, clients: Integers) -> None:
+    """Takes the lowest level out of the heap; the last one sinks from the top."""
+    books.entries -= 1
+    size = books.entries
+    level, client = levels[size], clients[size]
+    place, child = 0, 1
+    while child < size:
+        other = child + 1
+        if other < size and (
+            levels[other] < levels[child] or (levels[other] == levels[child] and clients[other] < clients[child])
+        ):
+            child = other
+        if level < levels[child] or (level == levels[child] and client < clients[child]):
+            break
+        levels[place], clients[place] = levels[child], clients[child]
+        place, child = child, 2 * child + 1
+    levels[place], clients[place] = level, client
+
+
+@compiled
+def _held(books: Any, account: Any) -> float:
+    held: float = account.importance * (books.level - account.base) if account.earns else account.balance
+    return held
+
+
+@compiled
+def _plan(books: Any, accounts: Any, levels: Floats, clients: Integers, client: int) -> None:
+    account = accounts[client]
+    if books.limit < inf:
+        level = account.base + books.limit / account.importance
+        if level < account.due:
+            account.due = level
+            _push(books, accounts, levels, clients, level, client)
+
+
+@compiled
+def _retire(books: Any, accounts: Any, levels: Floats, clients: Integers) -> None:
+    while books.entries and levels[0] <= books.level:
+        level, client = levels[0], clients[0]
+        _drop(books, levels, clients)
+        account = accounts[client]
+        if level == account.due:
+            account.due = inf
+            if account.earns:
+                if account.base + books.limit / account.importance <= books.level:
+                    account.balance = _held(books, account)
+                    account.earns = 0.0
+                    books.members -= 1
+                    books.total = books.total - account.importance if books.members else 0.0
+                else:
+                    _plan(books, accounts, levels, clients, client)
+
+
+@compiled
+def _earn(books: Any, accounts: Any, levels: Floats, clients: Integers, senders: Integers) -> None:
+    count, new = len(senders), 0
+    for client in senders:
+        if not accounts[client].heard:
+            accounts[client].heard = 1.0
+            accounts[client].balance += (1.0 - books.reward) / count
+            new += 1
+    _retire(books, accounts, levels, clients)
+    books.kept += (1.0 - books.reward) * (1.0 - new / count)
+    if books.members:
+        books.level += books.kept / books.total
+        books.kept = 0.0
+    if books.reward:
+        for client in senders:
+            account = accounts[client]
+            if account.earns:
+                account.base -= books.reward / count / account.importance
+            else:
+                account.balance += books.reward / count
+
+
+@compiled
+def _spend(books: Any, accounts: Any, levels: Floats, clients: Integers, client: int, weight: float) -> None:
+    account = accounts[client]
+    if account.earns:
+        account.base += weight / account.importance
+        if books.reward:
+            _plan(books, accounts, levels, clients, client)
+    else:
+        account.balance -= weight
+        if account.importance > 0 and account.balance < books.limit:
+            account.earns = 1.0
+            account.base = books.level - account.balance / account.importance
+            books.total += account.importance
+            books.members += 1
+            _plan(books, accounts, levels, clients, client)
+
+
+@compiled
+def _weigh(
+    kept: Any,
+    accounts: Any,
+    levels: Floats,
+    clients: Integers,
+    senders: Integers,
+    weights: Floats,
+    parts: Floats,
+) -> None:
+    books = kept[0]
+    for version in range(len(senders)):
+        _earn(books, accounts, levels, clients, senders[version])
+        for place in range(senders.shape[1]):
+            client, count = senders[version, place], 0
+            for other in senders[version]:
+                count += other == client
+            weights[version, place] = min(max(_held(books, accounts[client]), 0.0) / count, books.most)
+        total = exact_sum(weights[version], parts)
+        for place in range(senders.shape[1]):
+            if total > books.cap:
+                weights[version, place] *= books.cap / total
+            _spend(books, accounts, levels, clients, senders[version, place], weights[version, place])
