@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import fairlag
+from fairlag.analyse.evidence import experiment_of
 from fairlag.cli.report import watched
 from fairlag.errors import InputError, UnreadableError
 from fairlag.lab.folder import reading
@@ -107,6 +108,29 @@ def test_every_command_that_looks_names_it(call: Call, runs: Path) -> None:  # n
         done = call(*words)
         assert (done.code, done.err.count("\n")) == (0, 1)
         assert done.err.startswith(f"fairlag: left out: the run in {str(folder)!r} cannot be read: ")
+
+
+def test_who_would_gain_is_not_asked_of_a_damaged_experiment(call: Call, runs: Path) -> None:  # noqa: F811
+    for folder in runs.glob("*-seed*"):
+        (folder / "experiment.json").write_text(_BOMB)
+    done = call("report", "runs")
+    assert (done.code, done.err.count("is damaged: its experiment.json is not what was written")) == (2, 2)
+
+
+def test_a_strategy_that_is_unknown_by_now_is_shown_but_not_simulated(call: Call, runs: Path) -> None:  # noqa: F811
+    for folder in runs.glob("*-seed*"):
+        file = folder / "experiment.json"
+        file.write_text(file.read_text().replace('"fairshare"', '"fairshire"'))
+        with edited(folder):
+            pass
+    done = call("report", "runs")
+    assert (done.code, done.err) == (0, "")
+    assert "was not simulated: the experiment of the run in" in Path("report.html").read_text()
+
+
+def test_looking_needs_no_plan(runs: Path) -> None:  # noqa: F811
+    (runs / "plan.json").write_text(_BOMB)
+    assert experiment_of(Run(runs / "fairshare-buffer-2-seed0")).name == "small"
 
 
 @pytest.mark.parametrize("how", ["a bomb in meta", "no groups", "a strange group"])

@@ -14,7 +14,7 @@ from fairlag.analyse.predictions import predicted
 from fairlag.errors import InputError
 from fairlag.fairness import jain_if_any
 from fairlag.lab.experiment import Experiment
-from fairlag.lab.folder import reading
+from fairlag.lab.folder import check_experiment, reading
 from fairlag.lab.plan import Plan
 from fairlag.lab.run import Run
 from fairlag.types import Floats, Integers
@@ -171,6 +171,7 @@ def staleness_if_any(strategy: Repeated) -> list[GroupStaleness] | None:
 
 def experiment_of(run: Run) -> Experiment:
     """The experiment of a run, with its strategy and seed alone; code that it names is never imported."""
+    check_experiment(run.folder, run.meta)
     try:
         return Plan.open(run.folder, code=False).experiment
     except InputError as error:

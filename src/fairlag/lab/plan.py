@@ -97,7 +97,7 @@ class Plan:
             return cls(_experiment(tables, folder / PLAN, code=code), _seeds(tables, folder / PLAN), folder)
         if is_run(folder):
             file, plan = folder / EXPERIMENT, folder.parent / PLAN
-            beside = {"track": _read(plan).get("track", ())} if plan.is_file() else {}
+            beside = {"track": _read(plan).get("track", ())} if code and plan.is_file() else {}
             experiment = _experiment({**_read(file), **beside}, file, code=code)
             return cls(experiment, (experiment.seed,), folder, single=True)
         raise InputError(f"there is nothing to resume in {str(folder)!r}: it holds neither a run nor a plan of runs")

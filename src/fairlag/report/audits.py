@@ -11,7 +11,7 @@ from fairlag.analyse.compare import Repeated
 from fairlag.analyse.evidence import experiment_of
 from fairlag.analyse.fit import fit_fleet
 from fairlag.analyse.throttling import SERVER_UPDATES, Need
-from fairlag.errors import InputError
+from fairlag.errors import InputError, UnreadableError
 from fairlag.imported import is_code
 from fairlag.lab.experiment import Experiment
 from fairlag.report.words import labels_of
@@ -41,8 +41,13 @@ def throttled(found: Sequence[Repeated], workers: int, progress: Progress | None
 
 
 def _fleet_of(strategy: Repeated, label: str) -> tuple[Experiment | None, str]:
-    """What is simulated; None and why, if the strategy is code or too little is known of a real fleet."""
-    experiment = experiment_of(strategy.runs[0])
+    """What is simulated; None and why, if the strategy is code, unknown, or its real fleet is."""
+    try:
+        experiment = experiment_of(strategy.runs[0])
+    except UnreadableError:  # then the run itself is damaged, and left out
+        raise
+    except InputError as error:
+        return None, f"{label} was not simulated: {error}."
     (use,) = experiment.strategies
     if is_code(use.use):
         return None, (
