@@ -50,7 +50,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     tables = tuple(table.model_copy(update={"vanish": 0.05}) for table in experiment.clients)
     experiment = experiment.checked(clients=tables)
     runs = execute(Plan(experiment, (0, 1), folder / "runs"), new=True, workers=1)
-    audits = audit(experiment, seeds=1, incentive_updates=20_000)
+    # Throttling is tried without lost tasks, which takes fewer updates to tell.
+    audits = audit(load("demo").checked(aggregations=60), seeds=1, incentive_error=0.3)
     (folder / "report.html").write_text(html(runs_page(runs, audits)), "utf-8")
     return (folder / "report.html").as_uri()
 
@@ -226,11 +227,11 @@ def test_names_are_text_and_never_markup(browser: Browser, tmp_path: Path, call:
 
 def test_an_audit_has_a_page_of_its_own(browser: Browser, tmp_path: Path, call: Call) -> None:
     file = tmp_path / "audit.html"
-    words = ("audit", "demo", "--aggregations", "100", "--seeds", "1", "--incentive-updates", "20000", "--workers", "1")
+    words = ("audit", "demo", "--aggregations", "100", "--seeds", "1", "--incentive-error", "0.3", "--workers", "1")
     done = call(*words, "--report", str(file))
     assert done.code == 0
     assert done.out.endswith(f"The report is {file}\n")
     with visiting(browser, file.as_uri(), WIDE) as visit:
         sections = [each.get_attribute("id") for each in visit.page.query_selector_all("main section")]
-        assert sections == ["experiment", "influence", "staleness", "incentives", "losses"]
+        assert sections == ["experiment", "influence", "staleness", "incentives", "deployment", "losses"]
         assert visit.page.locator("#chart-incentives .plot .scatterlayer .trace").count() > 0

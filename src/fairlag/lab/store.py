@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
+from time import monotonic
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
@@ -69,6 +70,8 @@ class Store:
         self.record: Record = self._rows.append
         """The server's callback: it is called for every event, so a row is taken apart only when it is committed."""
         self._scores: list[tuple[object, ...]] = []
+        self.rows_took = 0.0
+        """How many seconds of the last commit went into rows."""
         self._database = Database(folder, new=new)
         try:
             check_experiment(folder, self.meta)
@@ -178,7 +181,9 @@ class Store:
         with explained(self.folder, "a checkpoint", _resume(self.folder)):
             put(file, content)
             with self._transaction() as database:
+                began = monotonic()
                 self._write(refusals, meta or {})
+                self.rows_took = monotonic() - began
                 for client in clients:
                     database.remove("clients", "client = ?", client[:1])
                     database.add("clients", [client])
