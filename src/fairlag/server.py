@@ -76,8 +76,8 @@ class Server:
         `group_of` names a client's group, for strategies that treat groups differently.
         The layout names the parts of the parameters for server rules that ask; without one, they are one array. It
         also says which of them are statistics, such as BatchNorm's running mean: no rule sees these, they are mixed.
-        With `max_growth`, an aggregation that would make the model more than so many times as large, or not finite, is
-        refused as a whole; without, a model that is not finite ends the run with a DivergedError.
+        With `max_growth`, an aggregation that would make the model more than this many times as large, or not finite,
+        is refused as a whole; without, a model that is not finite ends the run with a DivergedError.
         """
         strategy.check(clients)
         if aggregations is not None and aggregations < 1:

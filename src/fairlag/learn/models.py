@@ -60,7 +60,7 @@ def logistic(shape: Shape, classes: int) -> nn.Module:
 
 
 def mlp(shape: Shape, classes: int, hidden: int = 64, layers: int = 1) -> nn.Module:
-    """A multilayer perceptron: so many hidden layers of that width, with ReLU."""
+    """A multilayer perceptron: a number of hidden layers of equal width, with ReLU."""
     if hidden < 1 or layers < 1:
         raise InputError(f"the mlp has {layers} hidden layers of width {hidden}, both must be at least 1")
     parts: list[nn.Module] = [nn.Flatten()]

@@ -39,12 +39,12 @@ class Options:
     threads: int = 8
     """How many messages are sent or asked for at the same time."""
     max_norm: float | None = 10.0
-    """An update that is longer than so many times the usual one is refused; None: none is."""
+    """An update that is longer than this many times the usual one is refused; None: none is."""
     max_growth: float | None = 10.0
-    """An aggregation that makes the model more than so many times as large, or not finite, is refused as a whole. None:
-    only a model that is not finite is not published, and it ends the run."""
+    """An aggregation that makes the model more than this many times as large, or not finite, is refused as a whole.
+    None: only a model that is not finite is not published, and it ends the run."""
     max_examples: int | None = None
-    """A client counts for at most so many training examples; None: for as many as the largest of the experiment has."""
+    """A client counts for at most this many training examples; None: as many as the experiment's largest has."""
     max_loss: float = 100.0
     """A loss that a client reports counts for at most this."""
     steps_within: float = 2.0
