@@ -95,6 +95,8 @@ class Run:
         """What keeps a temporary folder from being removed."""
         self.make: Callable[..., nn.Module] | None = None
         """The function that builds the model, if the experiment was given one by this process."""
+        self.trusted = False
+        """Did this process make the run, and so import the code that it names?"""
 
     @property
     def meta(self) -> dict[str, Any]:
@@ -234,7 +236,7 @@ class Run:
 
         `make` is the function that builds it, if the experiment was given a function instead of the name of one; the
         run that `fairlag.simulate` returns knows it. A model of the user's own is code: the module that the run names
-        is imported only with `code=True`.
+        is imported only with `code=True`, unless this process made the run.
         """
         from fairlag.learn import models
         from fairlag.learn.flat import Flat
@@ -250,7 +252,7 @@ class Run:
                 f"the model of the run in {str(self.folder)!r} was given as the Python function {use}: "
                 "give it again, as in run.model(function)"
             )
-        if make is None and is_code(use) and not code:
+        if make is None and is_code(use) and not (code or self.trusted):
             raise InputError(
                 f"the model {use!r} of the run in {str(self.folder)!r} is code: if you trust it, "
                 "`model(code=True)` imports it; or build the model yourself, and load `tensors()`"
