@@ -51,7 +51,7 @@ def fleets(draw: st.DrawFn) -> Fleet:
     fleet = Fleet(groups, seed=draw(st.integers(0, 2**32)), model_bytes=draw(st.sampled_from([0, 100_000])))
     factor = draw(st.sampled_from([1.0, 0.5, 3.0]))
     fleet = fleet if factor == 1 else fleet.throttled(draw(st.integers(0, fleet.clients - 1)), factor)
-    plan = draw(st.sampled_from([None, None, None, *TIMINGS]))
+    plan = draw(st.sampled_from([None, None, None, "truthful", *TIMINGS]))
     return fleet if plan is None else fleet.planned(draw(st.integers(0, fleet.clients - 1)), timing.parse(plan))
 
 
@@ -349,3 +349,17 @@ def test_recipes_of_rules() -> None:
     made = recipe(weigh.capped(weigh.uniform, cap=2.0))
     assert made is not None and made.make is weigh.capped and made.arguments == {"rule": weigh.uniform, "cap": 2.0}
     assert recipe(disguised) is None and recipe(weigh.uniform) is None and recipe(None) is None
+
+
+def test_a_plan_that_nobody_follows_any_more_is_none() -> None:
+    slow = Group("a", 1, parse("uniform(1, 2)"), timing=timing.parse("throttle(3)"))
+    strategy = zoo.buffered_fedavg(buffer=1)
+    times = []
+    for fleet in (
+        Fleet([slow], seed=0).planned(0, timing.parse("truthful")),
+        Fleet([replace(slow, timing=timing.parse("truthful"))], seed=0),
+    ):
+        known = plan(strategy, fleet)
+        assert isinstance(known, Plan)
+        times.append([merges.times.tolist() for merges in Timeline(known, fleet, seed=0, aggregations=20)])
+    assert times[0] == times[1]

@@ -31,7 +31,7 @@ class View:
     __slots__ = ("_ledger", "_statistics", "_versions")
 
     def __init__(self, ledger: Ledger, versions: Versions | None = None, statistics: int = 0) -> None:
-        """The last so many numbers of a version are statistics, which no rule sees."""
+        """`statistics` is how many numbers at the end of a version are statistics, which no rule sees."""
         self._ledger = ledger
         self._versions = versions or Versions(EMPTY)
         self._statistics = statistics

@@ -27,7 +27,7 @@ _GRID = (np.arange(2000) + 0.5) / 2000
 _CLOSE, _ERRORS = 0.05, 3.0
 _CHANCE = {"normal": 1.05, "lognormal": 1.05, "gamma": 1.1, "exponential": 1.29, "pareto": 1.29, "uniform": 1.62}
 """A family fits well up to the first distance, or up to its own number / √n, if its mean is as close as the first, too,
-or within so many standard errors. Chance alone exceeds the number / √n once in a hundred times. It is smaller than
+or within this many standard errors. Chance alone exceeds the number / √n once in a hundred times. It is smaller than
 Kolmogorov's 1.63 because the parameters are fitted to the same durations (Lilliefors)."""
 
 _NEARLY = 6.0

@@ -86,7 +86,7 @@ class Need(NamedTuple):
 
 
 def _lengths(shares: Floats, sent: float) -> Floats:
-    """For each group and factor, how many updates a trial has in which the client sends so many that count.
+    """For each group and factor, how many updates a trial needs for the client to send that many that count.
 
     `shares` are the parts of all updates that one client of each group has. Half of a trial is warm-up. All other
     clients are to send as many as the throttled one, since their influence must settle too.
@@ -186,7 +186,7 @@ class Throttler:
         return found
 
     def _stride(self, updates: np.float64) -> int:
-        """A quarter of a trial of so many updates, in versions: a number that the compiled loop can divide well."""
+        """A quarter of a trial of that many updates, in versions: a number that the compiled loop can divide well."""
         stride = int(np.ceil(updates / self._buffer / 4))
         unit = 1 << max(0, stride.bit_length() - 4)
         return -(-stride // unit) * unit

@@ -38,7 +38,7 @@ def answer(line: Connection, subject: object) -> None:
 
 
 class Crew:
-    """So many processes; one that somebody stops is replaced, as questions can be asked again."""
+    """That many processes; one that somebody stops is replaced, as questions can be asked again."""
 
     def __init__(self, subject: object, workers: int) -> None:
         children.check_that_it_travels(subject)

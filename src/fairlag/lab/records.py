@@ -61,7 +61,7 @@ def opened(
 ) -> Store:
     """The store of a run, made where there is none; `meta` is what else is to be known of it.
 
-    Each client of the experiment counts as so many as it has tasks at once; so many checkpoints are kept.
+    Each client of the experiment counts once per task that it may have at once; `keep` checkpoints are kept.
     """
     experiment, setting = workshop.experiment, workshop.setting(planned.seed)
     facts = _learnt(workshop) if experiment.data is not None else {}

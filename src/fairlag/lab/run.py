@@ -180,7 +180,7 @@ class Run:
         return self._frame("SELECT * FROM refusals ORDER BY reason")
 
     def influence(self, by: str = "client") -> "pd.DataFrame":
-        """One row a client, or a group: its part of all updates, weight and clients, and its mean staleness.
+        """One row per client, or per group: its part of all updates, weight and clients, and its mean staleness.
 
         `weight` is the sum of its parts of all versions: the weights of its updates, each once for every version that
         the update is part of. That is one version, unless the strategy keeps updates until they are replaced.

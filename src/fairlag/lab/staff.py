@@ -24,7 +24,7 @@ def cores() -> int:
 
 
 def usable(workers: int, *, jobs: int | None = None, here: bool = True) -> int:
-    """So many workers; or fewer, which is said, if more could only wait for a core of this machine, or for a job.
+    """That many workers; or fewer, which is said, if more could only wait for a core of this machine, or for a job.
 
     >>> usable(1, jobs=3), usable(2, jobs=3, here=False)
     (1, 2)
@@ -96,7 +96,7 @@ class Staff:
             cluster.check(self.address)
 
     def limited(self, jobs: int) -> "Staff":
-        """The same, with no more workers than so many jobs at once and the cores can use."""
+        """The same, with no more workers than the cores and that many jobs at once can use."""
         if self.workers is None:
             return self
         return replace(self, workers=usable(self.workers, jobs=jobs, here=not self._elsewhere))

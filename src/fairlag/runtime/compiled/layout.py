@@ -27,8 +27,8 @@ HANDED, WAITING, IDLE, LISTS = range(4)
 # The columns of `recent`, one row a client: its last samples of staleness, as the ledger keeps them, then their sum.
 # The columns of `laws`: a task takes factor · (low + width · u). A law below 0 is a row of `drawn` instead.
 LOW, WIDTH, TIMES = range(3)
-# The columns of `pieces`, one row a plan by which clients slow down: in parts of the run or in seconds, after how much
-# it begins anew, how many ends there are; then the ends, then one factor more than those.
+# The columns of `pieces`, one row per plan by which clients slow down: in parts of the run or in seconds, its period,
+# how many ends there are; then the ends, then one factor more than those.
 BY_PART, PERIOD, ENDS, PLAN = range(4)
 # The rows of `chains`: the block after each, and those that are free. Of `buckets`: the first block, and its entries.
 FOLLOWING, FREE = range(2)

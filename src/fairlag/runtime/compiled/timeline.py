@@ -7,6 +7,7 @@ import numpy as np
 
 from fairlag import seeds
 from fairlag.fleet.clients import Fleet
+from fairlag.fleet.timing import Pieces
 from fairlag.jit import make_ready
 from fairlag.runtime.compiled import kernel, layout
 from fairlag.runtime.compiled.books import Books
@@ -258,16 +259,14 @@ def _room(run: Any, rows: int) -> Floats:
 
 def _plans(fleet: Fleet) -> tuple[Integers, Floats]:
     """Per client, if anybody slows down by a plan: which row its plan is, −1 for none; and the plans."""
-    if not fleet.timed:
-        return np.empty(0, np.int64), np.empty((0, layout.PLAN))
-    of_group = [fleet.pieces(client) for client in range(fleet.clients)]
-    known = list(dict.fromkeys(each for each in of_group if each is not None))
-    longest = max(len(each.ends) + len(each.factors) for each in known)
-    rows = np.zeros((len(known), layout.PLAN + longest))
-    for row, each in zip(rows, known, strict=True):
+    followed = [fleet.pieces(client) for client in range(fleet.clients if fleet.timed else 0)]
+    places: dict[Pieces | None, int] = {each: place for place, each in enumerate(dict.fromkeys(filter(None, followed)))}
+    longest = max((len(each.ends) + len(each.factors) for each in filter(None, places)), default=0)
+    rows = np.zeros((len(places), layout.PLAN + longest))
+    for row, each in zip(rows, filter(None, places), strict=True):
         whole = (each.by_part, each.period, len(each.ends), *each.ends, *each.factors)
         row[: len(whole)] = whole
-    return np.array([-1 if each is None else known.index(each) for each in of_group]), rows
+    return np.array([places.get(each, -1) for each in followed], np.int64), rows
 
 
 def _queue(run: Any, fleet: Fleet) -> tuple[Floats, Integers, Integers, Integers]:
