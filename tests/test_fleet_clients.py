@@ -14,6 +14,7 @@ from fairlag.errors import InputError
 from fairlag.fleet import availability
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
+from fairlag.fleet.timing import Throttle
 from tests.helpers import DELAYS
 
 FAST = Group("fast", 3, parse("uniform(1, 2)"))
@@ -64,7 +65,7 @@ def test_a_large_fleet_draws_the_same_durations() -> None:
 
 def test_durations_drawn_one_by_one_and_together_are_the_same() -> None:
     groups = [Group("lines", 1500, SLOW.delay, upload=parse("lognormal(2, 1)")), Group("fast", 700, FAST.delay)]
-    forwards, backwards = (Fleet(groups, seed=0, model_bytes=10**6).throttled(1499, 3.0) for _ in range(2))
+    forwards, backwards = (Fleet(groups, seed=0, model_bytes=10**6).planned({1499: Throttle(3.0)}) for _ in range(2))
     for ordinal in (0, 3):  # of later tasks, those that come first are drawn one by one
         drawn = [forwards.duration(client, ordinal) for client in range(2200)]
         assert drawn == [backwards.duration(client, ordinal) for client in reversed(range(2200))][::-1]
@@ -96,27 +97,27 @@ def test_seeds_groups_and_places_have_draws_of_their_own() -> None:
 
 def test_a_throttled_client_takes_longer_and_nobody_else_changes() -> None:
     fleet = Fleet([FAST, SLOW, NIGHT], seed=0)
-    throttled = fleet.throttled(1, 8.0)
+    throttled = fleet.planned({1: Throttle(8.0)})
     for client in range(7):
         factor = 8.0 if client == 1 else 1.0
         assert throttled.duration(client, 70) == fleet.duration(client, 70) * factor
         assert draws(throttled, client)[1:] == draws(fleet, client)[1:]
     assert (throttled.mean_durations / fleet.mean_durations).tolist() == [1, 8, 1, 1, 1, 1, 1]
-    assert throttled.throttled(1, 0.5).duration(1, 70) == fleet.duration(1, 70) * 4
-    assert throttled.throttled(0, 3.0).duration(1, 70) == fleet.duration(1, 70) * 8
+    assert throttled.planned({1: Throttle(0.5)}).duration(1, 70) == fleet.duration(1, 70) / 2
+    assert throttled.planned({0: Throttle(3.0)}).duration(1, 70) == fleet.duration(1, 70) * 8
 
 
 @pytest.mark.parametrize(("client", "factor"), [(7, 2.0), (-1, 2.0), (0, 0.0), (0, -1.0), (0, float("nan"))])
 def test_senseless_throttling_is_refused(client: int, factor: float) -> None:
     with pytest.raises(InputError):
-        Fleet([FAST, SLOW, NIGHT], seed=0).throttled(client, factor)
+        Fleet([FAST, SLOW, NIGHT], seed=0).planned({client: Throttle(factor)})
 
 
 def test_transfers_add_the_time_that_the_line_takes() -> None:
     lines = Group("lines", 2, parse("constant(10)"), download=parse("constant(8)"), upload=parse("constant(2)"))
     fleet = Fleet([lines], seed=0, model_bytes=4_000_000)  # 32 megabits: 4 s down, 16 s up
     assert fleet.duration(0, 0) == pytest.approx(30) and fleet.mean_durations == pytest.approx([30, 30])
-    assert fleet.throttled(0, 2.0).duration(0, 0) == pytest.approx(60)
+    assert fleet.planned({0: Throttle(2.0)}).duration(0, 0) == pytest.approx(60)
     assert Fleet([lines], seed=0).duration(0, 0) == 10
 
 
@@ -156,7 +157,7 @@ def test_transfers_are_not_multiplied_by_the_steps_but_throttling_multiplies_all
     group = Group("lines", 2, parse(10), download=parse(8), upload=parse(2), per="step", steps=3)
     fleet = Fleet([group], seed=0, model_bytes=1_000_000)  # 8 megabits: 1 s down, 4 s up
     assert fleet.duration(0, 0) == 35 and fleet.duration(0, 0, 2) == 25 and fleet.mean_durations.tolist() == [35, 35]
-    throttled = fleet.throttled(1, 2.0)
+    throttled = fleet.planned({1: Throttle(2.0)})
     assert [throttled.duration(client, 0) for client in range(2)] == [35, 70]
     assert [throttled.duration(client, 0, 2) for client in range(2)] == [25, 50]
     assert throttled.mean_durations.tolist() == [35, 70]
@@ -164,7 +165,7 @@ def test_transfers_are_not_multiplied_by_the_steps_but_throttling_multiplies_all
 
 def test_a_throttled_fleet_keeps_its_steps() -> None:
     fleet = Fleet([replace(FAST, per="step"), replace(SLOW, per="step", steps=2)], seed=0, steps=6)
-    throttled = fleet.throttled(1, 8.0).throttled(4, 0.5)
+    throttled = fleet.planned({1: Throttle(8.0), 4: Throttle(0.5)})
     assert throttled.per_step and throttled.steps.tolist() == [6, 6, 6, 2, 2]
     for client, factor in enumerate([1, 8, 1, 1, 0.5]):
         assert throttled.duration(client, 70) == fleet.duration(client, 70) * factor
@@ -195,7 +196,9 @@ def test_one_step_is_a_task_with_transfers_and_throttling_too(
     other = Group("b", 2, parse(delay), download=parse("uniform(1, 9)"))
     # The path is that of the whole fleet: whose delay is per task must not notice that somebody else's is per step.
     fleets = [
-        Fleet([replace(group, per=per), other], seed=seed, model_bytes=10**6).throttled(1, factor).throttled(3, factor)
+        Fleet([replace(group, per=per), other], seed=seed, model_bytes=10**6).planned(
+            {1: Throttle(factor), 3: Throttle(factor)}
+        )
         for per in PER
     ]
     assert [fleet.per_step for fleet in fleets] == [False, True]

@@ -50,9 +50,9 @@ def fleets(draw: st.DrawFn) -> Fleet:
     ]
     fleet = Fleet(groups, seed=draw(st.integers(0, 2**32)), model_bytes=draw(st.sampled_from([0, 100_000])))
     factor = draw(st.sampled_from([1.0, 0.5, 3.0]))
-    fleet = fleet if factor == 1 else fleet.throttled(draw(st.integers(0, fleet.clients - 1)), factor)
+    fleet = fleet if factor == 1 else fleet.planned({draw(st.integers(0, fleet.clients - 1)): timing.Throttle(factor)})
     plan = draw(st.sampled_from([None, None, None, "truthful", *TIMINGS]))
-    return fleet if plan is None else fleet.planned(draw(st.integers(0, fleet.clients - 1)), timing.parse(plan))
+    return fleet if plan is None else fleet.planned({draw(st.integers(0, fleet.clients - 1)): timing.parse(plan)})
 
 
 LEAVES = [
@@ -356,7 +356,7 @@ def test_a_plan_that_nobody_follows_any_more_is_none() -> None:
     strategy = zoo.buffered_fedavg(buffer=1)
     times = []
     for fleet in (
-        Fleet([slow], seed=0).planned(0, timing.parse("truthful")),
+        Fleet([slow], seed=0).planned({0: timing.parse("truthful")}),
         Fleet([replace(slow, timing=timing.parse("truthful"))], seed=0),
     ):
         known = plan(strategy, fleet)

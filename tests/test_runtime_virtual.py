@@ -16,6 +16,7 @@ from fairlag.execute.nothing import Nothing
 from fairlag.fleet.availability import parse as available
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
+from fairlag.fleet.timing import Throttle
 from fairlag.rules import select, trigger, weigh
 from fairlag.runtime import virtual
 from fairlag.server import Server
@@ -239,7 +240,7 @@ def audited(strategy: Strategy, first: str = "uniform(1, 2)", factor: float = 1.
     """The paper's fleet, of which the first client may differ and be throttled, after so many aggregations."""
     groups = [replace(PAPER[0], delay=parse(first)), PAPER[1], Group("slow", 5, parse("uniform(8, 12)"))]
     server = Server(strategy, clients=15, aggregations=length)
-    virtual.run(server, Fleet(groups, seed=0).throttled(0, factor))
+    virtual.run(server, Fleet(groups, seed=0).planned({0: Throttle(factor)}))
     return server.view
 
 

@@ -11,6 +11,7 @@ from fairlag.analyse.incentives import FACTORS, REPLICATIONS, Incentive, judge
 from fairlag.analyse.trial import Bench, Observation, Trial, influence
 from fairlag.fleet.availability import Alternating, Always
 from fairlag.fleet.clients import Fleet
+from fairlag.fleet.timing import Throttle
 from fairlag.lab.experiment import Experiment
 from fairlag.types import Floats
 
@@ -193,7 +194,12 @@ class Throttler:
 
     def _measure(self, trials: dict[tuple[int, ...], Trial]) -> None:
         asked = [
-            replace(trial, client=self._clients[group], throttle=FACTORS[factor], seed=self._experiment.seed + each)
+            replace(
+                trial,
+                client=self._clients[group],
+                plans=((self._clients[group], Throttle(FACTORS[factor])),),
+                seed=self._experiment.seed + each,
+            )
             for (group, factor), trial in trials.items()
             for each in range(self._replications)
         ]

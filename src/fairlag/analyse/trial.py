@@ -14,6 +14,7 @@ from fairlag.analyse.tally import Tally
 from fairlag.errors import InputError, StrategyError
 from fairlag.execute.crew import Crew
 from fairlag.fleet.clients import Fleet
+from fairlag.fleet.timing import Timing
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.staff import usable
 from fairlag.runtime import virtual
@@ -39,14 +40,16 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One run: which strategy of the experiment, which seed, how long, and who throttles itself how much."""
+    """One run: which strategy of the experiment, which seed, how long, whose influence, and who follows which plan."""
 
     strategy: int
     seed: int
     aggregations: int | None
     until_time: float | None
     client: int = 0
-    throttle: float = 1.0
+    """Whose influence is asked for."""
+    plans: tuple[tuple[int, Timing], ...] = ()
+    """The clients that follow a plan of their own."""
     stride: int = NO_MARKS
     """Influence so far is noted at every multiple of this version."""
     compiled: bool = False
@@ -134,8 +137,8 @@ def _seen(experiment: Experiment, trial: Trial) -> Observation:
 
 def _world(experiment: Experiment, trial: Trial) -> tuple[Strategy, Fleet]:
     fleet = experiment.fleet(trial.seed)
-    if trial.throttle != 1:
-        fleet = fleet.throttled(trial.client, trial.throttle)
+    if trial.plans:
+        fleet = fleet.planned(dict(trial.plans))
     return experiment.strategy(experiment.strategies[trial.strategy]), fleet
 
 

@@ -1,6 +1,6 @@
 """The fleet: groups of clients, how long each task of each takes, and when each is there."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import inf, isfinite
@@ -133,11 +133,13 @@ class Fleet:
         self.transfers: Floats = np.concatenate([_transfer(group, seed, model_bytes) for group in groups])
         """Per client: how many seconds of each task it spends on sending the model to and fro."""
         self._transfer_of: memoryview[float] = cast("memoryview[float]", self.transfers.data)
-        self._factor: dict[int, float] = {}
         self._plans: dict[int, Timing] = {}
-        self._pieces = [group.timing.pieces for group in groups]
+        self._pieces = [_changing(group.timing) for group in groups]
         self.timed = any(self._pieces)
         """Does anybody's speed depend on when a task begins?"""
+        self.factors: Floats = np.repeat([_constant(group.timing) for group in groups], counts)
+        """Per client: how many times as long as necessary it takes for everything, throughout the run."""
+        self._factor_of: memoryview[float] = cast("memoryview[float]", self.factors.data)
         streams = [seeds.subkeys(seeds.key(seed, "delay", group.name), group.count) for group in groups]
         self.streams = np.concatenate(streams)
         """Per client: the stream of which each of its durations takes the number of its ordinal."""
@@ -156,30 +158,23 @@ class Fleet:
         self._drawn: Floats = np.empty(len(self._first) * self._ahead)
         self._first_of, self._drawn_at = self._first.data, self._drawn.data
 
-    def throttled(self, client: int, factor: float) -> "Fleet":
-        """The same fleet, all draws equal, in which one client takes `factor` times as long for everything."""
-        if not 0 <= client < self.clients:
-            raise InputError(f"client {client} cannot throttle itself, the clients are 0 to {self.clients - 1}")
-        if not (factor > 0 and isfinite(factor)):
-            raise InputError(f"the factor of throttling is {factor}, it must be a positive number")
-        fleet = self._copy()
-        fleet._factor[client] = self._factor.get(client, 1.0) * factor
-        return fleet
+    def planned(self, plans: Mapping[int, Timing]) -> "Fleet":
+        """The same fleet, all draws equal, in which each of these clients follows a plan of its own.
 
-    def planned(self, client: int, timing: Timing) -> "Fleet":
-        """The same fleet, all draws equal, in which one client follows that plan."""
-        if not 0 <= client < self.clients:
-            raise InputError(f"client {client} cannot follow {timing}, the clients are 0 to {self.clients - 1}")
-        fleet = self._copy()
-        fleet._plans[client] = timing
-        fleet.timed = fleet.timed or timing.pieces is not None
-        fleet.steady = fleet.steady and timing.leaves is None
-        return fleet
-
-    def _copy(self) -> "Fleet":
+        >>> from fairlag.fleet.delay import parse
+        >>> from fairlag.fleet.timing import Throttle
+        >>> fleet = Fleet([Group("fast", 2, parse(1))], seed=0).planned({1: Throttle(8)})
+        >>> fleet.duration(0, 0), fleet.duration(1, 0)
+        (1.0, 8.0)
+        """
         fleet = Fleet(self.groups, seed=self.seed, model_bytes=self.model_bytes, steps=self._steps)
-        fleet._factor, fleet._plans = dict(self._factor), dict(self._plans)
-        fleet.timed, fleet.steady = self.timed, self.steady
+        fleet._plans = self._plans | dict(plans)
+        for client, timing in fleet._plans.items():
+            if not 0 <= client < self.clients:
+                raise InputError(f"client {client} cannot follow {timing}, the clients are 0 to {self.clients - 1}")
+            fleet._factor_of[client] = _constant(timing)
+        fleet.timed = any(map(fleet.pieces, fleet._plans)) or any(self._pieces)
+        fleet.steady = self.steady and all(timing.leaves is None for timing in plans.values())
         return fleet
 
     @property
@@ -188,9 +183,9 @@ class Fleet:
         return dict(self._plans)
 
     def pieces(self, client: int) -> Pieces | None:
-        """By which factor the client slows down, and when; None: never."""
+        """By which factor the client slows down, and when; None: it never changes its speed."""
         plan = self._plans.get(client)
-        return self._pieces[self._group[client]] if plan is None else plan.pieces
+        return self._pieces[self._group[client]] if plan is None else _changing(plan)
 
     def factor(self, client: int, time: float, part: float) -> float:
         """How many times as long as necessary a task takes that begins now, when that part of the run is over."""
@@ -213,16 +208,8 @@ class Fleet:
         """
         means = np.repeat(self._means, [group.count for group in self.groups])
         means += self.transfers
-        steady = [1.0 if each is None or each.ends else each.factors[0] for each in self._pieces]
-        whole: Floats = means * self.factors * np.array(steady)[self.group_of]
-        return whole
-
-    @property
-    def factors(self) -> Floats:
-        """Per client: how many times as long as it need it takes for everything."""
-        factors = np.ones(self.clients)
-        factors[list(self._factor)] = list(self._factor.values())
-        return factors
+        means *= self.factors
+        return means
 
     def duration(self, client: int, ordinal: int, steps: int = 0) -> float:
         """How long the client's task of that ordinal and of so many steps (0: its own) takes, transfers included."""
@@ -253,7 +240,7 @@ class Fleet:
                 long = group.delay.quantile(drawn.ravel()).reshape(drawn.shape)
                 work[mine] = long * own if group.per == "step" else long
         whole: Floats = work + self.transfers[clients, None]
-        return whole * self.factors[clients, None] if self._factor else whole
+        return whole * self.factors[clients, None]
 
     def _duration(self, client: int, ordinal: int, steps: int) -> float:
         group = self._group[client]
@@ -261,7 +248,7 @@ class Fleet:
         work = self.groups[group].delay.quantile(drawn)
         if self.per_step and self.groups[group].per == "step":
             work *= steps or self._own_steps[group]
-        return (work + self._transfer_of[client]) * self._factor.get(client, 1.0)
+        return (work + self._transfer_of[client]) * self._factor_of[client]
 
     def _draw_block(self, block: int, ordinal: int) -> None:
         clients = np.arange(block * _BLOCK, min((block + 1) * _BLOCK, self.clients))
@@ -274,7 +261,7 @@ class Fleet:
         drawn = seeds.uniforms(self._stream[client], first, self._ahead)
         whole = self.groups[group].delay.quantile(drawn) + self.transfers[client]
         start = client * self._ahead
-        self._drawn[start : start + self._ahead] = whole * self._factor.get(client, 1.0)
+        self._drawn[start : start + self._ahead] = whole * self._factor_of[client]
         self._first[client] = first
 
     def periods(self, client: int) -> Iterator[tuple[float, float]]:
@@ -297,6 +284,18 @@ class Fleet:
     def _stream_for(self, purpose: str, client: int) -> int:
         number = self._group[client]
         return seeds.subkey(seeds.key(self.seed, purpose, self.groups[number].name), client - self._start[number])
+
+
+def _constant(timing: Timing) -> float:
+    """The factor by which such a client slows down throughout the run; 1 if it changes or there is none."""
+    pieces = timing.pieces
+    return 1.0 if pieces is None or pieces.ends else pieces.factors[0]
+
+
+def _changing(timing: Timing) -> Pieces | None:
+    """The plan of a client whose speed changes during the run."""
+    pieces = timing.pieces
+    return pieces if pieces is not None and pieces.ends else None
 
 
 def _check_steps(whose: str, steps: int) -> None:

@@ -32,7 +32,8 @@ class Schedule:
 
     def __init__(self, fleet: Fleet) -> None:
         self._groups = fleet.groups
-        self._plans = fleet.plans
+        usual = [group.timing.leaves for group in fleet.groups]
+        self._plans = {who: plan for who, plan in fleet.plans.items() if plan.leaves != usual[fleet.group_of[who]]}
         self._starts = np.cumsum([0, *(group.count for group in fleet.groups)])
         keys = ((seeds.key(fleet.seed, "availability", group.name), group.count) for group in fleet.groups)
         self._streams = np.concatenate([seeds.subkeys(*each) for each in keys])
