@@ -53,7 +53,7 @@ def groups(result: StrategyAudit) -> dict[str, tuple[bool, float, float]]:
 
 @pytest.fixture(scope="module")
 def racing() -> dict[str, StrategyAudit]:
-    experiment = paper({"use": "fedstaleweight"}, {"use": "fairshare", "cap": "none"}, aggregations=1500, racer=True)
+    experiment = paper({"use": "fedstaleweight"}, {"use": "fairshare"}, aggregations=1500, racer=True)
     return {each.use: each for each in audit(experiment)}
 
 
@@ -67,7 +67,7 @@ def test_fedstaleweight_tempts_a_client_that_is_much_faster_than_the_rest(racing
     assert found["fast"] == found["slow"] == (True, 1.0, 0.0)
 
 
-def test_nobody_gains_under_fairshare_without_a_cap(racing: dict[str, StrategyAudit]) -> None:
+def test_nobody_gains_under_fairshare(racing: dict[str, StrategyAudit]) -> None:
     assert set(groups(racing["fairshare"]).values()) == {(True, 1.0, 0.0)}
     assert racing["fairshare"].jain > 0.999
 

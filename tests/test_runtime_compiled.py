@@ -132,7 +132,7 @@ ZOO: list[tuple[str, dict[str, Any]]] = [
     ("fedstaleweight", {"buffer": 3, "scaling": "algorithm1", "fresh": False}),
     ("fedstaleweight", {"buffer": 3, "window": 1}),
     ("fedstaleweight", {"buffer": 3, "window": 40, "fresh": False}),
-    ("fairshare", {"buffer": 3}),
+    ("fairshare", {"buffer": 3, "estimator": "gap"}),
     ("fairshare", BY_BOOKS),
     ("fairshare", {**BY_BOOKS, "fresh": False, "cap": None, "limit": 0.4}),
     (

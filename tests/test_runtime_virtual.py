@@ -248,7 +248,7 @@ def influence(view: View, clients: slice) -> float:
     return float(view.weight_sums[clients].sum() / view.weight_sums.sum())
 
 
-BUFFERED, WEIGHTED, FAIR = zoo.buffered_fedavg(), zoo.fedstaleweight(), zoo.fairshare(cap=None)
+BUFFERED, WEIGHTED, FAIR = zoo.buffered_fedavg(), zoo.fedstaleweight(), zoo.fairshare()
 
 
 def test_staleness_is_what_theory_says() -> None:
@@ -265,9 +265,12 @@ def test_staleness_is_what_theory_says() -> None:
         (WEIGHTED, 0.203, 0.005),
         (zoo.fedstaleweight(scaling="algorithm1"), 0.184, 0.005),
         (FAIR, 0.333, 0.005),
-        (zoo.fairshare(cap=1.5), 0.317, 0.006),
+        (zoo.fairshare(cap=None), 0.333, 0.005),
+        (zoo.fairshare(cap=1.5), 0.333, 0.005),
+        (zoo.fairshare(estimator="gap", cap=None), 0.333, 0.005),
+        (zoo.fairshare(estimator="gap", cap=1.5), 0.317, 0.006),
     ],
-    ids=["buffered_fedavg", "fedstaleweight", "algorithm1", "fairshare", "fairshare-1.5"],
+    ids=["buffered_fedavg", "fedstaleweight", "algorithm1", "fairshare", "no-cap", "low-cap", "gap", "gap-low-cap"],
 )
 def test_the_slow_third_of_the_fleet_has_its_influence(strategy: Strategy, share: float, error: float) -> None:
     assert influence(audited(strategy), SLOW) == pytest.approx(share, abs=error)

@@ -209,10 +209,14 @@ def test_equally_fresh_updates_make_an_equal_step_that_is_not_zero(name: str) ->
     for client in range(3):
         scene.arrive(client, 3, 3, 3, at=1.0)
     (weights,) = scene.weights
-    if name == "fairshare":  # in expectation only: the first gaps are 1, 2, 3
-        assert weights == pytest.approx([1 / 9, 2 / 9, 3 / 9])
-    else:
-        assert weights == pytest.approx([1 / 3, 1 / 3, 1 / 3]) and scene.parameters == pytest.approx([3, 3, 3])
+    assert weights == pytest.approx([1 / 3, 1 / 3, 1 / 3]) and scene.parameters == pytest.approx([3, 3, 3])
+
+
+def test_gaps_are_equal_in_expectation_only() -> None:
+    scene = Scene(zoo.fairshare(buffer=3, estimator="gap"), 3, parameters=vec(0, 0, 0))
+    for client in range(3):  # the first gaps are 1, 2 and 3
+        scene.arrive(client, 3, 3, 3, at=1.0)
+    assert scene.weights[0] == pytest.approx([1 / 9, 2 / 9, 3 / 9])
 
 
 def test_every_algorithm_is_registered_under_its_own_name() -> None:
@@ -252,10 +256,11 @@ def test_a_learning_rate_that_is_not_positive_is_refused(name: str, lr: float) -
         ("fedstaleweight", "scaling", "algorithm2"),
         ("fairshare", "estimator", "clock"),
         ("fairshare", "normalise", "bufer"),
-        ("fairshare", "entitled", "known"),
-        ("fairshare", "limit", 1.0),
-        ("fairshare", "most", 0.5),
-        ("fairshare", "reward", 0.5),
+        ("fairshare", "normalise", "buffer"),
+        ("fairshare", "entitled", "all"),
+        ("fairshare", "limit", 0.0),
+        ("fairshare", "most", 0.0),
+        ("fairshare", "reward", 1.5),
         ("fedbuff", "concurrency", 0),
         ("fedbuff", "power", -0.5),
         ("fedbuff", "power", float("nan")),
@@ -318,6 +323,15 @@ def test_an_option_out_of_range_is_refused_in_one_sentence_with_its_value(
     with pytest.raises(StrategyError) as caught:
         zoo.ALGORITHMS[name].make(**{option: value})
     assert str(value) in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("term", "value"), [("entitled", "known"), ("limit", 1.0), ("most", 0.5), ("reward", 0.5)])
+@pytest.mark.parametrize("estimator", ["gap", "staleness"])
+def test_the_terms_of_an_account_are_refused_without_one(estimator: str, term: str, value: float | str) -> None:
+    with pytest.raises(
+        StrategyError, match=f"{term} is {value!r}, which needs estimator = 'account', not '{estimator}'"
+    ):
+        zoo.ALGORITHMS["fairshare"].make(estimator=estimator, **{term: value})
 
 
 def test_weights_and_history_do_not_depend_on_the_size_of_the_model() -> None:

@@ -78,27 +78,27 @@ def fedstaleweight(
 def fairshare(
     *,
     buffer: int = 5,
-    estimator: Literal["account", "gap", "staleness"] = "gap",
+    estimator: Literal["account", "gap", "staleness"] = "account",
     entitled: Literal["present", "known"] = "present",
     importance: Literal["uniform", "examples"] | dict[str, float] = "uniform",
     limit: float | None = 5.0,
     reward: float = 0.0,
     most: float | None = None,
     normalise: Literal["expectation", "buffer"] = "expectation",
-    cap: float | None = 1.5,
+    cap: float | None = 2.0,
     concurrency: int | None = None,
     lr: float = 1.0,
     fresh: bool = True,
 ) -> Strategy:
-    """Weighs each update by how rarely its sender is heard, so that every client's influence is 1/n.
+    """Keeps an account of the influence each client is entitled to; an update weighs what its sender's account holds.
 
-    a_i = g_i / n with g_i the mean number of updates from one of i's to its next; α_j = a_j / b; a total weight
-    above `cap` is scaled down to it (None or inf: no cap).
-    `estimator = "account"`: of each version, clients heard for the first time earn 1/b, and all others that are
-    entitled share the rest by importance q, e_i = (1 − |F|/b) q_i / Σ_k q_k, unless they hold `limit`. α_i = earned_i −
-    spent_i, split over i's updates, each at most `most`; what the cap holds back stays in the account. With `reward` s,
-    a part s of each version goes to its senders as in FedAvg. Nobody can spend more than it earned, so no timing of its
-    updates buys a client influence.
+    Of each version, clients heard for the first time earn 1/b, and all others that are entitled and hold less than
+    `limit` share the rest by importance q: e_i = (1 − |F|/b) q_i / Σ_k q_k. α_i = earned_i − spent_i, split over i's
+    updates in the buffer, each at most `most`. A total weight above `cap` is scaled down to it (None or inf: no cap);
+    the rest stays in the accounts. With `reward` s, a part s of each version goes to its senders as in FedAvg. Nobody
+    can spend more than it earned, so no timing of its updates buys a client influence.
+    `estimator = "gap"`: a_i = g_i / n with g_i the mean number of updates from one of i's to its next, α_j = a_j / b.
+    That is fair if clients keep their pace, and can be cheated if they do not.
 
     Departs: it is ours. Gaps are the participation intervals of FedAU (Wang and Ji, 2024), carried over to buffers.
     FedStaleWeight is the corner estimator = "staleness", normalise = "buffer".
