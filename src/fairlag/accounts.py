@@ -90,7 +90,7 @@ class Accounts:
         self.members = 0
         """How many earn now."""
         self.kept = 0.0
-        """What nobody was there to earn: it goes to those who share the next versions, up to one unit more with each."""
+        """What nobody was there to earn: those who share the next versions get it, one unit more with each."""
         self._full: list[tuple[float, int]] = []
         """A heap of levels before which clients cannot reach the limit; an entry counts if it is its client's due."""
         self._block: Floats = np.empty((0, len(COLUMNS)))
