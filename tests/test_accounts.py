@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fairlag.accounts import Accounts, Entitlement
 from fairlag.errors import StrategyError
-from fairlag.rules import weigh
+from fairlag.rules import select, trigger, weigh
 from fairlag.state import pack, unpack
 from fairlag.strategy import Strategy
 from fairlag.zoo import fairshare
@@ -48,10 +48,10 @@ class Twin:
         sharing = self.sharing()
         self.kept += (1 - reward) * (1 - Fraction(len(new), count))
         total = sum(self.importance[client] for client in sharing)
+        shared = min(self.kept, Fraction(2)) if sharing else Fraction(0)
         for client in sharing:
-            self.earned[client] += self.kept * self.importance[client] / total
-        if sharing:
-            self.kept = Fraction(0)
+            self.earned[client] += shared * self.importance[client] / total
+        self.kept -= shared
         for client in new:
             self.earned[client] = (1 - reward) / count
         for client in senders:
@@ -168,6 +168,34 @@ def test_if_everybody_who_was_heard_is_gone_their_part_waits() -> None:
     scene.arrive(1)
     scene.arrive(1)
     assert scene.server.view.earned.tolist() == pytest.approx([0.5, 2.5, 0.0])
+
+
+def test_whoever_comes_back_first_gets_one_version_more_with_each_and_not_all_that_was_kept() -> None:
+    clock = Strategy(select.all_idle(fresh=False), trigger.every(10.0), weigh.by_balance())
+    scene, time = Scene(clock, 2), 0.0
+    for _ in range(21):  # both send, and are gone when the clock makes a version of it
+        if time:
+            scene.join(0, 1, at=time + 1)
+        for client in (0, 1):
+            scene.arrive(client, at=time + 2)
+        for client in (0, 1):
+            scene.leave(client, at=time + 3)
+        time += 10.0
+        scene.wake(time)
+    assert scene.server.view.earned.tolist() == [0.5, 0.5]
+    scene.join(0, at=time + 1)
+    for _ in range(3):
+        scene.arrive(0, at=time + 2)
+        time += 10.0
+        scene.wake(time)
+    assert weights_of(scene)[-3:] == [[2.0]] * 3
+    scene.join(1, at=time + 1)
+    for _ in range(20):  # 17 units are left: both share until client 1 holds its limit, then they are client 0's
+        scene.arrive(0, at=time + 2)
+        time += 10.0
+        scene.wake(time)
+    assert weights_of(scene)[-20:] == [[1.0]] * 5 + [[2.0]] * 12 + [[1.0]] * 3
+    assert scene.server.view.earned.sum() == pytest.approx(44)
 
 
 def test_whoever_holds_the_limit_earns_nothing_until_it_spends() -> None:

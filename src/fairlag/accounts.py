@@ -15,6 +15,9 @@ from fairlag.types import Floats
 COLUMNS = ("base", "balance", "importance", "due", "earns", "heard", "there")
 """What is known of a client, in one line of a processor's cache; see `Accounts`."""
 
+MOST_SHARED = 2.0
+"""What a version hands out at most: its own unit and one that was kept. Whoever comes back first gets no windfall."""
+
 SCALARS = {"level": float, "total": float, "members": int, "kept": float}
 
 
@@ -87,7 +90,7 @@ class Accounts:
         self.members = 0
         """How many earn now."""
         self.kept = 0.0
-        """What nobody was there to earn: it goes to those who share the next version."""
+        """What nobody was there to earn: those who share the next versions get it, one unit more with each."""
         self._full: list[tuple[float, int]] = []
         """A heap of levels before which clients cannot reach the limit; an entry counts if it is its client's due."""
         self._block: Floats = np.empty((0, len(COLUMNS)))
@@ -137,8 +140,9 @@ class Accounts:
             self._retire()
         self.kept += (1.0 - reward) * (1.0 - len(new) / len(senders))
         if self.members:
-            self.level += self.kept / self.total
-            self.kept = 0.0
+            shared = min(self.kept, MOST_SHARED)
+            self.level += shared / self.total
+            self.kept -= shared
         for client in new:
             heard[client] = 1.0
             self._balance[client] += (1.0 - reward) / len(senders)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from fairlag.accounts import COLUMNS, Entitlement
+from fairlag.accounts import COLUMNS, MOST_SHARED, Entitlement
 from fairlag.fleet.clients import Fleet
 from fairlag.jit import compiled, make_ready
 from fairlag.runtime.compiled.plan import Spending
@@ -157,8 +157,9 @@ def _earn(books: Any, accounts: Any, levels: Floats, clients: Integers, senders:
     _retire(books, accounts, levels, clients)
     books.kept += (1.0 - books.reward) * (1.0 - new / count)
     if books.members:
-        books.level += books.kept / books.total
-        books.kept = 0.0
+        shared = min(books.kept, MOST_SHARED)
+        books.level += shared / books.total
+        books.kept -= shared
     if books.reward:
         for client in senders:
             account = accounts[client]

@@ -1,0 +1,207 @@
+"""What docs/theory.md proves of accounts, in random fleets, faults, cheats and strategies that weigh by account."""
+
+from dataclasses import replace
+from math import inf
+from typing import Any
+
+import numpy as np
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from fairlag.accounts import Entitlement
+from fairlag.errors import StalledError
+from fairlag.fleet import timing
+from fairlag.fleet.availability import Always
+from fairlag.fleet.clients import Fleet, Group
+from fairlag.rules import admit, apply, select, trigger, weigh
+from fairlag.runtime.virtual import run
+from fairlag.strategy import Strategy
+from fairlag.types import Aggregation, Arrived, Event
+from tests.helpers import Computes, Watched, vec
+from tests.test_invariants import STEPS, groups, play
+
+TIMINGS = [
+    "throttle(8)",
+    "late(50, 0.1)",
+    "late(50, 0.4)",
+    "late(20, 60)",
+    "alternate(20, 30, 30)",
+    "schedule(50, 1, 4, 1)",
+    "schedule(1, 64, 1, 64)",
+    "rejoin(20, 5)",
+    "rejoin(3, 40)",
+]
+ROUNDING = 1e-9
+
+
+class Paying(Watched):
+    """Keeps books of its own by the definition, paying every client at every version, and compares at each event."""
+
+    def __init__(self, strategy: Strategy, *, clients: int, **options: Any) -> None:
+        assert strategy.account is not None
+        self.terms: Entitlement = strategy.account
+        self.group_of = options.get("group_of", lambda client: "")
+        self.importance = np.ones(clients)
+        if not isinstance(self.terms.importance, str):
+            self.importance[:] = [self.terms.of_group(self.group_of(client)) for client in range(clients)]
+        self.heard = np.zeros(clients, bool)
+        self.earned = np.zeros(clients)
+        self.kept = 0.0
+        self.history = [np.zeros(clients)]
+        """What everyone has earned after each version."""
+        self.pool = [0.0]
+        """What is kept after each version."""
+        self.whole = 0
+        """The version by which everybody has been heard."""
+        super().__init__(strategy, clients=clients, **options)
+
+    def _follow(self, event: Event) -> None:
+        super()._follow(event)
+        admitted = isinstance(event, Arrived) and self.pending and self.pending[-1].task == event.task
+        if admitted and self.terms.importance == "examples":
+            self.importance[self.pending[-1].client] = event.update.report.examples
+
+    def _merged(self, record: Aggregation, event: Event) -> None:
+        senders = [task.client for task in record.tasks]
+        held = self.earned - self.account
+        there = np.zeros(len(held), bool)
+        there[list(self.there) if self.terms.entitled == "present" else slice(None)] = True
+        sharing = self.heard & there & (held < (inf if self.terms.limit is None else self.terms.limit))
+        new = sorted({client for client in senders if not self.heard[client]})
+        part, count = 1 - self.terms.reward, len(senders)
+        self.kept += part * (1 - len(new) / count)
+        shared = min(self.kept, 2.0) if sharing.any() else 0.0
+        self.kept -= shared
+        if shared:
+            self.earned[sharing] += shared * self.importance[sharing] / self.importance[sharing].sum()
+        self.earned[new] += part / count
+        np.add.at(self.earned, senders, self.terms.reward / count)
+        self.heard[new] = True
+        super()._merged(record, event)
+        self.history.append(self.earned.copy())
+        self.pool.append(self.kept)
+        self.whole = self.newest if new else self.whole
+        allowed = ROUNDING * (1 + self.newest)
+        assert (self.account <= self.earned + allowed).all(), "a client spent more than it earned"
+        if self.terms.limit is not None and not self.terms.reward:
+            assert (self.earned - self.account < self.terms.limit + 2).all(), "a client holds more than it may"
+
+    def _agrees(self) -> None:
+        super()._agrees()
+        rows, allowed = len(self.view.earned), ROUNDING * (1 + self.newest)
+        np.testing.assert_allclose(self.view.earned, self.earned[:rows], rtol=0, atol=allowed)
+        assert abs(self.earned.sum() + self.kept - self.newest) <= allowed, "earnings do not add up to the versions"
+
+
+@st.composite
+def weighings(draw: st.DrawFn, **fixed: Any) -> weigh.Weigh:
+    """Accounts on any terms, under any bounds, and a rule of one's own that spends a half."""
+    terms: dict[str, Any] = {
+        "entitled": draw(st.sampled_from(["present", "known"])),
+        "importance": draw(st.sampled_from(["uniform", "examples", {"a": 2.5, "b": 0.3}])),
+        "limit": draw(st.sampled_from([None, 0.2937, 1.0371, 4.9371])),  # reached by no sum of simple fractions
+        "reward": draw(st.sampled_from([0.0, 0.0, 0.4, 1.0])),
+    }
+    owed = weigh.by_balance(**{**terms, **fixed})
+    if draw(st.integers(0, 4)) == 0:
+        owed = weigh.times(owed, weigh.constant(0.5))
+    return weigh.capped(weigh.at_most(owed, draw(st.sampled_from([None, None, 0.15]))), draw(CAPS))
+
+
+CAPS = st.sampled_from([None, 0.5, 1.5, 2.0])
+SERVERS = [apply.scale(1.0), apply.momentum(0.9), apply.adam(0.1)]
+
+
+@st.composite
+def accounted(draw: st.DrawFn, clients: int, **fixed: Any) -> Strategy:
+    """Any composition that weighs by account: with each trigger and selection, refusals, and server optimisers."""
+    rule, fresh = draw(weighings(**fixed)), draw(st.booleans())
+    buffer, few = draw(st.integers(1, clients if fresh else 8)), draw(st.integers(1, clients))
+    kind = draw(st.sampled_from(["all", "places", "every", "quorum", "rounds"]))
+    if kind == "rounds":
+        over, deadline = draw(st.sampled_from([0.0, 2.0])), draw(st.sampled_from([None, 3.0]))
+        made = Strategy(select.cohort(few, over=over, deadline=deadline), trigger.cohort_done(), rule)
+    elif kind == "places":
+        made = Strategy(select.concurrency(few, fresh=fresh), trigger.count(min(buffer, few)), rule)
+    else:
+        when = {"all": trigger.count(buffer), "every": trigger.every(7.0), "quorum": trigger.quorum(buffer, deadline=6)}
+        made = Strategy(select.all_idle(fresh=fresh), when[kind], rule)
+    refuses = draw(st.sampled_from([None, None, admit.max_staleness(2)]))
+    return replace(made, admit=refuses, apply=draw(st.sampled_from(SERVERS)))
+
+
+@st.composite
+def cheated(draw: st.DrawFn) -> tuple[list[Group], Strategy, dict[int, timing.Timing]]:
+    """Clients that come, go and vanish, of whom up to three follow a plan of their own."""
+    made = draw(groups())
+    clients = sum(each.count for each in made)
+    plans = draw(st.dictionaries(st.integers(0, clients - 1), st.sampled_from(TIMINGS).map(timing.parse), max_size=3))
+    steady = [isinstance(each.availability, Always) for each in made for _ in range(each.count)]
+    assume(all(steady[client] or plan.leaves is None for client, plan in plans.items()))
+    return made, draw(accounted(clients)), plans
+
+
+def paid(
+    made: list[Group],
+    strategy: Strategy,
+    plans: dict[int, timing.Timing],
+    seed: int,
+    *,
+    faults: float = 0.0,
+    length: int = 25,
+) -> Paying:
+    """A server that was compared with the definition throughout a life."""
+    fleet = Fleet(made, seed=seed)
+    for client, plan in plans.items():
+        fleet = fleet.planned(client, plan)
+    options: dict[str, Any] = {"seed": seed, "aggregations": length, "until_time": 2000.0}
+    server = Paying(strategy, clients=fleet.clients, parameters=vec(0, 0), group_of=fleet.group_name, **options)
+    try:
+        run(server, fleet, Computes(faults))
+    except StalledError:
+        assert server.barred or server.counts["lost"] + server.counts["refused"] > 1000
+    return server
+
+
+@settings(max_examples=100, deadline=None)
+@given(cheated(), st.integers(0, 2**32), st.sampled_from([0.0, 0.3]))
+def test_everyone_is_paid_by_the_definition_and_nobody_spends_more(
+    world: tuple[list[Group], Strategy, dict[int, timing.Timing]], seed: int, faults: float
+) -> None:
+    paid(*world, seed, faults=faults)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data(), st.integers(1, 6), STEPS)
+def test_so_it_is_in_every_order_of_events(
+    data: st.DataObject, clients: int, steps: list[tuple[int, int, int]]
+) -> None:
+    play(Paying(data.draw(accounted(clients)), clients=clients, parameters=vec(0, 0)), clients, steps)
+
+
+def early(server: Paying, client: int) -> float:
+    """How much more than an equal part of each version the client had when everybody had been heard."""
+    version, equal = server.whole, 1 / len(server.earned)
+    return float(server.history[version][client] - equal * (version - server.pool[version]))
+
+
+STEADY: dict[str, Any] = {"availability": Always(), "join": 0.0, "leave": inf, "vanish": 0.0}
+
+
+@settings(max_examples=60, deadline=None)
+@given(groups(), st.data(), st.sampled_from(TIMINGS), st.integers(0, 2**32))
+def test_no_timing_earns_more_per_version_than_the_truth(
+    made: list[Group], data: st.DataObject, plan: str, seed: int
+) -> None:
+    """If the others stay and nobody reaches the limit, all it can gain is what it earns before everybody is heard."""
+    made = [replace(each, **STEADY) for each in made]
+    clients = sum(each.count for each in made)
+    strategy = data.draw(accounted(clients, limit=None, reward=0.0, importance="uniform"))
+    client = data.draw(st.integers(0, clients - 1))
+    truthful = paid(made, strategy, {}, seed)
+    cheating = paid(made, strategy, {client: timing.parse(plan)}, seed)
+    assume(truthful.heard.all() and cheating.heard.all())
+    allowed = ROUNDING * (1 + truthful.newest)
+    assert cheating.earned[client] <= cheating.newest / clients + early(cheating, client) + allowed
+    earns = (truthful.newest - truthful.kept) / clients + early(truthful, client)
+    assert abs(truthful.earned[client] - earns) <= allowed
