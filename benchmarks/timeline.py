@@ -6,7 +6,10 @@ client's next delay, put it back. It keeps no history, makes no versions and wei
 stream of its own; so the first shows what all of fairlag costs, the second what the server costs. The compiled loop
 does all that the server does, and weighs. An event is one arrival in all of them. Start-up (every client's first task,
 and compiling) is left out. Every size runs in a process of its own, so that the peak memory is its own (of
-FedStaleWeight by the server, which goes first); timings are the best of several, in turns.
+FedStaleWeight by the server, which goes first); timings are the best of several, in turns, in processor time.
+
+Below each size stands the speed of FairShare by account as a part of its speed by gap: the median of the ratios of the
+rounds, in each of which one is measured right after the other, with the lowest and the highest.
 
 `--store` is another table: all of `fairlag run` for an experiment without data, which trains nothing, its store on,
 beside the bare loop with shared draws. There an event is one call of `Server.handle`: nobody comes, goes or fails, so
@@ -17,15 +20,18 @@ complete, by processor time and by the clock, each row the best of its rounds.
 """
 
 import argparse
+import gc
 import heapq
 import json
 import multiprocessing
 import random
 import resource
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
+from statistics import median
 
 from fairlag.buffer import Buffer
 from fairlag.fleet.clients import Fleet, Group
@@ -45,7 +51,8 @@ from fairlag.zoo import async_fedavg, buffered_fedavg, fairshare, fedavg, fedbuf
 STRATEGIES: dict[str, Callable[[int], Strategy]] = {
     "FedStaleWeight": lambda clients: fedstaleweight(buffer=5),
     "Buffered FedAvg": lambda clients: buffered_fedavg(buffer=5),
-    "FairShare": lambda clients: fairshare(buffer=5),
+    "FairShare by gap": lambda clients: fairshare(buffer=5, estimator="gap", cap=1.5),
+    "FairShare by account": lambda clients: fairshare(buffer=5, estimator="account", cap=2.0),
     "FedBuff": lambda clients: fedbuff(buffer=5, concurrency=min(10, clients)),
     "FedAvg": lambda clients: fedavg(cohort=10),
     "Asynchronous FedAvg": lambda clients: async_fedavg(),
@@ -53,6 +60,7 @@ STRATEGIES: dict[str, Callable[[int], Strategy]] = {
 
 
 _COMPILED = "compiled "
+PATHS = {"server": "", "compiled": _COMPILED}
 
 
 def fleet_of(clients: int) -> Fleet:
@@ -62,7 +70,7 @@ def fleet_of(clients: int) -> Fleet:
     )
 
 
-def bare_shared(clients: int, events: int) -> float:
+def bare_shared(clients: int, events: int, clock: Callable[[], float] = time.process_time) -> float:
     """Seconds per event of the bare loop with one generator for all delays."""
     uniform = random.Random(0).uniform
     slow = clients // 3
@@ -70,12 +78,12 @@ def bare_shared(clients: int, events: int) -> float:
     heap = [(uniform(*bounds[client]), client, client) for client in range(clients)]
     heapq.heapify(heap)
     pop, push, sequence = heapq.heappop, heapq.heappush, clients
-    begin = time.perf_counter()
+    begin = clock()
     for _ in range(events):
         now, _, client = pop(heap)
         push(heap, (now + uniform(*bounds[client]), sequence, client))
         sequence += 1
-    return (time.perf_counter() - begin) / events
+    return (clock() - begin) / events
 
 
 def bare_own(clients: int, events: int) -> float:
@@ -84,12 +92,12 @@ def bare_own(clients: int, events: int) -> float:
     heap = [(duration(client, 0), client, client, 1) for client in range(clients)]
     heapq.heapify(heap)
     pop, push, sequence = heapq.heappop, heapq.heappush, clients
-    begin = time.perf_counter()
+    begin = time.process_time()
     for _ in range(events):
         now, _, client, ordinal = pop(heap)
         push(heap, (now + duration(client, ordinal), sequence, client, ordinal + 1))
         sequence += 1
-    return (time.perf_counter() - begin) / events
+    return (time.process_time() - begin) / events
 
 
 def served(strategy: Strategy, clients: int, events: int) -> float:
@@ -101,12 +109,13 @@ def served(strategy: Strategy, clients: int, events: int) -> float:
     @wraps(strategy.weigh)
     def weigh(buffer: Buffer, view: View) -> Floats:
         if not begin:
-            begin.append(time.perf_counter())
+            begin.append(time.process_time())
         return strategy.weigh(buffer, view)
 
+    gc.collect()  # the server before this one, which would otherwise be found in the middle
     server = Server(replace(strategy, weigh=weigh), clients=clients, aggregations=aggregations + 1)
     virtual.run(server, fleet_of(clients))
-    return (time.perf_counter() - begin[0]) / (aggregations * per_version)
+    return (time.process_time() - begin[0]) / (aggregations * per_version)
 
 
 def compiled(strategy: Strategy, clients: int, events: int) -> float:
@@ -117,10 +126,10 @@ def compiled(strategy: Strategy, clients: int, events: int) -> float:
     timeline = Timeline(known, fleet, seed=0, aggregations=events // known.buffer + 10_000)
     pages = iter(timeline)
     next(pages)
-    begin, first = time.perf_counter(), timeline.version
+    begin, first = time.process_time(), timeline.version
     for _ in pages:
         pass
-    return (time.perf_counter() - begin) / ((timeline.version - first) * known.buffer)
+    return (time.process_time() - begin) / ((timeline.version - first) * known.buffer)
 
 
 def stored(name: str, clients: int, events: int) -> tuple[float, float]:
@@ -151,7 +160,7 @@ def stored(name: str, clients: int, events: int) -> tuple[float, float]:
 def bare_both(clients: int, events: int) -> tuple[float, float]:
     """Events a second of the bare loop with shared draws, by processor time and by the clock."""
     begin = time.process_time()
-    clock = 1 / bare_shared(clients, events)
+    clock = 1 / bare_shared(clients, events, time.perf_counter)
     return events / (time.process_time() - begin), clock
 
 
@@ -177,17 +186,18 @@ def store_table(clients: int, events: int, repeat: int) -> None:
 
 
 def measure(clients: int, events: int, repeat: int) -> str:
-    """One size, in this process; the result as JSON."""
-    best: dict[str, float] = {}
+    """One size, in this process; the time of each round as JSON."""
+    rounds: dict[str, list[float]] = defaultdict(list)
     for _ in range(repeat):
         for name, make in STRATEGIES.items():
-            best[name] = min(best.get(name, 1.0), served(make(clients), clients, events))
+            rounds[name].append(served(make(clients), clients, events))
             # The peak so far: of FedStaleWeight alone, because it goes first.
-            best.setdefault("megabytes", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
-            best[_COMPILED + name] = min(best.get(_COMPILED + name, 1.0), compiled(make(clients), clients, events))
-        best["shared"] = min(best.get("shared", 1.0), bare_shared(clients, events))
-        best["own"] = min(best.get("own", 1.0), bare_own(clients, events))
-    return json.dumps(best)
+            rounds["megabytes"].append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+        for name, make in STRATEGIES.items():
+            rounds[_COMPILED + name].append(compiled(make(clients), clients, events))
+        rounds["shared"].append(bare_shared(clients, events))
+        rounds["own"].append(bare_own(clients, events))
+    return json.dumps(rounds)
 
 
 def main() -> None:
@@ -208,10 +218,13 @@ def main() -> None:
     )
     for clients in chosen.sizes:
         with multiprocessing.get_context("spawn").Pool(1) as pool:
-            best = json.loads(pool.apply(measure, (clients, chosen.events, chosen.repeat)))
+            rounds = json.loads(pool.apply(measure, (clients, chosen.events, chosen.repeat)))
+        best = {name: min(found) for name, found in rounds.items()}
         speeds = f"{1 / best['shared']:>12,.0f} {1 / best['own']:>12,.0f}"
         print(f"{clients:>10,} {best['megabytes']:>8,.0f} {speeds} {'server':>10}" + cells(best, ""))
-        print(f"{_COMPILED:>56}" + cells(best, _COMPILED), flush=True)
+        print(f"{_COMPILED:>56}" + cells(best, _COMPILED))
+        parts = ", ".join(f"{path} {account_to_gap(rounds, prefix)}" for path, prefix in PATHS.items())
+        print(f"{'':>10} FairShare by account, as a part of its speed by gap: {parts}", flush=True)
 
 
 def cells(best: dict[str, float], path: str) -> str:
@@ -221,6 +234,13 @@ def cells(best: dict[str, float], path: str) -> str:
         parts = [_part(best[path + name] / best[bare]) for bare in ("shared", "own")]
         written.append(f"{1 / best[path + name]:>12,.0f} {'[' + ', '.join(parts) + ']':>16}")
     return "".join(written)
+
+
+def account_to_gap(rounds: dict[str, list[float]], path: str) -> str:
+    """The speed of one as a part of the other's on one path: the median of the rounds, the lowest and the highest."""
+    pairs = zip(rounds[path + "FairShare by gap"], rounds[path + "FairShare by account"], strict=True)
+    ratios = [gap / account for gap, account in pairs]
+    return f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
 
 
 def _part(times: float) -> str:

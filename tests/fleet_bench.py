@@ -44,6 +44,7 @@ class Bench:
             layout=LAYOUT,
             aggregations=aggregations,
             until_time=until_time,
+            group_of=lambda client: self.roster.group_of[client // self.options.queued],
             record=self.rows.append,
         )
         work = Work(lambda task: {"lr": 0.1}, lambda task, told: Report(told.examples, told.steps or 1, loss=told.loss))

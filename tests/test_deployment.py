@@ -22,6 +22,7 @@ from fairlag.runtime.virtual import run as live
 from fairlag.server import Server
 from tests.command import Call
 from tests.patience import PATIENCE, wait_until
+from tests.test_runtime_flower_accounts import books
 
 HOME = Path(__file__).parent.parent / "examples" / "flower"
 sys.path.append(str(HOME))
@@ -102,7 +103,8 @@ def test_a_fleet_with_tls_and_keys_survives_a_killed_node_and_a_killed_server(
     federation: Federation, tmp_path: Path, call: Call
 ) -> None:
     out, log = tmp_path / "run", federation.folder / "logs" / "superlink.log"
-    start = ["run", ".", "fleet", "--run-config", f"by-key=true out='{out}' aggregations={AGGREGATIONS}"]
+    config = f"by-key=true strategy='fairshare' out='{out}' aggregations={AGGREGATIONS}"
+    start = ["run", ".", "fleet", "--run-config", config]
     federation.start()
 
     # A node with a key that nobody registered is turned away.
@@ -127,7 +129,7 @@ def test_a_fleet_with_tls_and_keys_survives_a_killed_node_and_a_killed_server(
     # The SuperLink is killed, and with it the ServerApp: the app, run again, goes on.
     federation.stop("superlink", kill=True)
     wait(lambda: Run(out).status == "interrupted", "the end of the ServerApp")
-    kept = Run(out).version
+    kept, accounts = Run(out).version, books(out)
     federation.start_superlink()
     number = re.findall(r"run (\d+)", federation.flwr(*start))[0]
     wait(lambda: settled(out), "the end")
@@ -140,9 +142,9 @@ def test_a_fleet_with_tls_and_keys_survives_a_killed_node_and_a_killed_server(
     # Four clients, whatever was killed: history was kept, and the counts add up.
     assert run.clients["client"].to_list() == [0, 1, 2, 3]
     assert run.clients["group"].to_list() == ["fast", "fast", "slow", "slow"]
-    after = run.influence().set_index("client")
+    heard = run.influence().set_index("client")
     assert updates(out, 1) > before > 0
-    assert (after["updates"] > 0).all() and after["examples"].min() > 0
+    assert (heard["updates"] > 0).all() and heard["examples"].min() > 0
     counts = run.meta["counts"]
     assert counts["dispatched"] == sum(count for name, count in counts.items() if name != "dispatched")
     assert counts["aggregated"] == run.aggregations["updates"].sum() == 2 * AGGREGATIONS and not counts["refused"]
@@ -153,6 +155,13 @@ def test_a_fleet_with_tls_and_keys_survives_a_killed_node_and_a_killed_server(
     assert set(reasons) <= {*mishaps, "the server was restarted"} and set().union(
         *(clients for reason, clients in reasons.items() if reason in mishaps)
     ) == {1}
+
+    # Four accounts, too: what each had earned is still there, and all of it adds up to the versions.
+    after = books(out)
+    assert len(after.spent) == 4 and (after.earned >= accounts.earned).all()
+    assert accounts.earned.sum() + accounts.accounts.kept == pytest.approx(kept)
+    assert after.earned.sum() + after.accounts.kept == pytest.approx(AGGREGATIONS)
+    assert after.accounts.balances.min() >= -1e-9
 
     # It learns, and slow nodes are as slow as they are.
     accuracy = run.curve()["accuracy"]  # it goes up and down with whose updates came in last

@@ -26,7 +26,7 @@ from fairlag.state import State, take, unpack
 from fairlag.zoo import ALGORITHMS
 from tests.helpers import small
 from tests.test_invariants import lived
-from tests.test_lab_resume import contents, experiment
+from tests.test_lab_resume import BY_ACCOUNT, contents, experiment
 
 every = pytest.mark.parametrize("name", ALGORITHMS)
 
@@ -103,6 +103,16 @@ def test_small_models_give_the_same_bytes_together_apart_and_after_a_stop(
     for together, *others in zip(*plans.values(), strict=True):
         for other in others:
             assert contents(other.folder) == contents(together.folder), other.use.name
+
+
+@pytest.mark.parametrize("importance", ["examples", {"fast": 0.5, "slow": 3.0}], ids=["by examples", "by group"])
+def test_accounts_on_any_terms_give_the_bytes_and_rows_of_one_process(tmp_path: Path, importance: Any) -> None:
+    terms = Use(**{**BY_ACCOUNT, "importance": importance})
+    one, two = (Plan(training("fedavg").checked(strategies=(terms,)), (3,), tmp_path / name) for name in "ab")
+    execute(one, new=True, workers=1)
+    execute(two, new=True, workers=2)
+    (alone,), (together,) = one, two
+    assert contents(together.folder) == contents(alone.folder)
 
 
 @every

@@ -37,7 +37,7 @@ from fairlag.runtime import threads, virtual
 from fairlag.server import Server
 from fairlag.strategy import Strategy
 from fairlag.types import Aggregation, Dispatch, Ended
-from fairlag.zoo import ALGORITHMS, fedavg, fedbuff, fedstaleweight
+from fairlag.zoo import ALGORITHMS, fairshare, fedavg, fedbuff, fedstaleweight
 from tests.learning import PLACEMENT, Fragile, Pools, blueprint, data, first, fragile, plain, unscaled
 from tests.patience import wait_until
 
@@ -142,11 +142,13 @@ def life(
 
 OVER = fedavg(cohort=4, over=0.5)
 """Asks six clients for four updates, and cancels the tasks of the others."""
+BY_ACCOUNT = fairshare(buffer=3, estimator="account", cap=2.0, importance="examples", limit=0.3, reward=0.2, most=0.4)
+"""Some of whose clients reach the limit."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 3])
-@pytest.mark.parametrize("strategy", [OVER, *(each.make() for each in ALGORITHMS.values())], ids=str)
+@pytest.mark.parametrize("strategy", [OVER, BY_ACCOUNT, *(each.make() for each in ALGORITHMS.values())], ids=str)
 def test_any_number_of_workers(serial: Serial, pools: Pools, workers: int, strategy: Strategy) -> None:
     assert life(pools[workers], strategy, 1) == life(serial, strategy, 1)
 

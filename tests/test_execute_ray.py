@@ -28,7 +28,18 @@ from tests.patience import wait_until
 from tests.test_execute_memories import ASO, rounds, saved
 from tests.test_execute_memories import PLACES as FEW
 from tests.test_execute_memories import PLAN as REMEMBERING
-from tests.test_execute_processes import OVER, PLACES, PLAN, TABLES, everything, expected, life, task, version
+from tests.test_execute_processes import (
+    BY_ACCOUNT,
+    OVER,
+    PLACES,
+    PLAN,
+    TABLES,
+    everything,
+    expected,
+    life,
+    task,
+    version,
+)
 
 BATCHED = blueprint("mlp", Recipe(steps=2, batch=8))
 CPUS = 6
@@ -85,7 +96,7 @@ def settle(pool: Actors) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", [OVER, fedstaleweight(buffer=3), asofed()], ids=str)
+@pytest.mark.parametrize("strategy", [OVER, fedstaleweight(buffer=3), BY_ACCOUNT, asofed()], ids=str)
 def test_a_run_is_that_of_the_serial_executor(serial: Serial, make: Make, strategy: Strategy) -> None:
     """A CNN with dropout; tasks that are cancelled, old versions, and clients who remember."""
     assert life(make(), strategy, 1) == life(serial, strategy, 1)

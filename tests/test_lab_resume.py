@@ -30,6 +30,12 @@ from tests.patience import PATIENCE
 from tests.test_lab_plan import idle
 from tests.test_lab_store import alone
 
+BY_ACCOUNT: dict[str, Any] = {
+    **{"use": "fairshare", "buffer": 3, "estimator": "account", "cap": 2.0, "entitled": "known", "most": 0.4},
+    **{"importance": {"fast": 0.5, "slow": 3.0}, "limit": 0.3, "reward": 0.2},
+}
+"""Every term of the accounts, and a limit that some clients reach."""
+
 TABLES = ("clients", "tasks", "aggregations", "parts", "units", "evaluations", "refusals")
 
 # What a user's process does, with checkpoints every few milliseconds so that kills fall between and into them.
@@ -123,9 +129,10 @@ def killed_again_and_again(folder: Path, workers: int) -> int:
     [
         ({"use": "fedstaleweight", "buffer": 3}, 1),
         ({"use": "fedavg", "cohort": 4, "over": 0.5, "deadline": 8.0}, 1),
+        (BY_ACCOUNT, 1),
         ({"use": "fedbuff", "buffer": 3, "concurrency": 5}, 2),
     ],
-    ids=["fedstaleweight", "fedavg", "fedbuff-workers"],
+    ids=["fedstaleweight", "fedavg", "account", "fedbuff-workers"],
 )
 def test_a_run_killed_again_and_again_ends_with_the_same_bytes(
     tmp_path: Path, use: Mapping[str, Any], workers: int
@@ -143,10 +150,11 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bytes(
     ("use", "label"),
     [
         ({"use": "fairshare", "buffer": 3}, r"FairShare \(buffer=3\)"),
+        (BY_ACCOUNT, r"FairShare \(buffer=3, .*\)"),
         ({"use": "safa", "share": 0.3, "lag": 1}, r"SAFA \(share=0.3, lag=1\)"),
         ({"use": "pisces", "concurrency": 3, "unseen": 5.0}, r"Pisces \(concurrency=3, unseen=5.0\)"),
     ],
-    ids=["fairshare", "safa", "pisces"],
+    ids=["fairshare", "account", "safa", "pisces"],
 )
 def test_ctrl_c_makes_a_checkpoint_from_which_the_run_goes_on(
     tmp_path: Path, use: Mapping[str, Any], label: str

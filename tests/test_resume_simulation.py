@@ -150,7 +150,10 @@ ZOO: dict[str, Strategy] = {
     "concurrency": zoo.fedbuff(buffer=3, concurrency=4, max_staleness=2),
     "fresh places": Strategy(select.concurrency(5, fresh=True), trigger.count(2), weigh.by_examples),
     "window": zoo.fedstaleweight(buffer=2, window=3),
-    "account": zoo.fairshare(buffer=3, estimator="account", limit=0.5, importance="examples"),
+    "account": zoo.fairshare(buffer=3, estimator="account", cap=2.0, limit=0.5, importance="examples"),
+    "account of all": zoo.fairshare(
+        buffer=3, estimator="account", cap=2.0, entitled="known", limit=0.3, reward=0.2, most=0.4
+    ),
     "momentum": replace(zoo.exponential(buffer=3), apply=apply.chain(apply.scale(0.5), momentum(0.9), momentum(0.5))),
     "refusals": replace(zoo.buffered_fedavg(buffer=2), admit=admit.all_of(admit.max_staleness(3))),
 }

@@ -46,6 +46,12 @@ STRATEGIES: dict[str, Strategy] = {
     "fedstaleweight": zoo.fedstaleweight(buffer=4),
     "a window": zoo.fedstaleweight(buffer=4, window=3),
     "fairshare": zoo.fairshare(buffer=3, lr=0.5),
+    "by account": zoo.fairshare(
+        buffer=3, estimator="account", cap=2.0, importance="examples", limit=0.3, reward=0.2, most=0.4, entitled="known"
+    ),
+    "by group": zoo.fairshare(
+        buffer=3, estimator="account", cap=2.0, importance={"fast": 0.5, "slow": 3.0}, limit=0.3, fresh=False
+    ),
     "rate tracking": zoo.rate_tracking(buffer=5, fresh=False),
     "one by one": ONE_BY_ONE,
     "by examples": replace(zoo.buffered_fedavg(buffer=4), weigh=weigh.by_examples),
@@ -319,7 +325,7 @@ def test_so_it_is_for_whatever_fleet_and_composition(world: tuple[Fleet, Strateg
     executor.close()
 
 
-@pytest.mark.parametrize("name", ["fedstaleweight", "one by one", "fedbuff"])
+@pytest.mark.parametrize("name", ["fedstaleweight", "by account", "one by one", "fedbuff"])
 def test_whoever_saved_a_run_anybody_goes_on_with_it(name: str) -> None:
     """After so many events, at the end of pages and in the middle of versions."""
     bench = Bench(experiment(STRATEGIES[name]))
@@ -385,8 +391,16 @@ def test_without_numba_a_run_goes_on_with_a_remark(
 
 
 @pytest.mark.slow
-def test_a_run_killed_again_and_again_ends_with_the_same_bytes(tmp_path: Path) -> None:
-    chosen = experiment(aggregations=20_000).checked(strategies=({"use": "fedstaleweight", "buffer": 4},))
+@pytest.mark.parametrize(
+    "use",
+    [
+        {"use": "fedstaleweight", "buffer": 4},
+        {"use": "fairshare", "buffer": 4, "estimator": "account", "cap": 2.0, "limit": 0.3, "importance": "examples"},
+    ],
+    ids=["fedstaleweight", "account"],
+)
+def test_a_run_killed_again_and_again_ends_with_the_same_bytes(tmp_path: Path, use: dict[str, Any]) -> None:
+    chosen = experiment(aggregations=20_000).checked(strategies=(use,))
     killed = Plan(chosen, (0,), tmp_path / "killed")
     killed.save()
     assert killed_again_and_again(killed.folder, 1) >= 3

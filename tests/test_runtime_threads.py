@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from time import monotonic
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from fairlag.errors import InputError, StalledError
 from fairlag.execute import Executor
 from fairlag.execute.nothing import Nothing
-from fairlag.fleet import availability
+from fairlag.fleet import availability, timing
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
 from fairlag.runtime import threads, virtual
@@ -22,7 +23,7 @@ from fairlag.server import Server
 from fairlag.strategy import Strategy
 from fairlag.types import Aggregation, Dispatch, Ended, Outcome, Update
 from fairlag.vector import Vector, published
-from fairlag.zoo import buffered_fedavg, fedavg, fedstaleweight
+from fairlag.zoo import buffered_fedavg, fairshare, fedavg, fedstaleweight
 
 SLOW = slice(10, 15)
 AN_HOUR = 3600.0
@@ -248,6 +249,26 @@ def test_clients_come_and_go_and_vanish() -> None:
     # Who vanishes is a matter of the fleet's seed: about as many tasks are lost as in virtual time (some 80).
     assert twin.counts["lost"] / 2 < server.counts["lost"] < twin.counts["lost"] * 2
     assert all(server.view.update_counts > 0)
+    assert ended(server) == server.counts["dispatched"]
+
+
+@pytest.mark.parametrize("terms", [{}, {"entitled": "known", "limit": 0.3, "reward": 0.2}], ids=["usual", "others"])
+def test_no_timing_makes_an_account_spend_more_than_it_earned(terms: dict[str, Any]) -> None:
+    plans = ["throttle(4)", "schedule(8, 1, 4, 1)", "rejoin(every=30, away=10)"]
+    groups = [Group(each, 2, parse("uniform(1, 2)"), timing=timing.parse(each)) for each in plans]
+    fleet = Fleet([*groups, Group("fickle", 2, parse("uniform(1, 2)"), vanish=0.3)], seed=0)
+    short: list[float] = []
+
+    def look(row: Aggregation | Ended) -> None:
+        if isinstance(row, Aggregation):
+            view = server.view
+            short.append(float((view.earned - view.weight_sums).min()))
+
+    strategy = fairshare(buffer=3, estimator="account", cap=2.0, **terms)
+    server = Server(strategy, clients=fleet.clients, aggregations=80, record=look)
+    assert threads.run(server, fleet, speedup=200.0).reason == "80 aggregations were made"
+    assert len(short) == 80 and min(short) >= -1e-9
+    assert server.view.earned.sum() == pytest.approx(80) and all(server.view.update_counts > 0)
     assert ended(server) == server.counts["dispatched"]
 
 

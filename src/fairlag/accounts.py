@@ -8,12 +8,13 @@ from typing import Literal, cast
 
 import numpy as np
 
+from fairlag.columns import lines
 from fairlag.errors import StrategyError
 from fairlag.state import State, copy_into, take
 from fairlag.types import Floats
 
 COLUMNS = ("base", "balance", "importance", "due", "earns", "heard", "there")
-"""What is known of a client, in one line of a processor's cache; see `Accounts`."""
+"""What is known of a client, in one line of a processor's cache; `earns` is its importance while it earns, else 0."""
 
 MOST_SHARED = 2.0
 """What a version hands out at most: its own unit and one that was kept. Whoever comes back first gets no windfall."""
@@ -84,6 +85,7 @@ class Accounts:
         """Empty accounts for a number of clients; more may come."""
         self.terms = terms
         self._limit = inf if terms.limit is None else float(terms.limit)
+        self._known = terms.entitled == "known"
         self.level = 0.0
         self.total = 0.0
         """The importance of all who earn now."""
@@ -93,14 +95,15 @@ class Accounts:
         """What nobody was there to earn: those who share the next versions get it, one unit more with each."""
         self._full: list[tuple[float, int]] = []
         """A heap of levels before which clients cannot reach the limit; an entry counts if it is its client's due."""
-        self._block: Floats = np.empty((0, len(COLUMNS)))
+        self._block: Floats = lines(0, each=1).view(np.float64)
         self._grow(max(clients, 1))
 
     def _grow(self, capacity: int) -> None:
-        block = np.zeros((capacity, len(COLUMNS)))
+        block = lines(capacity, each=1).view(np.float64)
+        block[:] = 0.0
         block[:, COLUMNS.index("due")] = inf
         block[: len(self._block)] = self._block
-        self._block = block
+        self._block, self._capacity = block, capacity
         cells = {name: cast("memoryview[float]", block[:, place].data) for place, name in enumerate(COLUMNS)}
         self._base, self._balance, self._importance = cells["base"], cells["balance"], cells["importance"]
         self._due, self._earns = cells["due"], cells["earns"]
@@ -126,7 +129,8 @@ class Accounts:
         if self._earns[client]:
             self._exclude(client)
         self._importance[client] = importance
-        self._include(client)
+        if self._heard[client]:
+            self._include(client, self._balance[client])
 
     def earn(self, senders: Sequence[int]) -> None:
         """A version is made of one update from each of these: everyone gets what they are entitled to.
@@ -143,52 +147,51 @@ class Accounts:
             shared = min(self.kept, MOST_SHARED)
             self.level += shared / self.total
             self.kept -= shared
+        grant = (1.0 - reward) / len(senders)
         for client in new:
             heard[client] = 1.0
-            self._balance[client] += (1.0 - reward) / len(senders)
+            self._balance[client] += grant
         if reward:
             for client in senders:
                 self._give(client, reward / len(senders))
 
     def spend(self, senders: Sequence[int], weights: Sequence[float]) -> None:
         """Each update weighed this much in the version, at the expense of its sender."""
-        earns, base, importance = self._earns, self._base, self._importance
+        earns, base, rewards = self._earns, self._base, self.terms.reward > 0
         for client, weight in zip(senders, weights, strict=True):
-            if earns[client]:
-                base[client] += weight / importance[client]
-                if self.terms.reward:  # otherwise it holds less than before, and reaches the limit later
-                    self._plan(client)
+            if earning := earns[client]:
+                base[client] += weight / earning
+                if rewards:  # otherwise it holds less than before, and reaches the limit later
+                    self._plan(client, base[client], earning)
             else:
-                self._balance[client] -= weight
-                self._include(client)
+                self._balance[client] = balance = self._balance[client] - weight
+                self._include(client, balance)
 
     # What is asked
 
     def held(self, client: int) -> float:
         """What a client has earned and not spent."""
-        if self._earns[client]:
-            return self._importance[client] * (self.level - self._base[client])
-        return self._balance[client]
+        earning = self._earns[client]
+        return earning * (self.level - self._base[client]) if earning else self._balance[client]
 
     @property
     def balances(self) -> Floats:
         """The same for every client."""
-        base, balance, importance, _, earns, *_ = self._block.T
-        balances: Floats = np.where(earns, importance * (self.level - base), balance)
+        base, balance, _, _, earns, *_ = self._block.T
+        balances: Floats = np.where(earns, earns * (self.level - base), balance)
         return balances
 
     # Who earns
 
-    def _include(self, client: int) -> None:
-        """The client shares in the versions from now on, if it is entitled to."""
-        there = self._there[client] or self.terms.entitled == "known"
-        importance, balance = self._importance[client], self._balance[client]
-        if there and self._heard[client] and importance > 0 and balance < self._limit:
-            self._earns[client] = 1.0
-            self._base[client] = self.level - balance / importance
+    def _include(self, client: int, balance: float) -> None:
+        """The client, which was heard, shares in the versions from now on, if it is entitled to."""
+        importance = self._importance[client]
+        if (self._there[client] or self._known) and importance > 0 and balance < self._limit:
+            self._earns[client] = importance
+            self._base[client] = base = self.level - balance / importance
             self.total += importance
             self.members += 1
-            self._plan(client)
+            self._plan(client, base, importance)
 
     def _exclude(self, client: int) -> None:
         self._balance[client] = self.held(client)
@@ -203,16 +206,15 @@ class Accounts:
         else:
             self._balance[client] += gain
 
-    def _plan(self, client: int) -> None:
+    def _plan(self, client: int, base: float, importance: float) -> None:
         """Enters the level at which the client reaches the limit, unless an earlier one is entered already."""
-        if self._limit < inf:
-            level = self._base[client] + self._limit / self._importance[client]
-            if level < self._due[client]:
-                self._due[client] = level
-                if len(self._full) > 2 * len(self._block):  # most of it does not count any more
-                    self._refill()
-                else:
-                    heappush(self._full, (level, client))
+        level = base + self._limit / importance
+        if level < self._due[client]:  # which no level is without a limit
+            self._due[client] = level
+            if len(self._full) > 2 * self._capacity:  # most of it does not count any more
+                self._refill()
+            else:
+                heappush(self._full, (level, client))
 
     def _retire(self) -> None:
         """Whoever has reached the limit earns nothing until some of it is spent."""
@@ -221,11 +223,12 @@ class Accounts:
             level, client = heappop(heap)
             if level == due[client]:
                 due[client] = inf
-                if self._earns[client]:
-                    if self._base[client] + self._limit / self._importance[client] <= self.level:
+                if earning := self._earns[client]:
+                    base = self._base[client]
+                    if base + self._limit / earning <= self.level:
                         self._exclude(client)
                     else:
-                        self._plan(client)
+                        self._plan(client, base, earning)
 
     def _refill(self) -> None:
         due = self._block[:, COLUMNS.index("due")]

@@ -114,7 +114,7 @@ def _drop(books: Any, levels: Floats, clients: Integers) -> None:
 
 @compiled
 def _held(books: Any, account: Any) -> float:
-    held: float = account.importance * (books.level - account.base) if account.earns else account.balance
+    held: float = account.earns * (books.level - account.base) if account.earns else account.balance
     return held
 
 
@@ -179,7 +179,7 @@ def _spend(books: Any, accounts: Any, levels: Floats, clients: Integers, client:
     else:
         account.balance -= weight
         if account.importance > 0 and account.balance < books.limit:
-            account.earns = 1.0
+            account.earns = account.importance
             account.base = books.level - account.balance / account.importance
             books.total += account.importance
             books.members += 1
