@@ -1,4 +1,4 @@
-"""Where clients settle that each choose their own speed: damped best responses; how payoffs are measured is not here."""
+"""Where clients settle that choose their own speed: damped best responses; how payoffs are measured is not here."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ from fairlag.types import Floats
 SLOWEST = 6.0
 """Octaves below the full speed: nobody tries to be more than 64 times slower."""
 
-REACH = 2.0
-"""A client considers speeds up to that many octaves from its present one."""
+_APART, _EACH_WAY = 1 / 3, 6
+"""The speeds at which payoffs are measured, in octaves from one to the next, and how many on each side."""
 
-_APART = 1 / 3
-"""The speeds at which payoffs are measured, in octaves from one to the next."""
+_REACH = _APART * _EACH_WAY
+"""A client considers speeds up to that many octaves from its present one."""
 
 _FINE = 1 / 32
 """A best response is known to that part of an octave."""
@@ -29,7 +29,7 @@ _SMALL = 0.05
 _BACK, _ON = 0.5, 1.2
 """A step is at most that many times as long as the one before, if it turns back and if it goes on."""
 
-_MOST_LOOKS = 40
+_MOST_LOOKS = 30
 
 _RISK = 0.01
 """That a difference is taken for real which is not."""
@@ -77,13 +77,12 @@ class Rest:
 
 
 def considered(octaves: float) -> Floats:
-    """The speeds that a client compares with its present one.
+    """The speeds that a client compares with its present one, which is among them.
 
-    >>> considered(0.0).round(2).tolist()
-    [0.0, 0.33, 0.67, 1.0, 1.33, 1.67, 2.0]
+    >>> considered(0.5).round(2).tolist()
+    [0.0, 0.17, 0.5, 0.83, 1.17, 1.5, 1.83, 2.17, 2.5]
     """
-    low, high = max(0.0, octaves - REACH), min(SLOWEST, octaves + REACH)
-    return np.linspace(low, high, round((high - low) / _APART) + 1)
+    return np.unique(np.clip(octaves + _APART * np.arange(-_EACH_WAY, _EACH_WAY + 1), 0.0, SLOWEST))
 
 
 def settle(looks: Callable[[Floats], Sequence[Look]], start: Floats) -> Rest:
@@ -106,7 +105,7 @@ def settle(looks: Callable[[Floats], Sequence[Look]], start: Floats) -> Rest:
     """
     state = np.array(start, np.float64)
     moved, before, turned = np.zeros((3, len(state)))
-    most = np.full(len(state), REACH)
+    most = np.full(len(state), _REACH)
     for _ in range(_MOST_LOOKS):
         responses = tuple(best_response(look, mine) for look, mine in zip(looks(state), state, strict=True))
         wish = np.array([each.octaves for each in responses]) - state
@@ -114,7 +113,7 @@ def settle(looks: Callable[[Floats], Sequence[Look]], start: Floats) -> Rest:
             secant = wish * moved / (before - wish)
         step = np.where((moved != 0) & (secant * wish > 0), secant, wish)
         same = np.sign(step) * turned
-        most = np.minimum(most * np.where(same < 0, _BACK, np.where(same > 0, _ON, 1.0)), REACH)
+        most = np.minimum(most * np.where(same < 0, _BACK, np.where(same > 0, _ON, 1.0)), _REACH)
         turned = np.where(step == 0, turned, np.sign(step))
         step = np.clip(step, *np.minimum(most, np.abs(wish)) * [[-1.0], [1.0]])
         if (np.abs(step) < _STILL).all():
@@ -128,21 +127,34 @@ def best_response(look: Look, present: float) -> Response:
     """The speed at which a client's payoff is highest; its present one if chance does not tell any two speeds apart.
 
     Payoffs are measured with chance, so they are smoothed by a cubic spline with a knot per octave before the highest
-    is looked for. The gain is a mean of paired differences over seeds, its error a one-sided Student's interval.
+    is looked for. A spline rounds off edges, such as a cap makes: if straight lines from one measured payoff to the
+    next deny its highest, theirs counts. The gain is a mean of paired differences over seeds, its error a one-sided
+    Student's interval.
     """
-    from scipy.interpolate import make_lsq_spline  # takes longer to import than all of the rest
+    from scipy.interpolate import make_interp_spline, make_lsq_spline  # take longer to import than all of the rest
+
+    low, high = look.octaves[0], look.octaves[-1]
+    knots = np.concatenate([np.full(4, low), np.arange(low + 1, high - 0.5), np.full(4, high)])
+    speeds = np.append(np.linspace(low, high, round((high - low) / _FINE) + 1), present)
+    smooth, straight = (
+        (curve(speeds) - curve(present)).T
+        for curve in (
+            make_lsq_spline(look.octaves, look.payoffs.T, knots, k=3),
+            make_interp_spline(look.octaves, look.payoffs.T, k=1),
+        )
+    )
+    best = int(smooth.mean(axis=0).argmax())
+    denied = abs(speeds[best] - present) > _APART and straight[:, best].mean() <= 0
+    return _highest(speeds, straight if denied else smooth)
+
+
+def _highest(speeds: Floats, gains: Floats) -> Response:
+    """The speed with the highest gain over the last one, which is the present one; gains have one row per seed."""
     from scipy.special import stdtrit
 
-    octaves, payoffs = look
-    low, high = float(octaves[0]), float(octaves[-1])
-    inner = np.arange(low + 1, high - 0.5)
-    knots = np.concatenate([np.full(4, low), inner, np.full(4, high)])
-    curves = make_lsq_spline(octaves, payoffs.T, knots, k=3)
-    fine = np.append(np.linspace(low, high, round((high - low) / _FINE) + 1), present)
-    over = (curves(fine) - curves(present)).T
-    mean, spread = over.mean(axis=0), over.std(axis=0, ddof=1) / np.sqrt(len(over))
-    error = float(stdtrit(len(over) - 1, 1 - _RISK)) * spread
-    best = int(mean.argmax())
+    mean, spread = gains.mean(axis=0), gains.std(axis=0, ddof=1) / np.sqrt(len(gains))
+    error = float(stdtrit(len(gains) - 1, 1 - _RISK)) * spread
     if not (np.abs(mean) > error).any():
-        return Response(present, 0.0, float(error.max()), 0.0)
-    return Response(float(fine[best]), float(mean[best]), float(error[best]), float(np.ptp(mean)))
+        return Response(float(speeds[-1]), 0.0, float(error.max()), 0.0)
+    best = int(mean.argmax())
+    return Response(float(speeds[best]), float(mean[best]), float(error[best]), float(np.ptp(mean)))

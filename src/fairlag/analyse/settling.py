@@ -14,7 +14,7 @@ from fairlag.analyse.throttling import COMPILED_UPDATES, SERVER_UPDATES, goes_on
 from fairlag.analyse.trial import Bench, Trial, observe, quarter
 from fairlag.errors import InputError
 from fairlag.fleet.timing import Throttle, Timing
-from fairlag.lab.experiment import Experiment
+from fairlag.lab.experiment import Experiment, Use
 from fairlag.lab.worth import updates_per_version
 from fairlag.runtime.compiled import available
 from fairlag.runtime.compiled.plan import Plan, plan
@@ -24,6 +24,9 @@ SEEDS = 8
 
 _SENT = (10, 40, 160)
 """How many updates the slowest client sends in the half of a trial that counts: at first, and then ever more."""
+
+_ENOUGH, _PRECISE = 40, 0.002
+"""From that many on, trials get no longer if errors of a gain are below that part of a fair share."""
 
 _LOOKS = 8
 """How often, about, everybody looks around before the fleet is at rest."""
@@ -150,6 +153,19 @@ def equilibria(
         ]
 
 
+def rewarded(experiment: Experiment, rewards: Sequence[float]) -> Experiment:
+    """The same fleet under FairShare by account with each of these rewards, otherwise as the file has it.
+
+    >>> from fairlag.lab.experiment import load
+    >>> [use.parameters for use in rewarded(load("demo"), [0.5]).strategies]
+    [{'buffer': 5, 'estimator': 'account', 'reward': 0.5}]
+    """
+    first, *_ = experiment.only(["fairshare"]).strategies
+    same = {key: value for key, value in first.parameters.items() if key != "normalise"}
+    tables = ({"use": "fairshare", **same, "estimator": "account", "reward": reward} for reward in rewards)
+    return experiment.checked(strategies=tuple(map(Use.model_validate, tables)))
+
+
 class Seen(NamedTuple):
     """What the second half of a trial shows of its client, and of all."""
 
@@ -213,13 +229,17 @@ class _Settler:
                 break
             rest = settle(self._looks, state)
             state = rest.octaves
+            if self._sent >= _ENOUGH and max(each.error for each in rest.responses) * self._sizes.sum() < _PRECISE:
+                break
         if rest is None:
             return Untried(f"it takes too many updates: --incentive-updates {ceil(needed / 1e6)}000000 suffices")
         _, versions, _ = self._everybody(np.zeros_like(state))
         rates, now, influence = self._everybody(state)
         rows = zip(self._experiment.clients, 2.0**state, rates, influence, rest.responses, strict=True)
         groups = (
-            GroupAtRest(table.group, table.count, table.cost or 0.0, float(throttle), float(rate), float(part), response)
+            GroupAtRest(
+                table.group, table.count, table.cost or 0.0, float(throttle), float(rate), float(part), response
+            )
             for table, throttle, rate, part, response in rows
         )
         return Equilibrium(tuple(groups), now, versions, rest.settled)
@@ -269,4 +289,6 @@ class _Settler:
 
     def _cost(self, state: Floats) -> float:
         """About how many updates it takes to look around once."""
-        return SEEDS * sum(self._length(state, group, each) for group, now in enumerate(state) for each in considered(now))
+        return SEEDS * sum(
+            self._length(state, group, each) for group, now in enumerate(state) for each in considered(now)
+        )
