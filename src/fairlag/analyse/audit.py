@@ -199,7 +199,7 @@ def audit(
                 compiled=compiling.strategies[number],
                 budget=incentive_updates,
                 wanted=incentive_error,
-                told=_teller(progress, f"incentives: {use.label}" if len(experiment.strategies) > 1 else "incentives"),
+                told=teller(progress, f"incentives: {use.label}" if len(experiment.strategies) > 1 else "incentives"),
             ).run()
             for number, use in enumerate(experiment.strategies)
         ]
@@ -229,7 +229,9 @@ def _observed(
     return [seen[number * seeds : (number + 1) * seeds] for number in range(len(experiment.strategies))]
 
 
-def _teller(progress: Progress | None, part: str) -> Callable[[int, int], None]:
+def teller(progress: Progress | None, part: str) -> Callable[[int, int], None]:
+    """Tells how far one part of an audit is."""
+
     def tell(done: int, total: int) -> None:
         if progress is not None:
             progress(part, done, total)

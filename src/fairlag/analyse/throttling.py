@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fairlag.analyse.incentives import FACTORS, REPLICATIONS, Incentive, judge
-from fairlag.analyse.trial import Bench, Observation, Trial, influence
+from fairlag.analyse.trial import Bench, Observation, Trial, influence, quarter
 from fairlag.fleet.availability import Alternating, Always
 from fairlag.fleet.clients import Fleet
 from fairlag.fleet.timing import Throttle
@@ -187,10 +187,7 @@ class Throttler:
         return found
 
     def _stride(self, updates: np.float64) -> int:
-        """A quarter of a trial of that many updates, in versions: a number that the compiled loop can divide well."""
-        stride = int(np.ceil(updates / self._buffer / 4))
-        unit = 1 << max(0, stride.bit_length() - 4)
-        return -(-stride // unit) * unit
+        return quarter(float(updates / self._buffer))
 
     def _measure(self, trials: dict[tuple[int, ...], Trial]) -> None:
         asked = [

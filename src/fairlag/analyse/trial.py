@@ -227,6 +227,17 @@ def _page(stride: int, buffer: int) -> int:
     return next(stride // count for count in range(parts, stride + 1) if not stride % count) if stride > 1 else 1
 
 
+def quarter(versions: float) -> int:
+    """A quarter of a trial of that many versions: a number that the compiled loop can divide well.
+
+    >>> quarter(4_000), quarter(40_004)
+    (1024, 10240)
+    """
+    stride = ceil(versions / 4)
+    unit = 1 << max(0, stride.bit_length() - 4)
+    return -(-stride // unit) * unit
+
+
 def _quickly(strategy: Strategy, fleet: Fleet, trial: Trial) -> Observation | None:
     """By the compiled loop; None where it does not know all of this."""
     timeline = _timeline(strategy, fleet, trial)

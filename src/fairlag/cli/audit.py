@@ -13,9 +13,11 @@ from rich.progress import MofNCompleteColumn
 from fairlag.analyse import audit as auditing
 from fairlag.analyse.effort import enough_seeds
 from fairlag.analyse.incentives import WANTED
+from fairlag.analyse.settling import equilibria, priced
 from fairlag.analyse.throttling import COMPILED_UPDATES, SERVER_UPDATES
 from fairlag.cli.terminal import (
     Aggregations,
+    Costs,
     Json,
     NoCode,
     Settings,
@@ -35,13 +37,14 @@ from fairlag.cli.terminal import (
 )
 from fairlag.errors import InputError
 from fairlag.lab.experiment import load
-from fairlag.lab.override import with_buffers
+from fairlag.lab.override import with_buffers, with_costs
 from fairlag.lab.staff import cores
 from fairlag.report import tables
 from fairlag.report.answer import answer
 from fairlag.report.page.build import audit_page
 from fairlag.report.page.shell import html
 from fairlag.report.save import save
+from fairlag.report.settled import settled_table
 
 
 def audit(
@@ -66,6 +69,7 @@ def audit(
             f"{COMPILED_UPDATES:,}, or {SERVER_UPDATES:,} without compiled loops.",
         ),
     ] = None,
+    cost: Costs = None,
     workers: Workers = None,
     theory: Annotated[bool, typer.Option("--theory", help="Also print what the paper predicts for the fleet.")] = False,
     as_json: Json = False,
@@ -88,6 +92,8 @@ def audit(
             experiment = with_buffers(experiment, _sizes(buffers))
         if aggregations is not None:
             experiment = experiment.checked(aggregations=at_least_one("--aggregations", aggregations))
+        if cost:
+            experiment = with_costs(experiment, cost)
         seeds = enough_seeds(experiment) if seeds is None else number_of_seeds(seeds)
         with trials_progress("fairness", "incentives") as progress:
             audits = auditing.audit(
@@ -98,7 +104,14 @@ def audit(
                 incentive_error=incentive_error,
                 progress=progress,
             )
+            rests = (
+                equilibria(experiment, workers=workers, budget=incentive_updates, progress=progress)
+                if priced(experiment)
+                else []
+            )
     strategies = [each.as_json() for each in audits]
+    for known, rest in zip(strategies, rests, strict=False):
+        known["equilibrium"] = rest.as_json()
     found = {"experiment": experiment.name, "strategies": strategies, "answer": answer(audits)}
     text = json.dumps(found, indent=2)
     if file is not None:
@@ -109,6 +122,8 @@ def audit(
         print(text)
         return
     show(tables.audit_table(experiment, audits, seeds))
+    if rests:
+        show(settled_table(experiment, rests))
     if theory:
         for buffer in sorted({each.whole_buffer for each in audits}):
             show(tables.theory_table(experiment, buffer, audits))

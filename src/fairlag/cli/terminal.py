@@ -39,6 +39,15 @@ Settings = Annotated[
     ),
 ]
 Aggregations = Annotated[int | None, typer.Option(metavar="N", help="Instead of what the file says.")]
+Costs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--cost",
+        metavar="K|GROUP=K,…",
+        help="The influence that one update per second is worth to a client, instead of `cost` in the file; "
+        "repeatable.",
+    ),
+]
 Workers = Annotated[
     int | None,
     typer.Option(metavar="N", help="Processes or actors; default: one per core or CPU, or one for small models."),

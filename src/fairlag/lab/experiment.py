@@ -93,6 +93,13 @@ class Clients(Table):
         default=None,
         description="Do its clients work as fast as they can, or hold back by a plan? A [timing](#timings).",
     )
+    cost: float | None = Field(
+        default=None,
+        ge=0,
+        lt=inf,
+        description="The influence that one update per second is worth to a client: `fairlag audit` then also says "
+        "where the fleet [settles](theory.md#what-speed-costs) if clients choose their speed. It changes no run.",
+    )
 
     def build(self, folder: Path | None) -> Group:
         """The group of the fleet that this table describes."""

@@ -2,6 +2,7 @@
 
 import tomllib
 from collections.abc import Iterable, Sequence
+from math import inf, nan
 from typing import Any
 
 from pydantic import BaseModel
@@ -52,6 +53,39 @@ def with_buffers(experiment: Experiment, buffers: Sequence[int]) -> Experiment:
     if all(use in experiment.strategies for use in found):
         raise InputError("none of the strategies has a buffer: there are no sizes of it to compare")
     return experiment.checked(strategies=tuple({use.label: use for use in found}.values()))
+
+
+def with_costs(experiment: Experiment, costs: Sequence[str]) -> Experiment:
+    """The same with what an update costs its sender: one number for all groups, or `group=number` for some.
+
+    >>> from fairlag.lab.experiment import load
+    >>> [table.cost for table in with_costs(load("demo"), ["fast=0.01,slow=0.02"]).clients]
+    [0.01, 0.02]
+    """
+    found: dict[str, float] = {}
+    groups = [table.group for table in experiment.clients]
+    for part in (part.strip() for text in costs for part in text.split(",")):
+        name, equals, number = part.rpartition("=")
+        if equals and name not in groups:
+            raise InputError(f"--cost has {part!r}, but there is no group {name!r}: {nearest(name, groups)}")
+        for group in [name] if equals else groups:
+            if group in found:
+                raise InputError(f"--cost has {part!r}, but the cost of group {group!r} was given before: give it once")
+            found[group] = _cost(number, part)
+    tables = (table.model_copy(update={"cost": found.get(table.group, table.cost)}) for table in experiment.clients)
+    return experiment.checked(clients=tuple(tables))
+
+
+def _cost(text: str, part: str) -> float:
+    try:
+        cost = float(text)
+    except ValueError:
+        cost = nan
+    if not 0 <= cost < inf:
+        raise InputError(
+            f"--cost has {part!r}, it must be a number of at least 0, such as 0.01, or fast=0.01,slow=0.02"
+        )
+    return cost
 
 
 def as_tables(model: BaseModel) -> dict[str, Any]:

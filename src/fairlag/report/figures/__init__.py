@@ -5,6 +5,7 @@ from fairlag.report.figures.holdings import holdings_figure
 from fairlag.report.figures.identity import FORMATS, SIZES, check_format, check_size
 from fairlag.report.figures.incentives import incentives_figure
 from fairlag.report.figures.influence import influence_figure
+from fairlag.report.figures.rewards import rewards_figure
 from fairlag.report.figures.staleness import staleness_figure
 from fairlag.report.figures.timeline import timeline_figure
 
@@ -17,6 +18,7 @@ __all__ = [
     "holdings_figure",
     "incentives_figure",
     "influence_figure",
+    "rewards_figure",
     "staleness_figure",
     "timeline_figure",
 ]

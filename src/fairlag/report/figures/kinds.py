@@ -16,7 +16,8 @@ from fairlag.report.figures.staleness import staleness_figure
 from fairlag.report.figures.timeline import timeline_figure
 
 _OVER_RUNS = {"accuracy": accuracy_figure, "influence": influence_figure, "staleness": staleness_figure}
-KINDS = (*_OVER_RUNS, "timeline", "incentives")
+REWARDS = "rewards"
+KINDS = (*_OVER_RUNS, "timeline", "incentives", REWARDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,8 @@ class Kind:
 
     def draw(self, runs: Sequence[Run], sheet: Sheet, *, workers: int = 1, progress: Progress | None = None) -> None:
         """Draws it. For incentives the strategies are audited first: that takes a while, and alone has progress."""
+        if self.name == REWARDS:
+            raise InputError("rewards are drawn of an experiment, not of runs: fairlag figure FILE --kind rewards")
         if self.name == "timeline":
             timeline_figure(runs, sheet, self.size, self.begin, self.until)
         elif self.name == "incentives":

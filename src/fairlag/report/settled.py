@@ -1,0 +1,77 @@
+"""Where a fleet settles if updates cost something: the table of a terminal, and how it is to be read."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from fairlag.analyse.equilibrium import SLOWEST
+from fairlag.analyse.settling import Equilibrium, GroupAtRest, Untried
+from fairlag.lab.experiment import Experiment
+from fairlag.report.tables import block
+
+_COLUMNS = {"group": 16, "clients": 8, "cost": 9, "slower": 9, "updates/s": 11, "influence": 11, "payoff": 10}
+
+_TITLE = "Where the fleet settles if every client chooses the speed that pays it most"
+
+_ROUGH = 0.01
+"""A gain that is worth a remark if it might have been missed, as a part of a fair share."""
+
+_READING = (
+    "cost: influence that one update per second is worth to a client",
+    "slower: how many times as long as necessary its tasks take; ×1: full speed",
+    "updates/s: of one client, if a unit of virtual time is a second",
+    "influence: the group's part of all weight",
+    "payoff: of one client, its influence − cost · updates/s",
+    "welfare: the sum of all payoffs, 1 − Σ cost · updates/s",
+)
+
+
+def settled_table(experiment: Experiment, found: Sequence[Equilibrium | Untried]) -> RenderableType:
+    """One block per strategy, one row per group."""
+    parts: list[RenderableType] = [Text(), Text(_TITLE, style="bold"), Text()]
+    parts.append(block(_COLUMNS, [[Text(name, style="dim") for name in _COLUMNS]]))
+    for use, each in zip(experiment.strategies, found, strict=True):
+        if isinstance(each, Untried):
+            parts += [Text(use.label, style="bold"), Text(f"  not computed: {each.reason}", style="yellow")]
+            continue
+        parts += [Text(use.label, style="bold"), Text(f"  {summary(each)}")]
+        parts.append(block(_COLUMNS, map(_row, each.groups)))
+        parts += [Text(f"  {remark}", style="yellow") for remark in remarks(each)]
+    parts += [Text(), *(Text(line, style="dim") for line in _READING)]
+    return Group(*parts)
+
+
+def summary(found: Equilibrium) -> str:
+    """Versions, fairness and welfare at rest."""
+    return (
+        f"{found.versions:.3g} versions/s ({found.speed:.0%} of full speed), Jain index {found.jain:.3f}, "
+        f"welfare {found.welfare:.3f}"
+    )
+
+
+def remarks(found: Equilibrium) -> Iterator[str]:
+    """What the numbers alone do not say."""
+    for group in found.groups:
+        if not group.response.is_content:
+            at = f"at ×{group.throttle:.3g}, a client of {group.name} would rather be at ×{group.prefers:.3g}"
+            yield f"It does not settle: {at}."
+    if slowest := [group.name for group in found.groups if group.slowest]:
+        at = f"at the slowest speed tried (×{2**SLOWEST:g})"
+        yield f"{', '.join(slowest)}: {at}, because speed buys too little influence."
+    if found.settled and found.largest_gain >= _ROUGH:
+        gain = f"{found.largest_gain:.1%} of a fair share"
+        yield f"A client might gain up to {gain} by another speed: the trials cannot tell."
+
+
+def _row(group: GroupAtRest) -> list[Text]:
+    style = "green" if group.throttle == 1 else "red" if group.slowest else "yellow"
+    return [
+        Text(f"  {group.name}"),
+        Text(f"{group.clients:,}"),
+        Text(f"{group.cost:g}"),
+        Text(f"×{group.throttle:.3g}", style=style),
+        Text(f"{group.rate:.3g}"),
+        Text(f"{group.influence:.3f}"),
+        Text(f"{group.payoff:.4f}"),
+    ]
