@@ -1,7 +1,7 @@
 """The audit of an experiment: who the model would listen to, how stale updates would be, who would gain by cheating."""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from math import ceil, isnan, nan
 from pathlib import Path
@@ -12,12 +12,16 @@ import numpy as np
 
 from fairlag import fairness
 from fairlag.analyse import theory
+from fairlag.analyse.cheating import Cheating, cheating
 from fairlag.analyse.deployment import MARKS, Deployment, GroupDeployment, by_group, deployment
 from fairlag.analyse.effort import Compiling, enough_seeds
+from fairlag.analyse.identities import Identities
 from fairlag.analyse.incentives import WANTED, Incentive
 from fairlag.analyse.predictions import predicted
+from fairlag.analyse.progress import Progress, counter
 from fairlag.analyse.tally import added
-from fairlag.analyse.throttling import Throttler, Throttling
+from fairlag.analyse.throttling import Throttling
+from fairlag.analyse.timings import Found, Timings
 from fairlag.analyse.trial import Bench, Observation, Trial, observe
 from fairlag.errors import InputError
 from fairlag.execute.child import stop_if_started_again
@@ -27,9 +31,6 @@ from fairlag.lab.worth import expected_updates, updates_per_version
 from fairlag.types import Floats, Integers
 
 MOST_SEEDS = 10_000
-
-Progress = Callable[[str, int, int], None]
-"""Told the part of the audit, how many trials of it are done, and of how many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,10 @@ class GroupAudit:
     throttle_predicted: float
     histogram: Integers
     incentive: Incentive
+    """What constant throttling does for one of its clients, in the long run."""
+    cheat: Found
+    """The timing that pays most for one of its clients, constant throttling included."""
+    identities: Identities
     deployment: GroupDeployment
 
     def as_json(self, *, tried: bool) -> dict[str, Any]:
@@ -67,7 +72,8 @@ class GroupAudit:
             "clients": self.clients,
             **_rounded(found),
             "best_throttle": incentive.best_throttle if tried else None,
-            "truthful": incentive.truthful if tried else None,
+            **self.cheat.as_json(),
+            "identities": self.identities.as_json(),
         }
 
 
@@ -99,6 +105,7 @@ class StrategyAudit:
     """Does it depend on what only training shows, such as updates or losses? Here these are all alike."""
     deployment: Deployment
     throttling: Throttling
+    timings: Timings
 
     @property
     def influence(self) -> Floats:
@@ -131,7 +138,6 @@ class StrategyAudit:
 
     def as_json(self) -> dict[str, Any]:
         """The part of it that `fairlag audit --json` promises."""
-        throttling = self.throttling
         return {
             "label": self.label,
             "use": self.use,
@@ -139,14 +145,9 @@ class StrategyAudit:
             "virtual_time": round(self.virtual_time, 6),
             "jain": round(self.jain, 6),
             **_rounded(asdict(self.deployment)),
-            "throttling": {
-                "tried": throttling.tried,
-                "aggregations": list(throttling.aggregations),
-                "replications": throttling.replications,
-                "wanted_error": throttling.wanted,
-                "advice": throttling.advice or None,
-            },
-            "groups": {group.name: group.as_json(tried=throttling.tried) for group in self.groups},
+            "throttling": self.throttling.as_json(),
+            "timings": self.timings.as_json(),
+            "groups": {group.name: group.as_json(tried=self.throttling.tried) for group in self.groups},
         }
 
 
@@ -164,12 +165,13 @@ def audit(
     compiled: bool | None = None,
     progress: Progress | None = None,
 ) -> list[StrategyAudit]:
-    """Simulates every strategy of an experiment without learning, and what throttling would do for a client.
+    """Simulates every strategy of an experiment without learning, and what cheating would do for a client.
 
     `experiment` is one, its tables, a file or a preset.
-    The runs of the first part are as long as the experiment. Those of the second are as long as the `incentive_error`
+    The runs of the first part are as long as the experiment. Those of throttling are as long as the `incentive_error`
     of a relative gain needs, and merge at most `incentive_updates` updates per strategy: if that is not enough, each
-    audit's `throttling.advice` names what is. With the extra `fast`, long audits go through the compiled loop as far as
+    audit's `throttling.advice` names what is. The search for other timings may merge as many again, and so may trials
+    of other identities. With the extra `fast`, long audits go through the compiled loop as far as
     it knows their strategies; `compiled` says whether short ones shall, or none. The numbers are the same, apart from
     how much is affordable by default.
 
@@ -190,8 +192,8 @@ def audit(
     compiling = Compiling(experiment, seeds=seeds, incentive_updates=incentive_updates, wanted=compiled)
     with Bench(experiment, workers=workers, keep_compiled=compiling.here) as bench:
         observations = _observed(experiment, bench, seeds, compiling.strategies, progress)
-        throttled = [
-            Throttler(
+        cheated = [
+            cheating(
                 experiment,
                 bench,
                 number,
@@ -199,12 +201,12 @@ def audit(
                 compiled=compiling.strategies[number],
                 budget=incentive_updates,
                 wanted=incentive_error,
-                told=teller(progress, f"incentives: {use.label}" if len(experiment.strategies) > 1 else "incentives"),
-            ).run()
-            for number, use in enumerate(experiment.strategies)
+                progress=progress,
+            )
+            for number in range(len(experiment.strategies))
         ]
     return [
-        _summary(experiment, number, *found) for number, found in enumerate(zip(observations, throttled, strict=True))
+        _summary(experiment, number, *found) for number, found in enumerate(zip(observations, cheated, strict=True))
     ]
 
 
@@ -225,38 +227,15 @@ def _observed(
             compiled=compiled[number],
         )
         trials += [replace(whole, seed=experiment.seed + each) for each in range(seeds)]
-    seen = bench.map(observe, trials, _counter(progress, "fairness", len(trials)))
+    seen = bench.map(observe, trials, counter(progress, "fairness", len(trials)))
     return [seen[number * seeds : (number + 1) * seeds] for number in range(len(experiment.strategies))]
-
-
-def teller(progress: Progress | None, part: str) -> Callable[[int, int], None]:
-    """Tells how far one part of an audit is."""
-
-    def tell(done: int, total: int) -> None:
-        if progress is not None:
-            progress(part, done, total)
-
-    return tell
-
-
-def _counter(progress: Progress | None, part: str, total: int) -> Callable[[int], None] | None:
-    if progress is None:
-        return None
-    done = 0
-
-    def count(more: int) -> None:
-        nonlocal done
-        done += more
-        progress(part, done, total)
-
-    return count
 
 
 def _summary(
     experiment: Experiment,
     number: int,
     observations: list[Observation],
-    throttling: Throttling,
+    cheated: Cheating,
 ) -> StrategyAudit:
     use = experiment.strategies[number]
     influences = np.array([fairness.normalised(each.weights) for each in observations])
@@ -276,7 +255,7 @@ def _summary(
         shares=updates / updates.sum(),
         influences=influences,
         staleness=_means(late, updates),
-        groups=_groups(experiment, number, observations, measured, buffer, throttling.incentives),
+        groups=_groups(experiment, number, observations, measured, buffer, cheated),
         weights=(min(each.lightest for each in observations), max(each.heaviest for each in observations)),
         partial=sum(each.partial for each in observations),
         lost=sum(each.lost for each in observations),
@@ -285,7 +264,8 @@ def _summary(
         reasons=tuple(sorted({each.reason for each in observations})),
         unseen=not {"local", "admit", "weigh"}.isdisjoint(experiment.strategy(use).readers),
         deployment=deployment(experiment.fleet(), observations),
-        throttling=throttling,
+        throttling=cheated.throttling,
+        timings=cheated.timings,
     )
 
 
@@ -295,7 +275,7 @@ def _groups(
     observations: list[Observation],
     measured: list[fairness.GroupFairness],
     buffer: float,
-    incentives: Sequence[Incentive],
+    cheated: Cheating,
 ) -> tuple[GroupAudit, ...]:
     fleet, strategy = experiment.fleet(), experiment.strategy(experiment.strategies[number])
     staleness, share = predicted(strategy, fleet, buffer)
@@ -312,7 +292,9 @@ def _groups(
             share_predicted=float(share[fleet.members(place)].sum()),
             throttle_predicted=_tempted(fleet, fleet.members(place)[0], buffer),
             histogram=added([each.histogram[place] for each in observations]),
-            incentive=incentives[place],
+            incentive=cheated.throttling.incentives[place],
+            cheat=cheated.timings.found[place],
+            identities=cheated.identities[place],
             deployment=devices[place],
         )
         for place, group in enumerate(measured)

@@ -111,6 +111,31 @@ def judge(influence: Floats, before: Floats, updates: Floats, factors: Sequence[
     )
 
 
+def judge_pair(honest: Floats, planned: Floats, tests: int) -> tuple[float, float]:
+    """The relative gain of a plan over a whole run, and its error; rows are (influence, updates) for the same seeds.
+
+    The gain is a ratio of means, g = x̄ / ȳ − 1, since a mean of ratios would favour whoever has a noisy denominator.
+    Its error is t·s + (1 + g) / K: s is the standard error of x − (1 + g) y in parts of ȳ, t Student's quantile at a
+    risk of 1 % shared by that many `tests`. 1/K is the end of the run: of the K updates that a client sends, the last
+    one may have come just in time, or just too late.
+
+    >>> honest, gap = np.array([[0.10, 100], [0.11, 100], [0.10, 100]]), np.array([[0.05, 0], [0.05, 0], [0.06, 0]])
+    >>> gain, error = judge_pair(honest, honest + gap, tests=1)
+    >>> round(gain, 2), round(error, 2)
+    (0.52, 0.36)
+    """
+    from scipy.special import stdtrit
+
+    (mine, sent), (fair, usual) = planned.T, honest.T
+    many, start = len(mine), float(fair.mean())
+    if start <= 0:
+        return 0.0, 1.0
+    ratio = float(mine.mean()) / start
+    spread = float((mine - ratio * fair).std(ddof=1)) / start / many**0.5
+    quantile = float(stdtrit(many - 1, 1 - _RISK / max(1, tests)))
+    return ratio - 1, quantile * spread + ratio / max(1.0, min(float(sent.mean()), float(usual.mean())))
+
+
 def _gain(influence: Floats) -> Floats:
     """Of mean influences; nothing where a client was not heard."""
     honest, *_ = mean = influence.mean(axis=0)

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fairlag import fairness
-from fairlag.analyse.audit import Progress, teller
 from fairlag.analyse.equilibrium import SLOWEST, Look, Response, considered, settle
+from fairlag.analyse.progress import Progress, teller
 from fairlag.analyse.throttling import COMPILED_UPDATES, SERVER_UPDATES, goes_on
 from fairlag.analyse.trial import Bench, Trial, observe, quarter
 from fairlag.errors import InputError

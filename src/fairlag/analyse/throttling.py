@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, floor, log10
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -48,6 +48,16 @@ class Throttling:
     def tried(self) -> bool:
         """Was anything simulated?"""
         return self.aggregations[1] > 0
+
+    def as_json(self) -> dict[str, Any]:
+        """The part of it that `fairlag audit --json` promises."""
+        return {
+            "tried": self.tried,
+            "aggregations": list(self.aggregations),
+            "replications": self.replications,
+            "wanted_error": self.wanted,
+            "advice": self.advice or None,
+        }
 
 
 def goes_on(fleet: Fleet) -> bool:
@@ -119,7 +129,7 @@ class Throttler:
         self._replications = max(len(observations), REPLICATIONS)
         self._updates = float(np.mean([each.updates.sum() for each in observations]))
         self._buffer = self._updates / float(np.mean([each.aggregations for each in observations]))
-        self._shares = _shares(self._fleet, observations)
+        self._shares = shares_of(self._fleet, observations)
         self._done = self._planned = self._spent = 0
         shape = (len(self._clients), len(FACTORS), self._replications)
         self._heard: Floats = np.zeros((*shape, 3))
@@ -164,7 +174,7 @@ class Throttler:
         needed = self._spent + 4 * self._cost(
             lengths * wished.max(axis=1, keepdims=True) * due.max(axis=1, keepdims=True)
         )
-        advice = "" if self._is_enough(found) else f"--incentive-updates {_rounded(needed)}"
+        advice = "" if self._is_enough(found) else advised(needed)
         made = [4 * self._stride(length) for length in (lengths.min(), lengths.max())]
         return Throttling(found, (made[0], made[1]), self._replications, self._wanted, advice)
 
@@ -221,15 +231,24 @@ class Throttler:
     def _untried(self, least: float, needed: float) -> Throttling:
         nothing = np.zeros((2, len(FACTORS)))
         incentives = tuple(judge(nothing, nothing, nothing[0]) for _ in self._clients)
-        rough, advice = (f"--incentive-updates {_rounded(number)}" for number in (least, needed))
+        rough, advice = map(advised, (least, needed))
         return Throttling(incentives, (0, 0), self._replications, self._wanted, advice, rough)
 
 
-def _shares(fleet: Fleet, observations: Sequence[Observation]) -> Floats:
+def shares_of(fleet: Fleet, observations: Sequence[Observation]) -> Floats:
     """Per group: the share of all updates that one of its clients has; of a group that sent none, half an update."""
     sent = np.bincount(fleet.group_of, np.sum([each.updates for each in observations], axis=0))
     total = sent.sum()
     return np.asarray(np.maximum(sent, 0.5) / np.bincount(fleet.group_of) / total)
+
+
+def advised(updates: float) -> str:
+    """The option that allows that many updates.
+
+    >>> advised(1_234_567)
+    '--incentive-updates 1300000'
+    """
+    return f"--incentive-updates {_rounded(updates)}"
 
 
 def _rounded(number: float) -> int:

@@ -131,7 +131,11 @@ def observe(experiment: Experiment, trial: Trial) -> Observation:
 
 
 def _seen(experiment: Experiment, trial: Trial) -> Observation:
-    strategy, fleet = _world(experiment, trial)
+    return simulated(*_world(experiment, trial), trial)
+
+
+def simulated(strategy: Strategy, fleet: Fleet, trial: Trial) -> Observation:
+    """What the trial shows with this strategy on this fleet, by the compiled loop if it may and can."""
     return (_quickly(strategy, fleet, trial) if trial.compiled else None) or _by_the_server(strategy, fleet, trial)
 
 

@@ -11,6 +11,7 @@ import typer
 from rich.progress import MofNCompleteColumn
 
 from fairlag.analyse import audit as auditing
+from fairlag.analyse.cheating import Progress
 from fairlag.analyse.effort import enough_seeds
 from fairlag.analyse.incentives import WANTED
 from fairlag.analyse.settling import equilibria, priced
@@ -141,7 +142,7 @@ def _sizes(text: str) -> list[int]:
 
 
 @contextmanager
-def trials_progress(*parts: str) -> Iterator[auditing.Progress]:
+def trials_progress(*parts: str) -> Iterator[Progress]:
     """A bar on a terminal, a line at each quarter of a part elsewhere; both on standard error."""
     if not err.is_terminal:
 

@@ -5,8 +5,9 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from fairlag.analyse.audit import Progress, StrategyAudit
+from fairlag.analyse.audit import StrategyAudit
 from fairlag.analyse.audit import audit as audited
+from fairlag.analyse.cheating import Progress
 from fairlag.analyse.compare import Repeated
 from fairlag.analyse.evidence import experiment_of
 from fairlag.analyse.fit import fit_fleet

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fairlag.analyse.audit import Progress
+from fairlag.analyse.cheating import Progress
 from fairlag.analyse.compare import repeated
 from fairlag.errors import InputError
 from fairlag.lab.run import Run

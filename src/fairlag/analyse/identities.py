@@ -1,0 +1,147 @@
+"""What several identities gain: coming back under a new name, and being two clients. No weighting can prevent these."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from math import ceil
+from typing import Any
+
+import numpy as np
+
+from fairlag.analyse.throttling import SERVER_UPDATES, goes_on, shares_of
+from fairlag.analyse.trial import Bench, Observation, Trial, influence, simulated
+from fairlag.fleet.clients import Fleet, Group
+from fairlag.lab.experiment import Experiment
+from fairlag.runtime import virtual
+from fairlag.server import Server
+from fairlag.types import Arrived, Command, Event, Floats, Joined, Left
+
+_SEEDS = 5
+_UPDATES = 4000
+"""How many updates a run has, unless that is too few to hear a client of each group, or more than the experiment."""
+
+_ENOUGH = 20
+_STAYS = (1, 4)
+"""After how many updates a client takes a new name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identities:
+    """Relative gains of one client: the sum over all its names beside one truthful client; None: not tried."""
+
+    rejoin_anew: float | None = None
+    """It leaves after an update or a few, and comes back at once as somebody new."""
+    two: float | None = None
+    """It is two clients of its group."""
+
+    def as_json(self) -> dict[str, float | None]:
+        """The part of it that `fairlag audit --json` promises."""
+        return {name: None if gain is None else round(gain, 6) for name, gain in asdict(self).items()}
+
+
+class _Renaming(Server):
+    """A server whose client `first` leaves after every few updates, and comes back at once as the next of `names`."""
+
+    def __init__(self, *args: Any, first: int, names: Sequence[int], stay: int, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._name, self._names, self._stay, self._sent = first, list(reversed(names)), stay, 0
+
+    def handle(self, event: Event) -> list[Command]:
+        """As the server does, but names come one after another; a task that was given to the old name is lost."""
+        if isinstance(event, Joined):
+            unused = set(self._names)
+            return super().handle(Joined(event.time, [each for each in event.clients if each not in unused]))
+        if not isinstance(event, Arrived):
+            return super().handle(event)
+        task = self.running.get(event.task)
+        commands = super().handle(event)
+        self._sent += task is not None and task.client == self._name
+        if self._sent == self._stay and self._names and self.stopped is None:
+            commands += super().handle(Left(event.time, self._name))
+            if self.stopped is None:
+                self._name, self._sent = self._names.pop(), 0
+                commands += super().handle(Joined(event.time, [self._name]))
+        return commands
+
+
+def two(experiment: Experiment, trial: Trial) -> float:
+    """The influence of the trial's client and of one more of its group."""
+    fleet = experiment.fleet(trial.seed)
+    group = int(fleet.group_of[trial.client])
+    groups = [replace(each, count=each.count + (place == group)) for place, each in enumerate(fleet.groups)]
+    larger = _like(experiment, groups, trial.seed)
+    seen = simulated(experiment.strategy(experiment.strategies[trial.strategy]), larger, trial)
+    return _share(seen.weights, [trial.client, larger.members(group)[-1]])
+
+
+def anew(experiment: Experiment, trial: Trial, names: int, stay: int) -> float:
+    """The influence of the trial's client if it takes a new name after every `stay` updates, at most that many."""
+    fleet = experiment.fleet(trial.seed)
+    group = fleet.groups[int(fleet.group_of[trial.client])]
+    larger = _like(experiment, [*fleet.groups, replace(group, name=f"{group.name}, anew", count=names)], trial.seed)
+    later = larger.members(len(fleet.groups))
+    server = _Renaming(
+        experiment.strategy(experiment.strategies[trial.strategy]),
+        clients=larger.clients,
+        seed=trial.seed,
+        aggregations=trial.aggregations,
+        until_time=trial.until_time,
+        group_of=lambda client: group.name if client in later else larger.group_name(client),
+        first=trial.client,
+        names=later,
+        stay=stay,
+    )
+    virtual.run(server, larger)
+    weights = server.view.weight_sums
+    return _share(weights, [trial.client, *range(later.start, len(weights))])
+
+
+def _like(experiment: Experiment, groups: Sequence[Group], seed: int) -> Fleet:
+    return Fleet(groups, seed=seed, model_bytes=experiment.model_bytes, steps=experiment.local.steps or 1)
+
+
+def _share(weights: Floats, clients: Sequence[int]) -> float:
+    total = float(weights.sum())
+    return float(weights[list(clients)].sum()) / total if total else 0.0
+
+
+def identities(
+    experiment: Experiment,
+    bench: Bench,
+    number: int,
+    observations: Sequence[Observation],
+    *,
+    compiled: bool,
+    budget: int | None,
+) -> tuple[Identities, ...]:
+    """What one client of each group would gain by them, in short runs; nothing if these merge too many updates.
+
+    Being two among n clients that are all heard alike gains 2 n / (n + 1) − 1.
+    """
+    fleet = experiment.fleet()
+    shares = shares_of(fleet, observations)
+    updates = float(np.mean([each.updates.sum() for each in observations]))
+    part = min(1.0, max(_UPDATES, _ENOUGH / float(shares.min())) / updates) if goes_on(fleet) else 1.0
+    runs = len(experiment.clients) * _SEEDS * (2 + len(_STAYS))
+    if runs * (part * updates + fleet.clients) > (SERVER_UPDATES if budget is None else budget):
+        return tuple(Identities() for _ in experiment.clients)
+    versions, until = experiment.aggregations, experiment.until_time
+    whole = Trial(
+        number,
+        0,
+        None if versions is None else ceil(part * versions),
+        None if until is None else part * until,
+        compiled=compiled,
+    )
+    found = []
+    for place, share in enumerate(shares):
+        client = fleet.members(place)[0]
+        trials = [replace(whole, client=client, seed=experiment.seed + seed) for seed in range(_SEEDS)]
+        honest = float(np.mean([heard.share for heard in bench.map(influence, trials)]))
+        twice = float(np.mean(bench.map(two, trials)))
+        new = None
+        if fleet.steady:
+            asks = [partial(anew, names=ceil(1.5 * share * part * updates / stay) + 8, stay=stay) for stay in _STAYS]
+            new = max(float(np.mean(bench.map(ask, trials))) for ask in asks)
+        found.append(Identities(*(None if each is None or not honest else each / honest - 1 for each in (new, twice))))
+    return tuple(found)

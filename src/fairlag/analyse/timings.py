@@ -1,0 +1,287 @@
+"""The search for a timing that pays: every plan screened in short runs, the best measured again with fresh seeds."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import ceil
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fairlag.analyse.incentives import FACTORS, REPLICATIONS, Incentive, judge_pair
+from fairlag.analyse.throttling import SERVER_UPDATES, advised, goes_on, shares_of
+from fairlag.analyse.trial import Bench, Observation, Trial, influence
+from fairlag.fleet.availability import Always
+from fairlag.fleet.clients import Fleet
+from fairlag.fleet.timing import Late, Rejoin, Schedule, Throttle, Timing, Truthful
+from fairlag.lab.experiment import Experiment
+from fairlag.types import Floats
+
+COMPILED_SEARCH = 8_000_000
+"""How many updates may go into the search of a strategy by default if the compiled loop takes it: seconds."""
+
+SERVER_SEARCH = SERVER_UPDATES // 2
+"""The same if the server itself must, and for plans that leave: those always take the server."""
+
+_PARTS = 4
+_SLOW = (1.0, 4.0, 16.0, 64.0)
+_EXTREME = (_SLOW[0], _SLOW[-1])
+_UNTIL = (0.05, 0.1, 0.4)
+_STAYS = ((4, 4), (20, 20), (20, 2))
+"""After how many of its mean durations a client leaves, and for how many."""
+
+_ENOUGH = 20
+"""How many updates a truthful client must send in a run for its parts to differ."""
+
+_FINALISTS = 5
+_MOST_REPLICATIONS = 20
+
+
+class Found(NamedTuple):
+    """The timing that pays most for one client, and how sure that is."""
+
+    timing: Timing
+    """Truthful if nothing gains more than its error."""
+    gain: float = 0.0
+    """Its relative gain over a whole run: 1.4 means 2.4 times as much influence; 0 if it is truthful."""
+    error: float = 0.0
+    at_most: float = 0.0
+    """If it is truthful: the most that the best plans might gain without being noticed."""
+    tried: bool = True
+
+    @property
+    def truthful(self) -> bool:
+        """Does no timing gain more than its error?"""
+        return isinstance(self.timing, Truthful)
+
+    def as_json(self) -> dict[str, Any]:
+        """The part of it that `fairlag audit --json` promises."""
+        if not self.tried:
+            nothing = ("best_timing", "timing_gain", "timing_gain_error", "timing_gain_at_most", "truthful")
+            return dict.fromkeys(nothing)
+        return {
+            "best_timing": str(self.timing),
+            "timing_gain": round(self.gain, 6),
+            "timing_gain_error": None if self.truthful else round(self.error, 6),
+            "timing_gain_at_most": round(self.at_most, 6) if self.truthful else None,
+            "truthful": self.truthful,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """What timing does for one client of each group under a strategy."""
+
+    found: tuple[Found, ...]
+    tried: int = 0
+    """How many plans per group, at the most; zero: none."""
+    aggregations: tuple[int, int] = (0, 0)
+    """How long the runs of the screening were, and those of the best plans."""
+    replications: int = 0
+    """With how many fresh seeds the best plans were measured."""
+    left_out: str = ""
+    """In words, what was not tried; empty if nothing."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The part of it that `fairlag audit --json` promises."""
+        return {
+            "tried": self.tried,
+            "aggregations": list(self.aggregations),
+            "replications": self.replications,
+            "left_out": self.left_out or None,
+        }
+
+    def with_throttling(self, incentives: Sequence[Incentive], *, tried: bool) -> "Timings":
+        """The better of what was found here and of constant throttling in the long run, if that was tried."""
+        if not tried:
+            return self
+        best = (_better(found, each) for found, each in zip(self.found, incentives, strict=True))
+        return Timings(tuple(best), self.tried, self.aggregations, self.replications, self.left_out)
+
+
+def _better(found: Found, throttled: Incentive) -> Found:
+    if throttled.throttle_gain > found.gain:
+        return Found(Throttle(throttled.best_throttle), throttled.throttle_gain, throttled.gain_error)
+    return found._replace(at_most=max(found.at_most, throttled.largest_gain), tried=True)
+
+
+def plans(factors: Sequence[float] = _SLOW) -> list[Timing]:
+    """Plans that do not leave: constant throttling, schedules of four equal parts, late starts.
+
+    >>> len(plans()), len(plans((1, 64)))
+    (271, 26)
+    >>> str(plans((1, 64))[-1])
+    'late(64, 0.4)'
+    """
+    slow = [factor for factor in factors if factor > 1]
+    return [
+        *(Throttle(factor) for factor in sorted({*FACTORS[1:], *slow})),
+        *(Schedule(parts) for parts in product(factors, repeat=_PARTS) if len(set(parts)) > 1),
+        *(Late(factor, until) for factor in slow for until in _UNTIL),
+    ]
+
+
+def leaving(fleet: Fleet, client: int) -> list[Timing]:
+    """Plans of a client that leaves and comes back, by how long its tasks take; none if it comes and goes anyway.
+
+    >>> from fairlag.lab.experiment import load
+    >>> [str(each) for each in leaving(load("demo").fleet(), 0)]
+    ['rejoin(6, 6)', 'rejoin(30, 30)', 'rejoin(30, 3)']
+    """
+    long = float(fleet.mean_durations[client])
+    if not isinstance(fleet.groups[int(fleet.group_of[client])].availability, Always) or not 0 < long < np.inf:
+        return []
+    return [Rejoin(*(float(f"{long * each:.3g}") for each in stay)) for stay in _STAYS]
+
+
+class _Asked(NamedTuple):
+    """Runs of one plan: of which group's client, and which part of the experiment they are long."""
+
+    group: int
+    plan: Timing
+    part: float
+
+    @property
+    def honest(self) -> "_Asked":
+        """The runs that they are compared with."""
+        return self._replace(plan=Truthful())
+
+
+class Search:
+    """Searches for one strategy; with common random numbers, so that what differs is the plan alone."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        bench: Bench,
+        number: int,
+        observations: Sequence[Observation],
+        *,
+        compiled: bool,
+        budget: int | None,
+        told: Callable[[int, int], None],
+    ) -> None:
+        """`budget` is how many updates the runs may merge; `told` hears how many runs are done, of how many."""
+        self._experiment, self._bench, self._number, self._told = experiment, bench, number, told
+        self._compiled = compiled
+        self._budget = (COMPILED_SEARCH if compiled else SERVER_SEARCH) if budget is None else budget
+        self._server_budget = min(self._budget, SERVER_SEARCH)
+        self._fleet = experiment.fleet()
+        self._clients = [self._fleet.members(group)[0] for group in range(len(experiment.clients))]
+        self._updates = float(np.mean([each.updates.sum() for each in observations]))
+        self._versions = float(np.mean([each.aggregations for each in observations]))
+        self._least = _ENOUGH / float(shares_of(self._fleet, observations).min())
+        self._heard: dict[_Asked, Floats] = {}
+        """Per seed: influence over the whole run, and updates."""
+        self._done = self._planned = 0
+
+    def run(self) -> Timings:
+        """Screens all plans that are affordable, and measures the best."""
+        for factors in (_SLOW, _EXTREME):
+            steady = plans(factors)
+            part = self._affordable(self._budget, len(steady) * len(self._clients))
+            if part:
+                return self._searched(steady, part, "" if factors is _SLOW else _left_out())
+        need = 2 * len(self._clients) * len(steady) * self._cost(self._shortest)
+        nothing = tuple(Found(Truthful(), tried=False) for _ in self._clients)
+        return Timings(nothing, left_out=f"all timings: {advised(need)} suffices for a smaller search")
+
+    @property
+    def _shortest(self) -> float:
+        """The part of the experiment that a run must at least be long."""
+        return min(1.0, self._least / self._updates) if goes_on(self._fleet) else 1.0
+
+    def _cost(self, part: float) -> float:
+        """Of one run, with making its fleet."""
+        return part * self._updates + self._fleet.clients
+
+    def _affordable(self, budget: float, runs: int) -> float:
+        """How much of the experiment so many runs may be long if they take half of the budget; 0: too little."""
+        part = min(1.0, (budget / 2 / max(runs, 1) - self._fleet.clients) / self._updates)
+        return part if part >= 1 or part >= self._shortest else 0.0
+
+    def _searched(self, steady: Sequence[Timing], part: float, left_out: str) -> Timings:
+        away = [leaving(self._fleet, client) for client in self._clients]
+        brief = min(part, self._affordable(self._server_budget, sum(map(len, away))))
+        if not brief:
+            away = [[] for _ in self._clients]
+        left = [left_out] if left_out else []
+        if not all(away):
+            left.append("leaving and coming back")
+        screened = [
+            [*(_Asked(group, plan, part) for plan in steady), *(_Asked(group, plan, brief) for plan in away[group])]
+            for group in range(len(self._clients))
+        ]
+        self._measure([each for asked in screened for each in asked], range(1))
+        best = [sorted(asked, key=self._gain, reverse=True)[:_FINALISTS] for asked in screened]
+        finals, seeds = self._finals(best)
+        self._heard.clear()
+        self._measure([each for asked in finals for each in asked], seeds)
+        longest = max((each.part for asked in finals for each in asked), default=part)
+        return Timings(
+            tuple(self._judged(asked) for asked in finals),
+            tried=max(map(len, screened)),
+            aggregations=(ceil(part * self._versions), ceil(longest * self._versions)),
+            replications=len(seeds),
+            left_out="; ".join(left),
+        )
+
+    def _finals(self, best: Sequence[Sequence[_Asked]]) -> tuple[list[list[_Asked]], range]:
+        """The best plans in runs as long as is affordable, the experiment's length at the most, and fresh seeds."""
+        runs = len(best) * (_FINALISTS + 1)
+        part = self._affordable(self._budget, runs * REPLICATIONS) or self._shortest
+        many = int(self._budget / 2 / (runs * self._cost(part)))
+        seeds = range(1, 1 + max(REPLICATIONS, min(many, _MOST_REPLICATIONS)))
+        # A plan that leaves takes the server: such runs are longer than necessary only if something was gained.
+        tempting = [[each for each in asked if each.plan.leaves is None or self._gain(each) > 0] for asked in best]
+        away = sum(each.plan.leaves is not None for asked in tempting for each in asked)
+        brief = min(part, self._affordable(self._server_budget, away * len(seeds)) or self._shortest)
+        lengthened = [
+            [each._replace(part=part if each.plan.leaves is None else brief) for each in asked] for asked in tempting
+        ]
+        return lengthened, seeds
+
+    def _measure(self, asked: Iterable[_Asked], seeds: range) -> None:
+        runs = list(dict.fromkeys(each for one in asked for each in (one.honest, one)))
+        trials = [self._trial(each, self._experiment.seed + seed) for each in runs for seed in seeds]
+        self._planned += len(trials)
+        heard = [(each.share, each.updates) for each in self._bench.map(influence, trials, self._count)]
+        for place, each in enumerate(runs):
+            self._heard[each] = np.array(heard[place * len(seeds) : (place + 1) * len(seeds)])
+
+    def _trial(self, asked: _Asked, seed: int) -> Trial:
+        client, experiment = self._clients[asked.group], self._experiment
+        versions, until = experiment.aggregations, experiment.until_time
+        return Trial(
+            self._number,
+            seed,
+            None if versions is None else ceil(asked.part * versions),
+            None if until is None else asked.part * until,
+            client=client,
+            plans=((client, asked.plan),),
+            compiled=self._compiled,
+        )
+
+    def _count(self, more: int) -> None:
+        self._done += more
+        self._told(self._done, self._planned)
+
+    def _gain(self, asked: _Asked) -> float:
+        honest, gained = (float(self._heard[each][:, 0].mean()) for each in (asked.honest, asked))
+        return gained / honest - 1 if honest > 0 else 0.0
+
+    def _judged(self, asked: Sequence[_Asked]) -> Found:
+        """The best of the finalists, if it gains more than its error."""
+        judged = [
+            (*judge_pair(self._heard[each.honest], self._heard[each], tests=len(asked)), each.plan) for each in asked
+        ]
+        real = [each for each in judged if each[0] > each[1]]
+        if not real:
+            return Found(Truthful(), at_most=max((max(0.0, gain + error) for gain, error, _ in judged), default=0.0))
+        gain, error, plan = max(real, key=lambda each: each[0])
+        return Found(plan, gain, error)
+
+
+def _left_out() -> str:
+    middle = " and ".join(f"{factor:g}" for factor in _SLOW[1:-1])
+    return f"schedules with the factors {middle}"
