@@ -30,7 +30,7 @@ from tests.patience import PATIENCE
 from tests.test_lab_plan import idle
 from tests.test_lab_store import alone
 
-TABLES = ("clients", "tasks", "aggregations", "parts", "units", "evaluations", "refusals")
+TABLES = ("clients", "tasks", "aggregations", "parts", "units", "presence", "evaluations", "refusals")
 
 # What a user's process does, with checkpoints every few milliseconds so that kills fall between and into them.
 PROGRAM = """
