@@ -12,7 +12,7 @@ from fairlag.runtime.flower.roster import Roster
 from fairlag.runtime.flower.wire import Wire
 from fairlag.server import Server
 from fairlag.strategy import Strategy
-from fairlag.types import Aggregation, Ended, Outcome, Report, Stop
+from fairlag.types import Ended, Outcome, Report, Row, Stop
 from fairlag.vector import Layout, published
 from fairlag.zoo import buffered_fedavg
 from tests.fleet import FakeGrid, FakeNode
@@ -33,7 +33,7 @@ class Bench:
         until_time: float | None = None,
         **options: Any,
     ) -> None:
-        self.rows: list[Aggregation | Ended] = []
+        self.rows: list[Row] = []
         self.grid = grid
         self.options = Options(**{**QUICK, **options})
         self.roster = Roster([("fast", 2), ("slow", 2)], by_key=self.options.by_key)

@@ -23,7 +23,9 @@ from fairlag.types import (
     Joined,
     Left,
     Outcome,
+    Presence,
     Report,
+    Row,
     Stop,
     Update,
     Wake,
@@ -90,7 +92,7 @@ class Scene:
         seed: int = 0,
         examples: Sequence[int] | None = None,
     ) -> None:
-        self.records: list[Aggregation | Ended] = []
+        self.records: list[Row] = []
         self.server = Server(
             strategy,
             clients=clients,
@@ -217,7 +219,9 @@ class Watched(Server):
 
     def __init__(self, strategy: Strategy, *, clients: int, **options: Any) -> None:
         self.log: list[Aggregation | Ended | Dispatch] = []
-        self.seen: list[Aggregation | Ended] = []
+        self.seen: list[Row] = []
+        self.attending: set[int] = set()
+        """Who is there according to the records."""
         self.live: dict[int, Dispatch] = {}
         self.pending: list[Dispatch] = []
         self.there: set[int] = set()
@@ -244,11 +248,14 @@ class Watched(Server):
         self._follow(event)
         allowed: set[int] = set()
         for record in self.seen:
+            if isinstance(record, Presence):
+                self._attended(record, event)
+                continue
             if isinstance(record, Aggregation):
                 self._merged(record, event)
             else:
                 self._over(record, event, allowed)
-        self.log += self.seen
+            self.log.append(record)
         self.seen.clear()
         for place, command in enumerate(commands):
             match command:
@@ -281,6 +288,11 @@ class Watched(Server):
                 elif not (isinstance(first, Ended) and first.outcome is Outcome.REFUSED):
                     self.pending.append(self.live.pop(number))
                     self.trained[task.client] = task.version
+
+    def _attended(self, record: Presence, event: Event) -> None:
+        assert record.time == event.time and record.version == self.newest and record.clients
+        assert self.attending.isdisjoint(record.clients) if record.present else self.attending >= set(record.clients)
+        self.attending ^= set(record.clients)
 
     def _merged(self, record: Aggregation, event: Event) -> None:
         assert record.version == self.newest + 1 and record.time == event.time
@@ -334,7 +346,7 @@ class Watched(Server):
         }
         assert self.counts["dispatched"] == sum(self.counts.values()) - self.counts["dispatched"]
         assert sum(self.refusals.values()) == self.ends["refused"] + self.unmatched
-        assert self.view.version == self.newest
+        assert self.view.version == self.newest and self.attending == self.there
         expected = self.account[: len(self.view.weight_sums)].tolist()
         same = expected if not self.units.any() else pytest.approx(expected, rel=1e-9, abs=1e-9)
         assert self.view.weight_sums.tolist() == same

@@ -12,14 +12,14 @@ from fairlag.lab.folder import DATABASE, EXPERIMENT, LAYOUT
 
 
 @contextmanager
-def edited(folder: Path) -> Iterator[sqlite3.Connection]:
-    """Its database, to be changed; `experiment.json` may have been changed before."""
+def edited(folder: Path, layout: digest.Layout = LAYOUT) -> Iterator[sqlite3.Connection]:
+    """Its database, to be changed, to one with these tables; `experiment.json` may have been changed before."""
     with closing(sqlite3.connect(folder / DATABASE, isolation_level=None)) as database:
         yield database
         text = json.dumps(digest.of_file(folder / EXPERIMENT))
         database.execute("REPLACE INTO meta VALUES ('file_sha256', ?)", (text,))
         database.execute("DELETE FROM digests")
-        sums = digest.Sums(LAYOUT)
-        for table in digest.BLOCKS:
+        sums = digest.Sums(layout)
+        for table in set(digest.BLOCKS).intersection(layout.tables):
             deque(sums.noted(table, database.execute(f"SELECT * FROM {table}")), maxlen=0)
-        digest.seal(database, LAYOUT, sums)
+        digest.seal(database, layout, sums)

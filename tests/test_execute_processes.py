@@ -36,7 +36,7 @@ from fairlag.learn.local import Recipe, schedule
 from fairlag.runtime import threads, virtual
 from fairlag.server import Server
 from fairlag.strategy import Strategy
-from fairlag.types import Aggregation, Dispatch, Ended
+from fairlag.types import Aggregation, Dispatch, Row
 from fairlag.zoo import ALGORITHMS, fairshare, fedavg, fedbuff, fedstaleweight
 from tests.learning import PLACEMENT, Fragile, Pools, blueprint, data, first, fragile, plain, unscaled
 from tests.patience import wait_until
@@ -122,7 +122,7 @@ def life(
     scores: list[tuple[int, list[list[float]]]] = []
     digest = hashlib.sha256()
 
-    def record(row: Aggregation | Ended) -> None:
+    def record(row: Row) -> None:
         rows.append(str(row))
         if isinstance(row, Aggregation):
             digest.update(server.versions.newest.tobytes())

@@ -1,7 +1,9 @@
 """Fairness numbers against worked examples, and what must hold for any influence."""
 
 from collections.abc import Callable
+from math import isnan, nan
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +20,10 @@ influences = st.lists(st.floats(0, 1e300), min_size=1, max_size=40)
 indices = pytest.mark.parametrize(
     "index", [fairness.jain, fairness.welfare, fairness.largest_deviation, fairness.gini, fairness.normalised]
 )
+
+
+def almost(value: float) -> Any:
+    return pytest.approx(value, nan_ok=True)
 
 
 def test_the_papers_fleet_without_reweighting() -> None:
@@ -104,8 +110,8 @@ def test_groups_of_the_papers_fleet() -> None:
     group_of = np.repeat([0, 1], [10, 5])
     updates = np.repeat([20, 3], [10, 5])
     fast, slow = fairness.by_group(group_of, ["fast", "slow"], updates, updates * 0.25, updates * 1.5)
-    assert fast == fairness.GroupFairness("fast", 10, 200 / 215, 200 / 215, 10 / 15, 1.5)
-    assert slow == fairness.GroupFairness("slow", 5, 15 / 215, 15 / 215, 5 / 15, 1.5)
+    assert fast == fairness.GroupFairness("fast", 10, 200 / 215, 200 / 215, 10 / 15, 1.5, 10 / 15, almost(300 / 215))
+    assert slow == fairness.GroupFairness("slow", 5, 15 / 215, 15 / 215, 5 / 15, 1.5, 5 / 15, almost(45 / 215))
 
 
 def test_groups_mix_clients_in_any_order() -> None:
@@ -113,20 +119,44 @@ def test_groups_mix_clients_in_any_order() -> None:
         np.array([1, 0, 1]), ["a", "b"], np.array([1, 6, 3]), np.array([0.5, 0.5, 1.0]), np.array([4, 6, 4])
     )
     assert records == [
-        fairness.GroupFairness("a", 1, 0.6, 0.25, 1 / 3, 1.0),
-        fairness.GroupFairness("b", 2, 0.4, 0.75, 2 / 3, 2.0),
+        fairness.GroupFairness("a", 1, 0.6, 0.25, 1 / 3, 1.0, 1 / 3, 0.75),
+        fairness.GroupFairness("b", 2, 0.4, 0.75, 2 / 3, 2.0, 2 / 3, 1.125),
     ]
 
 
 def test_nothing_happened_yet_and_a_group_without_clients() -> None:
     none = np.zeros(2)
     full, empty = fairness.by_group(np.array([0, 0]), ["full", "empty"], none, none, none)
-    assert full == fairness.GroupFairness("full", 2, 0.0, 0.0, 1.0, 0.0)
-    assert empty == fairness.GroupFairness("empty", 0, 0.0, 0.0, 0.0, 0.0)
+    assert full == fairness.GroupFairness("full", 2, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0)
+    assert empty == fairness.GroupFairness("empty", 0, 0.0, 0.0, 0.0, 0.0, 0.0, almost(nan))
     nobody = np.array([], dtype=int)
     assert fairness.by_group(nobody, ["only"], nobody, nobody, nobody) == [
-        fairness.GroupFairness("only", 0, 0.0, 0.0, 0.0, 0.0)
+        fairness.GroupFairness("only", 0, 0.0, 0.0, 0.0, 0.0, 0.0, almost(nan))
     ]
+
+
+def test_groups_that_come_and_go() -> None:
+    """The second group was there for a quarter of the time, and entitled to a third of what the first was."""
+    ones = np.ones(4)
+    always, seldom = fairness.by_group(
+        np.array([0, 0, 1, 1]), ["always", "seldom"], ones, ones, ones, np.array([3, 3, 1, 1]), np.array([9, 9, 3, 3])
+    )
+    assert (always.fair, always.entitled, always.per_presence) == (0.5, 0.75, almost(2 / 3))
+    assert (seldom.fair, seldom.entitled, seldom.per_presence) == (0.5, 0.25, 2.0)
+
+
+@given(st.lists(st.tuples(st.floats(0.1, 10), st.floats(0.1, 10)), min_size=1, max_size=10), st.floats(0.1, 10))
+def test_jain_of_entitlement_is_that_of_the_ratios(clients: list[tuple[float, float]], unit: float) -> None:
+    influence, entitled = np.array(clients).T
+    assert fairness.jain_entitled(unit * entitled, entitled) == almost(1)
+    assert fairness.jain_entitled(influence, np.full(len(clients), unit)) == almost(fairness.jain(influence))
+    ratios = influence / entitled
+    assert fairness.jain_entitled(influence, entitled) == almost(ratios.sum() ** 2 / (len(ratios) * (ratios**2).sum()))
+
+
+def test_who_was_never_entitled_is_left_out_of_the_index() -> None:
+    assert fairness.jain_entitled([1.0, 2.0, 7.0], [0.1, 0.2, 0.0]) == almost(1)
+    assert isnan(fairness.jain_entitled([1.0, 2.0], [0.0, 0.0]))
 
 
 def test_groups_refuse_arrays_that_do_not_match() -> None:

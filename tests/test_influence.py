@@ -23,7 +23,7 @@ from fairlag.runtime import virtual
 from fairlag.server import Server
 from fairlag.state import State
 from fairlag.strategy import Strategy
-from fairlag.types import Aggregation, Dispatch, Ended, Floats, Parts, Update
+from fairlag.types import Aggregation, Dispatch, Ended, Floats, Parts, Row, Update
 from fairlag.vector import EMPTY, Matrix, Vector
 from fairlag.view import View
 
@@ -53,14 +53,12 @@ class Whole(Nothing):
         return Update(np.eye(CLIENTS, dtype=np.float32)[task.client] - self._handed.pop(task.task))
 
 
-def lived(
-    strategy: Strategy, aggregations: int, executor: Nothing | None = None
-) -> tuple[Server, list[Aggregation | Ended], Floats]:
+def lived(strategy: Strategy, aggregations: int, executor: Nothing | None = None) -> tuple[Server, list[Row], Floats]:
     """The paper's fleet under a strategy: the server, its records, and the sum of the parameters of all versions."""
-    records: list[Aggregation | Ended] = []
+    records: list[Row] = []
     sums: Floats = np.zeros(CLIENTS if executor else 0)
 
-    def record(row: Aggregation | Ended) -> None:
+    def record(row: Row) -> None:
         records.append(row)
         if isinstance(row, Aggregation):
             np.add(sums, server.versions.newest, out=sums)
@@ -83,7 +81,7 @@ def slow(weights: Floats) -> float:
 # By plain code, from who was given what when and what became of it
 
 
-def asofed_by_hand(records: list[Aggregation | Ended]) -> Floats:
+def asofed_by_hand(records: list[Row]) -> Floats:
     """In every version, each client heard of so far has its share: all that ASO-Fed's model consists of."""
     heard, parts = np.zeros(CLIENTS), np.zeros(CLIENTS)
     for row in records:
@@ -93,7 +91,7 @@ def asofed_by_hand(records: list[Aggregation | Ended]) -> Floats:
     return parts
 
 
-def safa_by_hand(records: list[Aggregation | Ended], running: list[Dispatch], share: float) -> Floats:
+def safa_by_hand(records: list[Row], running: list[Dispatch], share: float) -> Floats:
     """SAFA's cache, of which only is known whether an entry is its client's own model; a round at a time."""
     rows = [row for row in records if isinstance(row, Aggregation)]
     merged = {task.task for row in rows for task in row.tasks}

@@ -36,7 +36,7 @@ BY_ACCOUNT: dict[str, Any] = {
 }
 """Every term of the accounts, and a limit that some clients reach."""
 
-TABLES = ("clients", "tasks", "aggregations", "parts", "units", "evaluations", "refusals")
+TABLES = ("clients", "tasks", "aggregations", "parts", "units", "presence", "evaluations", "refusals")
 
 # What a user's process does, with checkpoints every few milliseconds so that kills fall between and into them.
 PROGRAM = """

@@ -17,13 +17,13 @@ from fairlag.lab.run import Run
 from fairlag.lab.simulate import execute
 from fairlag.lab.store import Store
 from fairlag.lab.verify import verified
-from fairlag.types import Dispatch, Ended, Outcome
+from fairlag.types import Dispatch, Ended, Outcome, Presence
 from tests import test_lab_resume
 from tests.command import Call
 from tests.test_lab_deploy import OWN, QUICK, counted
 from tests.test_lab_store import STATE, aggregation, create, rows
 
-TABLES = ("clients", "tasks", "aggregations", "evaluations", "refusals")
+TABLES = ("clients", "tasks", "aggregations", "presence", "evaluations", "refusals")
 
 
 def contents(folder: Path) -> dict[str, Any]:
@@ -39,6 +39,7 @@ def test_rows_are_those_of_the_moment_that_it_goes_back_to(tmp_path: Path, keep:
             # At the same time as the next version: only which commit it was in tells whether it came before.
             lost = Ended(Dispatch(1000 + version, 2, 0, 0, 0.0), float(version), Outcome.LOST, "left")
             store.record(lost)
+            store.record(Presence(float(version), version, [0, 2], version % 2 == 1))
             store.evaluated(version, float(version), [("all", "", 4, 3, 0.5, False)])
             store.commit(STATE, str(version), version, refusals={f"reason {version // 10}": version})
             moments[version] = contents(store.folder)
@@ -54,7 +55,9 @@ def test_rows_are_those_of_the_moment_that_it_goes_back_to(tmp_path: Path, keep:
             found = store.checkpoint()
             assert found is not None and found[1] == str(point.version)
             store.record(aggregation(point.version + 1))
+            store.record(Presence(99.0, point.version + 1, [1], True))
             store.commit(STATE, "again", point.version + 1)
+        assert rows(folder, "presence")[-1] == (2 * point.version + 1, 99.0, point.version + 1, 1, 1, 1)
         assert Run(folder).version == point.version + 1
 
 

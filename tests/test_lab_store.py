@@ -25,7 +25,7 @@ from fairlag.lab.experiment import load
 from fairlag.lab.store import Score, Store
 from fairlag.runtime import virtual
 from fairlag.server import Server
-from fairlag.types import Aggregation, Dispatch, Ended, Outcome
+from fairlag.types import Aggregation, Dispatch, Ended, Outcome, Presence
 
 STATE = {"parameters": np.arange(3, dtype=np.float32), "clock": np.array(2.5), "counts": np.arange(6).reshape(2, 3).T}
 
@@ -74,6 +74,8 @@ def test_a_commit_writes_everything_and_can_be_taken_up(tmp_path: Path) -> None:
         assert store.checkpoint() is None
         store.record(aggregation(1))
         store.record(Ended(Dispatch(9, 2, 0, 0, 0.0), 1.5, Outcome.LOST, "its client left"))
+        store.record(Presence(0.0, 0, range(3), True))
+        store.record(Presence(1.5, 1, [2, 0], False))
         store.evaluated(np.int64(1), np.float32(1.0), [Score("class", "3", np.int64(4), np.int32(3), np.float32(0.5))])  # type: ignore[arg-type]
         assert rows(store.folder, "tasks") == []
         store.commit(STATE, '{"ü": 1}', 1, refusals={"too old": 2}, meta={"seconds": 1.5})
@@ -97,6 +99,7 @@ def test_a_commit_writes_everything_and_can_be_taken_up(tmp_path: Path) -> None:
         (9, 2, 0, 0, 0.0, 0, 1.0, 1.5, "lost", None, None, None, "its client left"),
     ]
     assert rows(store.folder, "aggregations") == [(1, 1.0, 2, 1.0, 0, "")]
+    assert rows(store.folder, "presence") == [(1, 0.0, 0, 0, 2, 1), (2, 1.5, 1, 0, 0, 0), (3, 1.5, 1, 2, 2, 0)]
     assert rows(store.folder, "evaluations") == [(1, 1.0, "class", "3", 4, 3, 0.5, 0)]
     assert rows(store.folder, "refusals") == [("too old", 2)]
     assert (store.folder / "experiment.json").read_text() == "{}"
@@ -206,8 +209,8 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     with create(tmp_path):
         pass
     with closing(sqlite3.connect(tmp_path / "run.sqlite", isolation_level=None)) as database:
-        database.execute("UPDATE meta SET value = '4' WHERE key = 'format'")
-    with pytest.raises(InputError, match="has format 4, but this fairlag reads format 3"):
+        database.execute("UPDATE meta SET value = '5' WHERE key = 'format'")
+    with pytest.raises(InputError, match="has format 5, but this fairlag reads formats 3 and 4"):
         Store.open(tmp_path)
 
 

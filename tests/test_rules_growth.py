@@ -15,7 +15,7 @@ from fairlag.rules.rule import label_of
 from fairlag.server import Server
 from fairlag.state import pack, unpack
 from fairlag.strategy import Strategy
-from fairlag.types import Aggregation, Arrived, Ended, Joined, Report, Update
+from fairlag.types import Aggregation, Arrived, Joined, Report, Row, Update
 from fairlag.vector import Layout, published
 from tests.helpers import Scene, vec
 
@@ -155,14 +155,14 @@ def test_a_factor_that_is_none_is_refused(factor: float) -> None:
 
 
 def test_an_aggregation_that_blows_the_model_up_is_refused_as_a_whole_and_its_suspect_named() -> None:
-    records: list[Aggregation | Ended] = []
+    records: list[Row] = []
     server = Server(
         zoo.buffered_fedavg(buffer=3), clients=3, parameters=vec(3, 4), max_growth=10.0, record=records.append
     )
     server.handle(Joined(0.0, [0, 1, 2]))
     for task, update in enumerate([(1, 1), (3e38, 0), (1, 0)]):
         commands = server.handle(Arrived(1.0, task, Update(vec(*update))))
-    (row,) = records
+    _, row = records
     assert isinstance(row, Aggregation)
     assert (
         row.refused

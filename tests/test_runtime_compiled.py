@@ -26,7 +26,7 @@ from fairlag.runtime.compiled.timeline import Timeline
 from fairlag.runtime.compiled.weights import Doubt
 from fairlag.server import Server
 from fairlag.strategy import Strategy
-from fairlag.types import Aggregation, Ended, Floats
+from fairlag.types import Aggregation, Floats, Row
 from fairlag.view import View
 from tests.helpers import DELAYS
 
@@ -169,7 +169,7 @@ ZOO: list[tuple[str, dict[str, Any]]] = [
 
 
 def reference(strategy: Strategy, fleet: Fleet, **until: Any) -> tuple[Server, list[Aggregation], str]:
-    records: list[Aggregation | Ended] = []
+    records: list[Row] = []
     server = Server(strategy, clients=fleet.clients, group_of=fleet.group_name, record=records.append, **until)
     reason = virtual.run(server, fleet).reason
     return server, [record for record in records if isinstance(record, Aggregation)], reason

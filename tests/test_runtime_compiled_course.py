@@ -36,7 +36,7 @@ from fairlag.runtime.virtual import Simulation
 from fairlag.server import Server
 from fairlag.state import State, pack
 from fairlag.strategy import Strategy
-from fairlag.types import Aggregation, Ended
+from fairlag.types import Row
 from tests.learning import blueprint, data, first
 from tests.test_lab_resume import contents, killed_again_and_again
 from tests.test_runtime_compiled import worlds
@@ -204,8 +204,8 @@ class Bench:
         self.experiment, self.strategy = chosen, chosen.strategy(chosen.strategies[0])
         self.executor = workshop.executor(self.setting, self.strategy)
 
-    def begin(self, *, compiled: bool) -> tuple[Server, conduct.Timeline, list[Aggregation | Ended]]:
-        chosen, setting, told = self.experiment, self.setting, list[Aggregation | Ended]()
+    def begin(self, *, compiled: bool) -> tuple[Server, conduct.Timeline, list[Row]]:
+        chosen, setting, told = self.experiment, self.setting, list[Row]()
         server = Server(
             self.strategy,
             clients=chosen.population,
@@ -274,7 +274,7 @@ def check_states(server: Server, pages: conduct.Timeline, other: Server, events:
     assert ended(server, pages) == ended(other, events) and stop.reason == ended(other, events)[0]
 
 
-def rows(told: list[Aggregation | Ended]) -> list[Any]:
+def rows(told: list[Row]) -> list[Any]:
     return [[each.tolist() if isinstance(each, np.ndarray) else each for each in row] for row in told]
 
 
@@ -305,7 +305,7 @@ def test_so_it_is_for_whatever_fleet_and_composition(world: tuple[Fleet, Strateg
     executor.begin(seed, places, strategy.local)
     sides: list[Any] = []
     for _ in range(2):
-        told = list[Aggregation | Ended]()
+        told = list[Row]()
         server = Server(
             strategy,
             clients=fleet.clients,
@@ -321,7 +321,7 @@ def test_so_it_is_for_whatever_fleet_and_composition(world: tuple[Fleet, Strateg
     until = 24, None
     pages = Course(plan, simulation, server, fleet, executor.learner, seed=seed, until=until, examples=examples)
     check_states(server, pages, other, events)
-    assert rows(told) == rows(expected) and len(told) == 24
+    assert rows(told) == rows(expected) and len(told) == 1 + 24
     executor.close()
 
 

@@ -22,6 +22,7 @@ from fairlag.types import (
     Joined,
     Left,
     Outcome,
+    Presence,
     Report,
     Stop,
     Update,
@@ -231,7 +232,7 @@ def test_an_update_of_a_client_that_left_is_a_replay() -> None:
 def test_a_failure_of_an_unknown_task_changes_nothing() -> None:
     scene = Scene(TWO, 3)
     before = scene.server.counts
-    assert scene.send(Failed(1.0, 77, "odd")) == [] and scene.server.counts == before and not scene.records
+    assert scene.send(Failed(1.0, 77, "odd")) == [] and scene.server.counts == before and not scene.ended
 
 
 def test_a_failure_may_take_its_client_along() -> None:
@@ -335,3 +336,32 @@ def test_a_client_joins_once_and_leaves_once() -> None:
     for client in (1, 7):
         with pytest.raises(ProtocolError, match=f"client {client} left at time 3.0 but was not there"):
             server.handle(Left(3.0, client))
+
+
+# Who comes and goes
+
+
+def test_whoever_comes_or_goes_is_recorded_with_the_newest_version_then() -> None:
+    scene = Scene(TWO, 3)
+    scene.arrive(0)
+    scene.arrive(1)
+    scene.leave(1)
+    scene.send(Failed(4.0, scene.tasks[0].task, "crashed", gone=True))
+    scene.send(Failed(4.0, scene.tasks[2].task, "out of memory"))
+    scene.join(at=5.0)
+    scene.join(0, 1, at=6.0)
+    assert [row for row in scene.records if isinstance(row, Presence)] == [
+        Presence(0.0, 0, (0, 1, 2), True),
+        Presence(3.0, 1, (1,), False),
+        Presence(4.0, 1, (0,), False),
+        Presence(6.0, 1, (0, 1), True),
+    ]
+
+
+def test_whoever_went_is_not_there_for_the_version_that_follows_from_it() -> None:
+    """Nobody is running any more, so that one update is merged alone."""
+    scene = Scene(TWO, 2)
+    scene.arrive(0)
+    scene.leave(1)
+    kinds = [type(row).__name__ for row in scene.records]
+    assert kinds == ["Presence", "Presence", "Ended", "Aggregation"]

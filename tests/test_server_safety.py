@@ -12,7 +12,7 @@ from fairlag.errors import DivergedError
 from fairlag.rules import reads_updates
 from fairlag.rules.apply import Apply, State
 from fairlag.server import Server
-from fairlag.types import NOTHING, Aggregation, Arrived, Ended, Floats, Joined, Update
+from fairlag.types import NOTHING, Aggregation, Arrived, Floats, Joined, Row, Update
 from fairlag.vector import Matrix, Vector, published
 from fairlag.view import View
 from tests.helpers import vec
@@ -88,7 +88,7 @@ def test_a_step_that_a_rule_may_not_give_away_is_copied() -> None:
 
 
 def test_what_rules_and_recorders_get_cannot_be_written() -> None:
-    rows: list[Aggregation | Ended] = []
+    rows: list[Row] = []
 
     def meddling(buffer: Buffer, view: View) -> Floats:
         with pytest.raises(ValueError, match="read-only"):
@@ -116,7 +116,7 @@ def test_what_rules_and_recorders_get_cannot_be_written() -> None:
     server.handle(Arrived(2.0, 1, Update(vec(9, 9))))
     assert [step.tolist() for step in kept] == [[5, 5], [9, 9]]
     assert server.view.weight_sums.tolist() == [2.0]
-    assert isinstance(rows[0], Aggregation) and not rows[0].weights.flags.writeable
+    assert isinstance(rows[1], Aggregation) and not rows[1].weights.flags.writeable
 
 
 def test_a_weighting_may_read_the_updates_of_an_audit_too() -> None:

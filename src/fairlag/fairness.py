@@ -1,7 +1,8 @@
 """How evenly the model listens: numbers computed from per-client influence; where influence comes from is not here.
 
 Influence is any amount per client that is not negative, such as the sum of its updates' weights; only proportions
-matter. Where nobody has any influence, nobody is preferred: that counts as perfectly even.
+matter. Where nobody has any influence, nobody is preferred: that counts as perfectly even. Of clients that come and go,
+each is entitled to its part of the versions made while it was there (presence.py).
 """
 
 from collections.abc import Sequence
@@ -13,6 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from fairlag.errors import InputError
 from fairlag.types import Floats
+
+_ALIKE = 0.01
 
 
 def normalised(weights: ArrayLike) -> Floats:
@@ -33,6 +36,28 @@ def jain(influence: ArrayLike) -> float:
     """
     amount = _amounts(influence)
     return float(amount.sum() ** 2 / (amount.size * (amount**2).sum()))
+
+
+def jain_entitled(influence: ArrayLike, entitled: ArrayLike) -> float:
+    """Jain's index of x_i / e_i, influence ÷ entitlement: 1 if each client has what it is entitled to.
+
+    Clients that were never entitled to anything are left out; not a number if nobody was.
+
+    >>> jain_entitled([4.0, 1.0, 1.0], [0.8, 0.2, 0.0]), jain_entitled([1.0, 1.0], [0.75, 0.25])
+    (1.0, 0.8)
+    """
+    due = np.asarray(entitled, dtype=np.float64)
+    there = due > 0
+    return jain(_amounts(influence)[there] / due[there]) if there.any() else nan
+
+
+def comes_and_goes(entitled: Floats) -> bool:
+    """Are clients entitled to different amounts, one of them at least 1 % more or less than the mean?
+
+    >>> comes_and_goes(np.array([1.0, 1.001])), comes_and_goes(np.array([1.0, 0.2]))
+    (False, True)
+    """
+    return bool((np.abs(entitled - entitled.mean()) > _ALIKE * entitled.mean()).any())
 
 
 def jain_if_any(weights: Floats) -> float:
@@ -84,7 +109,11 @@ def gini(influence: ArrayLike) -> float:
 
 @dataclass(frozen=True, slots=True)
 class GroupFairness:
-    """What a group of clients sent and got: its shares of updates and influence beside its fair share."""
+    """What a group of clients sent and got: its shares of updates and influence beside its fair share.
+
+    `fair` is its part of all clients, `entitled` its part of what all clients were entitled to, and `per_presence` its
+    influence per time present, 1 being the mean over all clients: not a number if it was never there.
+    """
 
     name: str
     clients: int
@@ -92,6 +121,8 @@ class GroupFairness:
     influence: float
     fair: float
     mean_staleness: float
+    entitled: float
+    per_presence: float
 
 
 def by_group(
@@ -100,11 +131,14 @@ def by_group(
     updates: NDArray[np.number],
     weights: NDArray[np.number],
     staleness_sum: NDArray[np.number],
+    entitled: NDArray[np.number] | None = None,
+    presence: NDArray[np.number] | None = None,
 ) -> list[GroupFairness]:
     """One record per group, from per-client numbers of updates, sums of weights and sums of staleness.
 
     A group's influence is its share of all weights, its fair share is (its clients)/n, and its mean staleness is over
-    its updates. A share of nothing is 0.0: this reports what happened.
+    its updates. `entitled` and `presence` are what each client was entitled to and how long it was there; without
+    them, all alike. A share of nothing is 0.0: this reports what happened.
 
     >>> fast, slow = by_group(np.array([0, 0, 1]), ["fast", "slow"], updates=np.array([4, 4, 2]),
     ...                       weights=np.array([1.0, 1.0, 2.0]), staleness_sum=np.array([4, 4, 6]))
@@ -112,7 +146,9 @@ def by_group(
     (0.8, 0.5, 3.0)
     """
     member = np.asarray(group_of)
-    shapes = {array.shape for array in (member, updates, weights, staleness_sum)}
+    alike = np.ones(member.size)
+    entitled, presence = (alike if each is None else each for each in (entitled, presence))
+    shapes = {array.shape for array in (member, updates, weights, staleness_sum, entitled, presence)}
     if shapes != {(member.size,)}:
         raise InputError(f"Groups need one entry per client in every array, not arrays of shapes {sorted(shapes)}.")
     outside = member[(member < 0) | (member >= len(groups))]
@@ -123,8 +159,12 @@ def by_group(
         return np.bincount(member, amount, minlength=len(groups)).astype(np.float64)
 
     clients, sent, weight = total(), total(updates), total(weights)
-    columns = (_ratio(sent, sent.sum()), _ratio(weight, weight.sum()), _ratio(clients, clients.sum()))
-    rows = zip(groups, clients, *columns, _ratio(total(staleness_sum), sent), strict=True)
+    influence, fair, due, there = (
+        _ratio(each, each.sum()) for each in (weight, clients, total(entitled), total(presence))
+    )
+    per_presence = np.divide(influence, there, out=np.full(len(groups), nan), where=there > 0)
+    late = _ratio(total(staleness_sum), sent)
+    rows = zip(groups, clients, _ratio(sent, sent.sum()), influence, fair, late, due, per_presence, strict=True)
     return [GroupFairness(name, int(size), *map(float, numbers)) for name, size, *numbers in rows]
 
 

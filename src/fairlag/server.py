@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from fairlag import seeds
 from fairlag.errors import InputError, ProtocolError
@@ -26,6 +26,7 @@ from fairlag.types import (
     Joined,
     Left,
     Outcome,
+    Presence,
     Record,
     Stop,
     Vouched,
@@ -159,7 +160,7 @@ class Server:
 
     @property
     def record(self) -> Record | None:
-        """Who is told of each version, and of each task that ended without being part of one."""
+        """Who is told of each version, of each task that ended without being part of one, and of who comes and goes."""
         return self._record
 
     @property
@@ -256,6 +257,7 @@ class Server:
             if not ledger.join(client):
                 raise ProtocolError(f"client {client} joined at time {event.time} but is already there")
             self._free(client)
+        self._attend(event.clients, present=True)
         commands: list[Command] = []
         if first:
             ledger.renewed = event.time
@@ -268,6 +270,7 @@ class Server:
         if not ledger.is_present(client):
             raise ProtocolError(f"client {client} left at time {event.time} but was not there")
         task = ledger.leave(client)
+        self._attend((client,), present=False)
         if task is None:
             self._selector.gone(client)
             return self._advance()
@@ -283,6 +286,7 @@ class Server:
             self.refusals[event.reason] += 1
         if event.gone:
             ledger.leave(task.client)
+            self._attend((task.client,), present=False)
         self._end(task, Outcome.REFUSED if event.refused else Outcome.LOST, event.reason)
         if not event.gone:
             self._free(task.client)
@@ -390,6 +394,10 @@ class Server:
         """The client is there and idle, and has not just sent an update."""
         ledger = self._ledger
         self._selector.free(client, ledger.contributed[client] == ledger.version, False)
+
+    def _attend(self, clients: Sequence[int], *, present: bool) -> None:
+        if self._record is not None and len(clients):
+            self._record(Presence(self._ledger.time, self._ledger.version, clients, present))
 
     def _end(self, task: Dispatch, outcome: Outcome, reason: str) -> None:
         """A task ends without being aggregated."""

@@ -209,4 +209,16 @@ class Ended(NamedTuple):
     reason: str
 
 
-Record = Callable[[Aggregation | Ended], None]
+class Presence(NamedTuple):
+    """Clients came or went; versions after this one are made with them, or without them."""
+
+    time: float
+    version: int
+    """The newest version at that time."""
+    clients: Sequence[int]
+    present: bool
+    """Are they there now?"""
+
+
+Row = Aggregation | Ended | Presence
+Record = Callable[[Row], None]

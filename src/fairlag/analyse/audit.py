@@ -42,6 +42,10 @@ class GroupAudit:
     share: float
     influence: float
     fair: float
+    entitled: float
+    """Its part of all versions, each shared equally by the clients that were there when it was made."""
+    per_presence: float
+    """Influence per time present, 1 being the mean over all clients; not a number if it was never there."""
     staleness: float
     staleness_predicted: float
     share_predicted: float
@@ -61,6 +65,8 @@ class GroupAudit:
             "share": self.share,
             "influence": self.influence,
             "fair": self.fair,
+            "entitled": self.entitled,
+            "influence_per_presence": self.per_presence,
             "staleness": self.staleness,
             "staleness_predicted": self.staleness_predicted,
             **asdict(self.deployment),
@@ -91,6 +97,8 @@ class StrategyAudit:
     """Per client: its part of all updates."""
     influences: Floats
     """One row per seed, one column per client: its part of all weight."""
+    entitlements: Floats
+    """In the same way: the part of all versions that it is entitled to."""
     staleness: Floats
     """Per client: the mean of its updates, not a number where it sent none."""
     groups: tuple[GroupAudit, ...]
@@ -122,6 +130,21 @@ class StrategyAudit:
         return fmean(self.over_seeds(fairness.jain))
 
     @property
+    def jains_entitled(self) -> list[float]:
+        """Each seed's Jain index of influence ÷ entitlement."""
+        return list(map(fairness.jain_entitled, self.influences, self.entitlements))
+
+    @property
+    def jain_entitled(self) -> float:
+        """The mean of them."""
+        return fmean(self.jains_entitled)
+
+    @property
+    def comes_and_goes(self) -> bool:
+        """Are clients entitled to different parts, because they were not always there?"""
+        return fairness.comes_and_goes(self.entitlements.mean(axis=0))
+
+    @property
     def welfare(self) -> float:
         """The mean of each seed's welfare objective."""
         return fmean(self.over_seeds(fairness.welfare))
@@ -144,6 +167,7 @@ class StrategyAudit:
             "updates": self.updates,
             "virtual_time": round(self.virtual_time, 6),
             "jain": round(self.jain, 6),
+            "jain_entitled": round(self.jain_entitled, 6),
             **_rounded(asdict(self.deployment)),
             "throttling": self.throttling.as_json(),
             "timings": self.timings.as_json(),
@@ -238,13 +262,17 @@ def _summary(
     cheated: Cheating,
 ) -> StrategyAudit:
     use = experiment.strategies[number]
-    influences = np.array([fairness.normalised(each.weights) for each in observations])
+    influences, entitlements, presence = (
+        np.array([fairness.normalised(getattr(each, name)) for each in observations])
+        for name in ("weights", "entitled", "presence")
+    )
     updates = np.sum([each.updates for each in observations], axis=0)
     late = np.sum([each.staleness for each in observations], axis=0)
     aggregations = sum(each.aggregations for each in observations)
     buffer = float(updates.sum() / aggregations)
     names = [table.group for table in experiment.clients]
-    measured = fairness.by_group(experiment.fleet().group_of, names, updates, influences.mean(axis=0), late)
+    means = (each.mean(axis=0) for each in (entitlements, presence))
+    measured = fairness.by_group(experiment.fleet().group_of, names, updates, influences.mean(axis=0), late, *means)
     return StrategyAudit(
         label=use.label,
         use=use.name,
@@ -254,6 +282,7 @@ def _summary(
         buffer=buffer,
         shares=updates / updates.sum(),
         influences=influences,
+        entitlements=entitlements,
         staleness=_means(late, updates),
         groups=_groups(experiment, number, observations, measured, buffer, cheated),
         weights=(min(each.lightest for each in observations), max(each.heaviest for each in observations)),
@@ -287,6 +316,8 @@ def _groups(
             share=group.update_share,
             influence=group.influence,
             fair=group.fair,
+            entitled=group.entitled,
+            per_presence=group.per_presence,
             staleness=group.mean_staleness,
             staleness_predicted=float(staleness[fleet.members(place)[0]]),
             share_predicted=float(share[fleet.members(place)].sum()),

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from math import floor, isfinite, nan
+from math import floor, isfinite, isnan, nan
 from pathlib import Path
 from statistics import fmean, stdev
 from types import MappingProxyType
@@ -77,6 +77,10 @@ class GroupComparison:
     update_share: Spread
     influence: Spread
     fair: float
+    entitled: Spread
+    """Its part of all versions, each shared equally by the clients that were there when it was made."""
+    per_presence: Spread
+    """Influence per time present, 1 being the mean over all clients."""
     staleness: Spread
 
 
@@ -94,6 +98,10 @@ class Comparison:
     groups: tuple[GroupComparison, ...]
     jain: Spread
     """Over the influence of clients."""
+    jain_entitled: Spread
+    """Over their influence ÷ what they were entitled to."""
+    comes_and_goes: bool
+    """Were clients entitled to different parts, because they were not always there?"""
     staleness: Spread
     updates: Spread
     aggregations: Spread
@@ -213,6 +221,8 @@ def _compared(strategy: _Strategy, goals: Sequence[_Goal], remarks: tuple[str, .
             for place, name in enumerate(called.runs[0].groups)
         ),
         jain=Spread.of((fairness.jain_if_any(each.clients["weight"].to_numpy()) for each in facts), seeds),
+        jain_entitled=Spread.of(map(_jain_entitled, facts), seeds),
+        comes_and_goes=any(fairness.comes_and_goes(each.clients["entitled"].to_numpy()) for each in facts),
         staleness=Spread.of(_mean_staleness(each.clients) for each in facts),
         updates=Spread.of(each.clients["updates"].sum() for each in facts),
         aggregations=Spread.of(each.version for each in facts),
@@ -250,11 +260,12 @@ def _by_group(facts: _Facts) -> list[fairness.GroupFairness]:
     clients, names = facts.clients, facts.run.groups
     late = (clients["staleness"] * clients["updates"]).fillna(0.0)
     place = clients["group"].map({name: place for place, name in enumerate(names)})
-    columns = (clients["updates"], clients["weight"], late)
+    columns = (clients["updates"], clients["weight"], late, clients["entitled"], clients["presence"])
     found = fairness.by_group(place.to_numpy(), names, *(column.to_numpy() for column in columns))
     if clients["updates"].any():
         return found
-    return [replace(each, update_share=nan, influence=nan) for each in found]  # of nothing there is no part
+    # Of nothing there is no part.
+    return [replace(each, update_share=nan, influence=nan, per_presence=nan) for each in found]
 
 
 def _group(found: list[fairness.GroupFairness], seeds: Sequence[int], accuracy: Accuracy) -> GroupComparison:
@@ -265,8 +276,15 @@ def _group(found: list[fairness.GroupFairness], seeds: Sequence[int], accuracy: 
         update_share=Spread.of(each.update_share for each in found),
         influence=Spread.of((each.influence for each in found), seeds),
         fair=found[0].fair,
+        entitled=Spread.of(each.entitled for each in found),
+        per_presence=Spread.of(each.per_presence for each in found),
         staleness=Spread.of(each.mean_staleness if each.update_share > 0 else nan for each in found),
     )
+
+
+def _jain_entitled(facts: _Facts) -> float:
+    weight, entitled = (facts.clients[name].to_numpy() for name in ("weight", "entitled"))
+    return fairness.jain_entitled(weight, entitled) if not isnan(fairness.jain_if_any(weight)) else nan
 
 
 def _mean_staleness(clients: "pd.DataFrame") -> float:

@@ -49,7 +49,7 @@ def deployment(fleet: Fleet, observations: Sequence[Observation]) -> Deployment:
     time = sum(each.virtual_time for each in observations)
     merged = sum(int(each.updates.sum()) for each in observations)
     unmerged = sum(int(each.unmerged.sum()) for each in observations)
-    there = sum(each.there for each in observations)
+    there = sum(float(each.presence.sum()) for each in observations)
     work = sum(each.busy + each.wasted + each.under_way for each in observations)
     device = _by_device(fleet, observations, np.ones(fleet.clients, np.bool_))
     return Deployment(

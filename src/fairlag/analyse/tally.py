@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from fairlag.fleet.clients import Fleet
-from fairlag.types import Aggregation, Ended, Floats, Integers, Outcome
+from fairlag.presence import Attendance
+from fairlag.types import Aggregation, Floats, Integers, Outcome, Presence, Row
 
 _ROWS = 4096
 """How many versions are counted together."""
@@ -25,15 +26,19 @@ class Tally:
         """Seconds of work in tasks that ended without being merged."""
         self.unmerged: Integers = np.zeros(fleet.clients, np.int64)
         self.refused: Integers = np.zeros(fleet.clients, np.int64)
+        self.attendance = Attendance(fleet.clients)
         self._marks: list[Floats] = []
         self._waiting: list[Aggregation] = []
 
-    def add(self, row: Aggregation | Ended) -> None:
+    def add(self, row: Row) -> None:
         """Counts what the server recorded."""
         if isinstance(row, Aggregation):
             self._waiting.append(row)
             if len(self._waiting) >= _ROWS:
                 self.flush()
+            return
+        if isinstance(row, Presence):
+            self.attendance.add(row)
             return
         self.wasted += row.time - row.task.time
         self.unmerged[row.task.client] += 1

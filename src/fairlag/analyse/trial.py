@@ -21,7 +21,7 @@ from fairlag.runtime import virtual
 from fairlag.runtime.compiled.plan import plan
 from fairlag.server import Server
 from fairlag.strategy import Strategy
-from fairlag.types import Aggregation, Arrived, Command, Ended, Event, Floats, Integers, Woke
+from fairlag.types import Aggregation, Floats, Integers, Presence, Row
 
 if TYPE_CHECKING:
     from fairlag.runtime.compiled.timeline import Timeline
@@ -82,8 +82,10 @@ class Observation:
     """Seconds of work in tasks that ended without being merged."""
     under_way: float
     """Seconds of work in tasks that were running at the end."""
-    there: float
-    """Seconds that clients were there, all of them together."""
+    entitled: Floats
+    """Per client: how many versions it was entitled to, each shared equally by those who were there."""
+    presence: Floats
+    """Per client: the seconds that it was there."""
     unmerged: Integers
     """Per client: its tasks that ended without being merged."""
     uploaded: Integers
@@ -146,36 +148,16 @@ def _world(experiment: Experiment, trial: Trial) -> tuple[Strategy, Fleet]:
     return experiment.strategy(experiment.strategies[trial.strategy]), fleet
 
 
-class _Attended(Server):
-    """A server that also knows for how long clients were there, all of them together."""
-
-    there = 0.0
-    _since = 0.0
-
-    def handle(self, event: Event) -> list[Command]:
-        """As the server does; only arrivals and alarms leave the number of clients as it is."""
-        if type(event) is not Arrived and type(event) is not Woke:
-            self.attend(event[0])
-        return super().handle(event)
-
-    def attend(self, time: float) -> float:
-        """Client seconds until that time."""
-        self.there += self.view.present * (time - self._since)
-        self._since = time
-        return self.there
-
-
 def _by_the_server(strategy: Strategy, fleet: Fleet, trial: Trial) -> Observation:
     """By the reference: the server in virtual time."""
     tally = Tally(fleet, trial.client)
 
-    def record(row: Aggregation | Ended) -> None:
+    def record(row: Row) -> None:
         tally.add(row)
         if isinstance(row, Aggregation) and not row.version % trial.stride:
             tally.mark(row.time, server.view.weight_sums, server.view.update_counts)
 
-    kind = Server if fleet.steady else _Attended
-    server = kind(
+    server = Server(
         strategy,
         clients=fleet.clients,
         seed=trial.seed,
@@ -205,7 +187,8 @@ def _by_the_server(strategy: Strategy, fleet: Fleet, trial: Trial) -> Observatio
         busy=tally.busy,
         wasted=tally.wasted,
         under_way=sum(view.time - task.time for task in server.running.values()),
-        there=server.attend(view.time) if isinstance(server, _Attended) else fleet.clients * view.time,
+        entitled=tally.attendance.entitled(view.version),
+        presence=tally.attendance.seconds(view.time),
         unmerged=tally.unmerged,
         uploaded=tally.refused,
     )
@@ -251,6 +234,7 @@ def _quickly(strategy: Strategy, fleet: Fleet, trial: Trial) -> Observation | No
     from fairlag.runtime.compiled.weights import Doubt
 
     tally = Tally(fleet, trial.client)
+    tally.add(Presence(0.0, 0, range(fleet.clients), True))
     try:
         for merges in timeline:
             tally.count(merges.clients.ravel(), merges.staleness.ravel(), merges.weights.ravel())
@@ -279,7 +263,8 @@ def _quickly(strategy: Strategy, fleet: Fleet, trial: Trial) -> Observation | No
         busy=tally.busy,
         wasted=0.0,
         under_way=sum(timeline.time - task.time for _, task in running(timeline)),
-        there=fleet.clients * timeline.time,
+        entitled=tally.attendance.entitled(timeline.version),
+        presence=tally.attendance.seconds(timeline.time),
         unmerged=tally.unmerged,
         uploaded=tally.refused,
     )

@@ -20,7 +20,7 @@ from fairlag.runtime.virtual import Simulation
 from fairlag.server import Server
 from fairlag.state import Savable, State, pack, take, unpack
 from fairlag.strategy import Strategy
-from fairlag.types import Aggregation, Ended, Integers, Stop
+from fairlag.types import Aggregation, Integers, Row, Stop
 from fairlag.vector import Vector
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ class Conductor:
 
     # Evaluation
 
-    def _record(self, row: Aggregation | Ended) -> None:
+    def _record(self, row: Row) -> None:
         self._store.record(row)
         # What is simulated waits for its scores; a fleet does not, and each version is as big as the model.
         hurried = self._stage.real and len(self._pending) >= _WAITING

@@ -6,10 +6,13 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
+from fairlag.errors import UnreadableError
 from fairlag.lab import digest
 from fairlag.lab.folder import (
     DATABASE,
+    FORMAT,
     LAYOUT,
     PARTIAL,
     SCHEMA,
@@ -38,6 +41,7 @@ class Database:
                 check_rows(folder, self._rows)
             self.meta = meta_of(self._rows, folder)
             """What is known about the run as a whole."""
+            _check_writable(folder, self.meta)
             if self.meta["status"] != "finished":
                 self._rows.execute("PRAGMA journal_mode = WAL")
             self._rows.execute("PRAGMA synchronous = FULL")
@@ -48,6 +52,11 @@ class Database:
     def close(self) -> None:
         """Lets go of the run."""
         self._held.close()
+
+    @property
+    def presence(self) -> int:
+        """The number of the last row that says who came or went, 0 if there is none."""
+        return int(self.execute("SELECT COALESCE(MAX(number), 0) FROM presence").fetchone()[0])
 
     def execute(self, sql: str, parameters: tuple[object, ...] = ()) -> sqlite3.Cursor:
         """Asks a question, or changes a table that has one digest for all of its rows."""
@@ -105,6 +114,16 @@ class Database:
         with suppress(sqlite3.OperationalError):  # a disk that is full now: what was committed stays in the log
             self._rows.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         self._rows.execute(f"PRAGMA busy_timeout = {patience}")
+
+
+def _check_writable(folder: Path, meta: Mapping[str, Any]) -> None:
+    """Refuses a run of a format that is only read."""
+    if meta["format"] != FORMAT:
+        sentence = (
+            f"the run in {str(folder)!r} has format {meta['format']}, which does not say who was there when: this "
+            f"fairlag reads it but continues only runs of format {FORMAT}; run its experiment again in another folder"
+        )
+        raise UnreadableError.of(folder, sentence)
 
 
 def make_database(folder: Path, meta: Mapping[str, object], clients: Iterable[digest.Row]) -> None:

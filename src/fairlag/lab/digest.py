@@ -13,7 +13,7 @@ from typing import Any
 
 WHOLE = ("meta", "refusals", "checkpoints")
 """Small tables: one digest for all of their rows."""
-BLOCKS = ("clients", "tasks", "aggregations", "parts", "units", "evaluations")
+BLOCKS = ("clients", "tasks", "aggregations", "parts", "units", "presence", "evaluations")
 """Tables that grow: one digest for each 4096 numbers of their first column."""
 Digests = dict[tuple[str, int], tuple[int, bytes]]
 """By table and block: how many rows there are, and the sum of their digests."""
@@ -51,9 +51,12 @@ class Layout:
         with closing(sqlite3.connect(":memory:")) as database:
             database.executescript(schema)
             self.definitions = {row[0] for row in database.execute("SELECT sql FROM sqlite_master")}
+            found = {row[0] for row in database.execute("SELECT name FROM sqlite_master")}
+            self.tables = [table for table in (*WHOLE, *BLOCKS) if table in found]
+            """Those that have digests."""
             self._columns = {
                 table: [(row[1], row[2]) for row in database.execute(f"PRAGMA table_info({table})")]
-                for table in (*WHOLE, *BLOCKS)
+                for table in self.tables
             }
         self.encoders = {table: _encoder(table, [kind for _, kind in self._columns[table]]) for table in self._columns}
 
@@ -167,7 +170,7 @@ def check(database: sqlite3.Connection, layout: Layout, seen: Digests | None = N
         if seen is None:
             _check_pages(database, layout)
             found: Digests = {}
-            for table in (*WHOLE, *BLOCKS):
+            for table in layout.tables:
                 found |= of_rows(layout, table, database.execute(f"SELECT * FROM {table}"))
         else:
             places = [place for place, digest in digests.items() if seen.get(place) != digest]
@@ -199,7 +202,7 @@ def _found(database: sqlite3.Connection, layout: Layout, places: Iterable[tuple[
     for table, block in places:
         if table in WHOLE:
             rows = database.execute(f"SELECT * FROM {table}")
-        elif table in BLOCKS:
+        elif table in layout.tables:
             ends = block << _SHIFT, (block + 1 << _SHIFT) - 1
             rows = database.execute(f"SELECT * FROM {table} WHERE {layout.key(table)} BETWEEN ? AND ?", ends)
         else:

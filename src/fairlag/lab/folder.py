@@ -1,6 +1,7 @@
 """What writing and reading a run directory share: its files, its tables, its lock, and how its mishaps are worded."""
 
 import os
+import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
@@ -17,8 +18,8 @@ from fairlag.errors import InputError, StoreError, UnreadableError
 from fairlag.lab import digest
 from fairlag.limits import json_of, shown
 
-FORMAT = 3
-"""Grows when an older fairlag could not read what a newer one writes."""
+FORMAT = 4
+"""Grows when an older fairlag could not read what a newer one writes. Format 3 does not say who was there when."""
 
 DATABASE = "run.sqlite"
 MODEL = "model.safetensors"
@@ -46,6 +47,10 @@ CREATE TABLE parts (
     version INTEGER NOT NULL, client INTEGER NOT NULL, change REAL NOT NULL, PRIMARY KEY (version, client)
 ) WITHOUT ROWID;
 CREATE TABLE units (version INTEGER PRIMARY KEY, acted REAL NOT NULL);
+CREATE TABLE presence (
+    number INTEGER PRIMARY KEY, time REAL NOT NULL, version INTEGER NOT NULL, first INTEGER NOT NULL,
+    last INTEGER NOT NULL, present INTEGER NOT NULL
+);
 CREATE TABLE evaluations (
     version INTEGER NOT NULL, time REAL NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
     examples INTEGER NOT NULL, correct INTEGER NOT NULL, loss REAL, whole INTEGER NOT NULL,
@@ -54,7 +59,7 @@ CREATE TABLE evaluations (
 CREATE TABLE refusals (reason TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE checkpoints (
     number INTEGER PRIMARY KEY, version INTEGER NOT NULL, file TEXT NOT NULL, refusals TEXT NOT NULL,
-    tasks BLOB NOT NULL
+    tasks BLOB NOT NULL, presence INTEGER NOT NULL
 );
 CREATE TABLE digests (
     name TEXT NOT NULL, block INTEGER NOT NULL, rows INTEGER NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (name, block)
@@ -65,12 +70,20 @@ CREATE TABLE digests (
 Only a strategy that keeps updates has rows in `parts`: by how many units a client's part of each version grows from
 that version on; and in `units`: `acted` is what a unit was worth in all versions up to that one together.
 `refused` is why nothing of an aggregation was used, and who is suspected, else empty.
+A row of `presence` says that the clients from `first` to `last` came or went when `version` was the newest.
 A number that is not finite and not infinite is NULL. Times are virtual, or those
 of a real fleet where `meta` has a `runtime`. `checkpoints` are those that the run can go back to, with what was refused
-until then, and the tasks (as 64-bit numbers) whose rows were written since the checkpoint before. `digests` has one row
-for each block of rows of a table (digest.py)."""
+until then, the tasks (as 64-bit numbers) whose rows were written since the checkpoint before, and the number of the
+last row of `presence`. `digests` has one row for each block of rows of a table (digest.py)."""
 
 LAYOUT = digest.Layout(SCHEMA)
+_LAYOUTS = {
+    FORMAT: LAYOUT,
+    3: digest.Layout(
+        re.sub(r"CREATE TABLE presence .*?;\n", "", SCHEMA, flags=re.DOTALL).replace(", presence INTEGER NOT NULL", "")
+    ),
+}
+"""By format: those that are read."""
 
 _PATIENCE = 30.0
 """Seconds to wait for another process that holds the database for a moment."""
@@ -183,7 +196,7 @@ def check_rows(folder: Path, database: sqlite3.Connection) -> None:
 
     A file that `SUMS` vouches for as a whole, as that of every finished run, is not looked at row by row.
     """
-    check_format(database, folder)
+    layout = layout_of(database, folder)
     place = (folder / DATABASE).resolve()
     found, log = place.stat(), place.with_name(f"{DATABASE}-wal")
     stamp = found.st_ino, found.st_size, found.st_mtime_ns
@@ -193,7 +206,7 @@ def check_rows(folder: Path, database: sqlite3.Connection) -> None:
         _seen[place] = stamp, seen
         return
     try:
-        digests = digest.check(database, LAYOUT, None if before[:1] != stamp[:1] else seen)
+        digests = digest.check(database, layout, None if before[:1] != stamp[:1] else seen)
     except digest.Damage as damage:
         raise damaged(folder, f"in its {DATABASE}, {damage}") from None
     _seen[place] = stamp, digests
@@ -231,9 +244,10 @@ def meta_of(database: sqlite3.Connection, folder: Path) -> dict[str, Any]:
         raise _no_run(folder, error) from None
     except (TypeError, ValueError) as error:
         raise unreadable(folder, f"what it says of itself is damaged ({error})") from None
-    if meta.get("format") != FORMAT:
+    if meta.get("format") not in _LAYOUTS:
+        known = " and ".join(map(str, sorted(_LAYOUTS)))
         sentence = (
-            f"the run in {str(folder)!r} has format {meta.get('format')}, but this fairlag reads format {FORMAT}: "
+            f"the run in {str(folder)!r} has format {meta.get('format')}, but this fairlag reads formats {known}: "
             f"read it with the version that made it, a fairlag {meta.get('fairlag')}, or run its experiment again"
         )
         raise UnreadableError.of(folder, sentence)
@@ -242,13 +256,15 @@ def meta_of(database: sqlite3.Connection, folder: Path) -> dict[str, Any]:
     return meta
 
 
-def check_format(database: sqlite3.Connection, folder: Path) -> None:
-    """Refuses what this version of fairlag cannot read, before anything else is read of it."""
+def layout_of(database: sqlite3.Connection, folder: Path) -> digest.Layout:
+    """The tables that it must have; refuses what this fairlag cannot read, before anything else is read of it."""
     found = None
     with suppress(sqlite3.DatabaseError):
         found = database.execute("SELECT value FROM meta WHERE key = 'format'").fetchone()
-    if found != (str(FORMAT),):
-        meta_of(database, folder)
+    for number, layout in _LAYOUTS.items():
+        if found == (str(number),):
+            return layout
+    return _LAYOUTS[meta_of(database, folder)["format"]]
 
 
 def check_experiment(folder: Path, meta: Mapping[str, Any]) -> None:

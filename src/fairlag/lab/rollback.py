@@ -73,8 +73,8 @@ def rollback(folder: Path, version: int) -> Point:
             if point.known:
                 _forget(database, point)
             else:
-                row = point.number, point.version, point.file.name, "{}", b""
-                database.execute("INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?)", row)
+                row = point.number, point.version, point.file.name, "{}", b"", database.presence
+                database.execute("INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?, ?)", row)
                 gaps.append([newest + 1, version])
             database.execute(f"DELETE FROM meta WHERE key IN ({', '.join('?' * len(ENDS))})", ENDS)
             database.note({"status": "running", "reason": None, "missing": gaps})
@@ -87,11 +87,13 @@ def rollback(folder: Path, version: int) -> Point:
 def _forget(database: Database, point: Point) -> None:
     """Removes the rows that were written after a checkpoint."""
     later = database.execute("SELECT tasks FROM checkpoints WHERE number > ?", (point.number,)).fetchall()
-    (refusals,) = database.execute("SELECT refusals FROM checkpoints WHERE number = ?", (point.number,)).fetchone()
+    known = database.execute("SELECT refusals, presence FROM checkpoints WHERE number = ?", (point.number,))
+    refusals, presence = known.fetchone()
     for task in _numbers(later):
         database.remove("tasks", "task = ?", (task,))
     for table in ("aggregations", "parts", "units", "evaluations"):
         database.remove(table, "version > ?", (point.version,))
+    database.remove("presence", "number > ?", (presence,))
     database.refused(json.loads(refusals))
     database.execute("DELETE FROM checkpoints WHERE number > ?", (point.number,))
 

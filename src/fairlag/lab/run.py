@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fairlag.errors import ExperimentError, InputError, UnreadableError
 from fairlag.imported import is_code
+from fairlag.lab.attendance import attended
 from fairlag.lab.card import Card, Group
 from fairlag.lab.experiment import check
 from fairlag.lab.folder import (
@@ -184,18 +185,32 @@ class Run:
 
         `weight` is the sum of its parts of all versions: the weights of its updates, each once for every version that
         the update is part of. That is one version, unless the strategy keeps updates until they are replaced.
+        Each version entitles those who are there when it is made, equally: `entitled` is the part of all versions that
+        this gives, `presence` the part of all time that clients were there, and `per_presence` is influence ÷ presence.
         """
         if by not in ("client", "group"):
             raise InputError(f"influence is asked for by {by!r}, it must be by client or by group")
         frame = self._frame(_PER_CLIENT if by == "client" else _PER_GROUP)
         if by == "group":
             frame = frame.sort_values("group", key=lambda names: names.map(self.groups.index), ignore_index=True)
-        updates, weight = frame["updates"].sum(), frame["weight"].sum()
-        return frame.assign(
-            share=frame["updates"] / updates if updates else 0.0,
-            influence=frame["weight"] / weight if weight else 0.0,
+        frame = frame.assign(
+            share=_part(frame["updates"]),
+            influence=_part(frame["weight"]),
             fair=1 / max(1, len(frame)) if by == "client" else frame["clients"] / frame["clients"].sum(),
         )
+        frame[["entitled", "presence"]] = self._attended(by, frame)
+        return frame.assign(per_presence=(frame["influence"] / frame["presence"]).where(frame["presence"] > 0))
+
+    def _attended(self, by: str, frame: "pd.DataFrame") -> "pd.DataFrame":
+        """What each client or group of a frame was entitled to, and how long it was there: its parts of all."""
+        import pandas as pd
+
+        with reading(self.folder) as database:
+            found = attended(database, meta_of(database, self.folder))
+        if found is None:
+            return frame[["fair", "fair"]].set_axis(["entitled", "presence"], axis="columns")
+        sums = pd.DataFrame(found._asdict()).groupby(by)[["entitled", "seconds"]].sum()
+        return sums.reindex(frame[by], fill_value=0.0).apply(_part).set_axis(frame.index)
 
     def curve(self, scope: str = "all", name: str | int | None = None) -> "pd.DataFrame":
         """The evaluations over the run, one row a version, all on the same examples: a sample, if one was taken."""
@@ -341,6 +356,12 @@ class Run:
 
     def _repr_html_(self) -> str:
         return self._card().html()
+
+
+def _part(amounts: "pd.Series[float]") -> "pd.Series[float]":
+    """Of all of them together."""
+    total = amounts.sum()
+    return amounts / total if total else 0.0 * amounts
 
 
 def curve_of(evaluations: "pd.DataFrame", scope: str = "all", name: str | None = None) -> "pd.DataFrame":

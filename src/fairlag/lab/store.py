@@ -36,7 +36,8 @@ from fairlag.lab.folder import (
     unpacked,
     write_anew,
 )
-from fairlag.types import Aggregation, Ended, Integers, Outcome, Record
+from fairlag.presence import ranges
+from fairlag.types import Aggregation, Ended, Integers, Outcome, Presence, Record, Row
 
 KEPT = 2
 """How many checkpoints of a simulation are kept: what is lost can be computed again."""
@@ -66,7 +67,7 @@ class Store:
         """Use `Store.create` or `Store.open`: this takes a folder that holds a run."""
         self.folder = folder
         self._keep = keep
-        self._rows: list[Aggregation | Ended] = []
+        self._rows: list[Row] = []
         self.record: Record = self._rows.append
         """The server's callback: it is called for every event, so a row is taken apart only when it is committed."""
         self._scores: list[tuple[object, ...]] = []
@@ -187,8 +188,8 @@ class Store:
                 for client in clients:
                     database.remove("clients", "client = ?", client[:1])
                     database.add("clients", [client])
-                row = number, version, file.name, json.dumps(refusals or {}), written
-                database.execute("INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?)", row)
+                row = number, version, file.name, json.dumps(refusals or {}), written, database.presence
+                database.execute("INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?, ?)", row)
                 self._thin_out()
         self._number, self._file = number, file
         self._tidy(version)
@@ -269,6 +270,7 @@ class Store:
         write("aggregations", _aggregations(self._rows))
         write("parts", _parts(self._rows))
         write("units", _units(self._rows))
+        write("presence", _presence(self._rows, self._database.presence + 1))
         write("evaluations", self._new_scores())
         if refusals is not None:
             self._database.refused(refusals)
@@ -294,8 +296,10 @@ def _check_empty(folder: Path) -> None:
         raise InputError(f"{str(folder)!r} already holds {other!r}, a run needs an empty folder")
 
 
-def _tasks(row: Aggregation | Ended) -> Iterable[int]:
-    return (task.task for task in row.tasks) if isinstance(row, Aggregation) else (row.task.task,)
+def _tasks(row: Row) -> Iterable[int]:
+    if isinstance(row, Aggregation):
+        return (task.task for task in row.tasks)
+    return (row.task.task,) if isinstance(row, Ended) else ()
 
 
 def _number(value: float) -> float | None:
@@ -303,7 +307,7 @@ def _number(value: float) -> float | None:
     return float(value) if value == value else None
 
 
-def _aggregated_tasks(rows: Iterable[Aggregation | Ended]) -> Iterator[tuple[object, ...]]:
+def _aggregated_tasks(rows: Iterable[Row]) -> Iterator[tuple[object, ...]]:
     merged = Outcome.AGGREGATED.value
     for row in rows:
         if type(row) is Aggregation:
@@ -312,28 +316,36 @@ def _aggregated_tasks(rows: Iterable[Aggregation | Ended]) -> Iterator[tuple[obj
                 yield (*task, arrival, merged, row.version, versions, _number(weight), None)
 
 
-def _ended_tasks(rows: Iterable[Aggregation | Ended]) -> Iterator[tuple[object, ...]]:
+def _ended_tasks(rows: Iterable[Row]) -> Iterator[tuple[object, ...]]:
     return (
         (*row.task, row.time, row.outcome.value, None, None, None, row.reason) for row in rows if type(row) is Ended
     )
 
 
-def _aggregations(rows: Iterable[Aggregation | Ended]) -> Iterator[tuple[object, ...]]:
+def _aggregations(rows: Iterable[Row]) -> Iterator[tuple[object, ...]]:
     for row in rows:
         if type(row) is Aggregation:
             weight = _number(sum(row.weights.tolist()))
             yield row.version, row.time, len(row.tasks), weight, row.partial, row.refused
 
 
-def _parts(rows: Iterable[Aggregation | Ended]) -> Iterator[tuple[object, ...]]:
+def _parts(rows: Iterable[Row]) -> Iterator[tuple[object, ...]]:
     for row in rows:
         if type(row) is Aggregation and row.parts is not None:
             for client, change in zip(row.parts.clients.tolist(), row.parts.changes.tolist(), strict=True):
                 yield row.version, client, change
 
 
-def _units(rows: Iterable[Aggregation | Ended]) -> Iterator[tuple[object, ...]]:
+def _units(rows: Iterable[Row]) -> Iterator[tuple[object, ...]]:
     return ((row.version, row.acted) for row in rows if type(row) is Aggregation and row.parts is not None)
+
+
+def _presence(rows: Iterable[Row], number: int) -> Iterator[tuple[object, ...]]:
+    for row in rows:
+        if type(row) is Presence:
+            for first, last in ranges(row.clients):
+                yield number, row.time, row.version, first, last, int(row.present)
+                number += 1
 
 
 def _resume(folder: Path) -> str:

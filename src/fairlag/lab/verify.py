@@ -8,11 +8,10 @@ from fairlag.errors import UnreadableError
 from fairlag.lab import checkpoints, digest
 from fairlag.lab.folder import (
     DATABASE,
-    LAYOUT,
     check_experiment,
-    check_format,
     check_model,
     is_locked,
+    layout_of,
     meta_of,
     reading,
     unreadable,
@@ -40,9 +39,8 @@ def verified(folder: Path) -> tuple[bool, str]:
 def _database(folder: Path) -> tuple[dict[str, Any], set[str], int]:
     """What a run says about itself, the names of its checkpoints, and its newest version; its rows are checked."""
     with reading(folder, check=False) as database:
-        check_format(database, folder)
         try:
-            digest.check(database, LAYOUT)
+            digest.check(database, layout_of(database, folder))
         except digest.Damage as damage:
             raise unreadable(folder, f"in its {DATABASE}, {damage}") from None
         known = {name for (name,) in database.execute("SELECT file FROM checkpoints")}

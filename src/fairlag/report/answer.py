@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from statistics import fmean, stdev
 
-from fairlag import fairness, numerals
+from fairlag import numerals
 from fairlag.analyse.audit import GroupAudit, StrategyAudit
 from fairlag.analyse.deployment import SETTLED, Deployment, GroupDeployment
 
@@ -51,7 +51,7 @@ def answer(audits: Sequence[StrategyAudit]) -> list[str]:
     """Who is the fairest, who the fastest, who pays for it, who would gain by cheating, and so which one to choose."""
     fairest, fastest = _fairest(audits), _fastest(audits)
     both = next((audit for audit in fairest if any(audit is each for each in fastest)), None)
-    least_fair = min(audits, key=lambda audit: audit.jain)
+    least_fair = min(audits, key=lambda audit: audit.jain_entitled)
     named = [both] if both else [fairest[0], fastest[0]]
     if not any(least_fair is each for each in (*fairest, *named)):
         named.append(least_fair)
@@ -70,13 +70,13 @@ def _choice(fairest: Sequence[StrategyAudit], fastest: Sequence[StrategyAudit], 
 
 def _fairest(audits: Sequence[StrategyAudit]) -> list[StrategyAudit]:
     """The one with the highest Jain index, and those that the seeds do not tell apart from it."""
-    best = max(audits, key=lambda audit: audit.jain)
+    best = max(audits, key=lambda audit: audit.jain_entitled)
     return [best, *(audit for audit in audits if audit is not best and not _differs(best, audit))]
 
 
 def _differs(best: StrategyAudit, other: StrategyAudit) -> bool:
     """Are their Jain indices further apart than chance makes them? Seeds are paired: they share their durations."""
-    pairs = zip(best.over_seeds(fairness.jain), other.over_seeds(fairness.jain), strict=True)
+    pairs = zip(best.jains_entitled, other.jains_entitled, strict=True)
     apart = [mine - theirs for mine, theirs in pairs]
     error = _QUANTILE * stdev(apart) / len(apart) ** 0.5 if len(apart) > 1 else 0.0
     return fmean(apart) > max(_PRACTICAL, error)
@@ -89,13 +89,15 @@ def _fastest(audits: Sequence[StrategyAudit]) -> list[StrategyAudit]:
 
 
 def _on_fairness(audits: Sequence[StrategyAudit], fairest: Sequence[StrategyAudit]) -> str:
+    of = " of influence ÷ entitlement" if fairest[0].comes_and_goes else ""
+    index = f"Jain index{of} {fairest[0].jain_entitled:.3f}"
     if len(fairest) == len(audits):
-        return f"All are equally fair (Jain index {fairest[0].jain:.3f}), as far as these seeds can tell."
+        return f"All are equally fair ({index}), as far as these seeds can tell."
     seeds = len(audits[0].influences)
     chance = " Over one seed, chance is not known." if seeds == 1 else ""
     if len(fairest) == 1:
-        return f"{fairest[0].label} is the fairest (Jain index {fairest[0].jain:.3f}).{chance}"
-    return f"{_labels(fairest)} are the fairest (Jain index {fairest[0].jain:.3f}), and equally so.{chance}"
+        return f"{fairest[0].label} is the fairest ({index}).{chance}"
+    return f"{_labels(fairest)} are the fairest ({index}), and equally so.{chance}"
 
 
 def _on_speed(audits: Sequence[StrategyAudit], fastest: Sequence[StrategyAudit]) -> str:
@@ -108,7 +110,7 @@ def _on_speed(audits: Sequence[StrategyAudit], fastest: Sequence[StrategyAudit])
 
 
 def _who_pays(audit: StrategyAudit) -> str:
-    paying = [group for group in audit.groups if group.influence < (1 - _FAIR) * group.fair]
+    paying = [group for group in audit.groups if group.influence < (1 - _FAIR) * group.entitled]
     idle = audit.deployment.waiting
     waits = f" Devices wait {idle:.0%} of their time." if idle >= _FAIR else ""
     if not paying:
@@ -120,7 +122,7 @@ def _who_pays(audit: StrategyAudit) -> str:
 
 
 def _parts(group: GroupAudit) -> tuple[float, float]:
-    return group.influence, group.fair
+    return group.influence, group.entitled
 
 
 def _cheats(audit: StrategyAudit) -> bool:

@@ -34,6 +34,18 @@ _COLUMNS = {
 }
 """What an audit's table shows, and how wide: 80 in all, as wide as a terminal is."""
 
+_COMING = {
+    "group": 11,
+    "clients": 8,
+    "share": 6,
+    "influence": 10,
+    "entitled": 9,
+    "per time": 9,
+    "staleness": 10,
+    "throttling": 17,
+}
+"""The same of a fleet that comes and goes: nothing is predicted for it, and its clients are not entitled alike."""
+
 _DEPLOYED = {
     "group": 22,
     "versions/h": 11,
@@ -49,11 +61,14 @@ def audit_table(experiment: Experiment, audits: Sequence[StrategyAudit], seeds: 
     """The audit of an experiment, one block a strategy, one row a group."""
     title = f"Audit of {experiment.name}: {experiment.population:,} clients"
     parts: list[RenderableType] = [Text(title, style="bold"), Text()]
-    parts.append(block(_COLUMNS, [[Text(name, style="dim") for name in _COLUMNS]]))
+    columns = _COMING if any(audit.comes_and_goes for audit in audits) else _COLUMNS
+    parts.append(block(columns, [[Text(name, style="dim") for name in columns]]))
     for audit in audits:
-        parts.append(Text.assemble((audit.label, "bold"), (f"  Jain index {audit.jain:.3f}", "dim")))
-        parts.append(block(_COLUMNS, (_group_row(group, tried=audit.throttling.tried) for group in audit.groups)))
-    parts += [Text(), *(Text(line, style="dim") for line in _reading(audits, seeds))]
+        entitled = f", of influence ÷ entitlement {audit.jain_entitled:.3f}" if columns is _COMING else ""
+        parts.append(Text.assemble((audit.label, "bold"), (f"  Jain index {audit.jain:.3f}{entitled}", "dim")))
+        cells = (_group_cells(group, tried=audit.throttling.tried) for group in audit.groups)
+        parts.append(block(columns, ([row[name] for name in columns] for row in cells)))
+    parts += [Text(), *(Text(line, style="dim") for line in _reading(audits, seeds, columns))]
     parts += [Text(remark, style="yellow") for remark in _remarks(audits)]
     parts += [Text(), block(_DEPLOYED, [[Text(name, style="dim") for name in _DEPLOYED]])]
     for audit in audits:
@@ -93,33 +108,48 @@ def titled(title: str, *, dense: bool = False) -> Table:
     return table
 
 
-def _group_row(group: GroupAudit, *, tried: bool) -> list[Text]:
-    deviation = abs(group.influence - group.fair) / group.fair
+def _group_cells(group: GroupAudit, *, tried: bool) -> dict[str, Text]:
+    """By column."""
+    deviation = abs(group.influence - group.entitled) / group.entitled if group.entitled else 0.0
     style = "green" if deviation < 0.05 else "yellow" if deviation < 0.3 else "red"
     incentive = group.incentive
     sure = incentive.truthful and incentive.largest_gain < 1
     told = "yellow" if not tried else "green" if sure else "yellow" if incentive.truthful else "red"
     gain = Text(brief_verdict(incentive, tried=tried), style=told)
-    return [
-        Text(f"  {group.name}"),
-        Text(f"{group.clients:,}"),
-        Text(f"{group.share:.3f}"),
-        Text(f"{group.influence:.3f}", style=style),
-        Text(f"{group.fair:.3f}"),
-        Text(f"{group.staleness:.2f}"),
-        Text(number(group.staleness_predicted, "{:.2f}")),
-        gain,
-    ]
+    return {
+        "group": Text(f"  {group.name}"),
+        "clients": Text(f"{group.clients:,}"),
+        "share": Text(f"{group.share:.3f}"),
+        "influence": Text(f"{group.influence:.3f}", style=style),
+        "fair": Text(f"{group.fair:.3f}"),
+        "entitled": Text(f"{group.entitled:.3f}"),
+        "per time": Text(number(group.per_presence, "{:.2f}")),
+        "staleness": Text(f"{group.staleness:.2f}"),
+        "predicted": Text(number(group.staleness_predicted, "{:.2f}")),
+        "throttling": gain,
+    }
 
 
-def _reading(audits: Sequence[StrategyAudit], seeds: int) -> list[str]:
+_EVERYBODY = "share, influence, fair: the group's part of all updates, weight and clients"
+_PREDICTED = (
+    "predicted: the same by the closed form, if there is one for fleet and strategy;",
+    "  it does not know that `fresh` lets very fast clients wait",
+)
+_WHO_IS_THERE = (
+    "share, influence: the group's part of all updates and of all weight",
+    "entitled: its part of all versions. Clients come and go: each version is shared",
+    "  equally by those who are there when it is made.",
+    "per time: its influence per time that it was there; 1 is the mean of all clients",
+)
+
+
+def _reading(audits: Sequence[StrategyAudit], seeds: int, columns: Mapping[str, int]) -> list[str]:
     aggregations = span([audit.aggregations for audit in audits])
     lines = [
-        "share, influence, fair: the group's part of all updates, weight and clients",
+        *(_WHO_IS_THERE if "entitled" in columns else (_EVERYBODY,)),
         "  Nothing is trained: all clients count as having equally many examples.",
         "staleness: how many versions late its updates are on average",
-        "predicted: the same by the closed form, if there is one for fleet and strategy;",
-        "  it does not know that `fresh` lets very fast clients wait",
+        *(_PREDICTED if "predicted" in columns else ()),
         "throttling: what a client gains in influence, in the long run, by pretending to",
         f"  be up to ×{FACTORS[-1]:g} slower, ± the error; no (< 4%): 4 % would have been noticed",
         f"Means over {seeds} {'seed' if seeds == 1 else 'seeds'} of {aggregations} aggregations.",

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from fairlag.analyse.audit import Progress
+from fairlag.analyse.progress import Progress
 from fairlag.analyse.settling import SEEDS, Equilibrium, Untried, equilibria, priced, rewarded
 from fairlag.errors import InputError
 from fairlag.lab.experiment import Experiment

@@ -20,7 +20,7 @@ from fairlag.runtime.virtual import Simulation, few_collections
 from fairlag.server import Server
 from fairlag.state import State, take
 from fairlag.strategy import Strategy
-from fairlag.types import Aggregation, Dispatch, Integers, Stop, quick
+from fairlag.types import Aggregation, Dispatch, Integers, Presence, Stop, quick
 from fairlag.vector import Matrix, Vector, finite, published
 
 _PAGE = 512
@@ -187,6 +187,8 @@ class Course:
         record, publish = self._server.record, self._server.versions.publish
         rows = zip(*(column.tolist() for column in (merges.times, merges.arrivals)), strict=True)
         staleness, tasks = merges.staleness.copy(), _tasks(merges)
+        if record is not None and merges.first == 1:
+            record(Presence(0.0, 0, range(len(self._examples)), True))
         for row, (time, arrivals) in enumerate(rows):
             publish(learnt[row])
             if record is not None:
