@@ -259,7 +259,7 @@ def test_no_timing_makes_an_account_spend_more_than_it_earned(terms: dict[str, A
     fleet = Fleet([*groups, Group("fickle", 2, parse("uniform(1, 2)"), vanish=0.3)], seed=0)
     short: list[float] = []
 
-    def look(row: Aggregation | Ended) -> None:
+    def look(row: Row) -> None:
         if isinstance(row, Aggregation):
             view = server.view
             short.append(float((view.earned - view.weight_sums).min()))

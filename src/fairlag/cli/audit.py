@@ -11,9 +11,9 @@ import typer
 from rich.progress import MofNCompleteColumn
 
 from fairlag.analyse import audit as auditing
-from fairlag.analyse.cheating import Progress
 from fairlag.analyse.effort import enough_seeds
 from fairlag.analyse.incentives import WANTED
+from fairlag.analyse.progress import Progress
 from fairlag.analyse.settling import equilibria, priced
 from fairlag.analyse.throttling import COMPILED_UPDATES, SERVER_UPDATES
 from fairlag.cli.terminal import (

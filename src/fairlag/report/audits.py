@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 from fairlag.analyse.audit import StrategyAudit
 from fairlag.analyse.audit import audit as audited
-from fairlag.analyse.cheating import Progress
 from fairlag.analyse.compare import Repeated
 from fairlag.analyse.evidence import experiment_of
 from fairlag.analyse.fit import fit_fleet
+from fairlag.analyse.progress import Progress
 from fairlag.analyse.throttling import SERVER_UPDATES, Need
 from fairlag.errors import InputError, UnreadableError
 from fairlag.imported import is_code

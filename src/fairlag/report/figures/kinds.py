@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fairlag.analyse.cheating import Progress
 from fairlag.analyse.compare import repeated
+from fairlag.analyse.progress import Progress
 from fairlag.errors import InputError
 from fairlag.lab.run import Run
 from fairlag.report.audits import throttled
