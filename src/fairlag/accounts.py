@@ -8,13 +8,12 @@ from typing import Literal, cast
 
 import numpy as np
 
-from fairlag.columns import lines
 from fairlag.errors import StrategyError
 from fairlag.state import State, copy_into, take
 from fairlag.types import Floats
 
 COLUMNS = ("base", "balance", "importance", "due", "earns", "heard", "there")
-"""What is known of a client, in one line of a processor's cache; `earns` is its importance while it earns, else 0."""
+"""What is known of a client; `earns` is its importance while it earns, else 0. See `Accounts`."""
 
 MOST_SHARED = 2.0
 """What a version hands out at most: its own unit and one that was kept. Whoever comes back first gets no windfall."""
@@ -95,12 +94,11 @@ class Accounts:
         """What nobody was there to earn: those who share the next versions get it, one unit more with each."""
         self._full: list[tuple[float, int]] = []
         """A heap of levels before which clients cannot reach the limit; an entry counts if it is its client's due."""
-        self._block: Floats = lines(0, each=1).view(np.float64)
+        self._block: Floats = np.empty((0, len(COLUMNS)))
         self._grow(max(clients, 1))
 
     def _grow(self, capacity: int) -> None:
-        block = lines(capacity, each=1).view(np.float64)
-        block[:] = 0.0
+        block = np.zeros((capacity, len(COLUMNS)))
         block[:, COLUMNS.index("due")] = inf
         block[: len(self._block)] = self._block
         self._block, self._capacity = block, capacity
@@ -150,7 +148,7 @@ class Accounts:
         grant = (1.0 - reward) / len(senders)
         for client in new:
             heard[client] = 1.0
-            self._balance[client] += grant
+            self._balance[client] = grant
         if reward:
             for client in senders:
                 self._give(client, reward / len(senders))

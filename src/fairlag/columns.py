@@ -33,20 +33,11 @@ _LINE = 8
 """How many numbers a processor fetches at once: those of one of a million clients are in no cache."""
 
 
-def lines(rows: int, each: int) -> Integers:
-    """Rows of that many such lines each; what is in them is undefined.
-
-    >>> lines(3, each=2).shape
-    (3, 16)
-    """
-    room = np.empty((rows * each + 1) * _LINE, np.int64)
-    first = -room.ctypes.data // room.itemsize % _LINE
-    return room[first : first + rows * each * _LINE].reshape(rows, each * _LINE)
-
-
 def blank(capacity: int) -> Integers:
     """Rows of clients of which nothing is known, each of them two such lines."""
-    block = lines(capacity, each=2)
+    room = np.empty((capacity + 1) * 2 * _LINE, np.int64)
+    first = -room.ctypes.data // room.itemsize % _LINE
+    block = room[first : first + capacity * 2 * _LINE].reshape(capacity, 2 * _LINE)
     row = np.zeros((1, 2 * _LINE), np.int64)
     for columns, nothing in ((integers(row), _INTEGERS), (reals(row), _REALS)):
         for name, column in columns.items():
