@@ -58,8 +58,8 @@ class Paying(Watched):
         """What everyone has earned after each version."""
         self.pool = [0.0]
         """What is kept after each version."""
-        self.whole = 0
-        """The version by which everybody has been heard."""
+        self.first = np.zeros(clients, int)
+        """The version with which each client was heard for the first time."""
         super().__init__(strategy, clients=clients, **options)
 
     def _follow(self, event: Event) -> None:
@@ -88,7 +88,7 @@ class Paying(Watched):
         super()._merged(record, event)
         self.history.append(self.earned.copy())
         self.pool.append(self.kept)
-        self.whole = self.newest if new else self.whole
+        self.first[new] = self.newest
         allowed = ROUNDING * (1 + self.newest)
         assert (self.account <= self.earned + allowed).all(), "a client spent more than it earned"
         if self.terms.limit is not None and not self.terms.reward:
@@ -187,10 +187,10 @@ def test_so_it_is_in_every_order_of_events(
     play(Paying(data.draw(accounted(clients)), clients=clients, parameters=vec(0, 0)), clients, steps)
 
 
-def early(server: Paying, client: int) -> float:
-    """How much more than an equal part of each version the client had when everybody had been heard."""
-    version, equal = server.whole, 1 / len(server.earned)
-    return float(server.history[version][client] - equal * (version - server.pool[version]))
+def owed(server: Paying, client: int, heard: int) -> float:
+    """What the client had when a version was made, and an equal part of all that was handed out after it."""
+    given = server.newest - heard + server.pool[heard]
+    return float(server.history[heard][client] + given / len(server.earned))
 
 
 STEADY: dict[str, Any] = {"availability": Always(), "join": 0.0, "leave": inf, "vanish": 0.0}
@@ -201,7 +201,7 @@ STEADY: dict[str, Any] = {"availability": Always(), "join": 0.0, "leave": inf, "
 def test_no_timing_earns_more_per_version_than_the_truth(
     made: list[Group], data: st.DataObject, cheat: str, seed: int
 ) -> None:
-    """If the others stay and nobody reaches the limit, all it can gain is what it earns before everybody is heard."""
+    """If the others stay and nobody is at the limit, it gains nothing but a grant once all others have been heard."""
     made = [replace(each, **STEADY) for each in made]
     clients = sum(each.count for each in made)
     strategy = data.draw(accounted(clients, limit=None, reward=0.0, importance="uniform"))
@@ -209,10 +209,11 @@ def test_no_timing_earns_more_per_version_than_the_truth(
     truthful = paid(made, strategy, {}, seed)
     cheating = paid(made, strategy, {client: timing.parse(cheat)}, seed)
     assume(truthful.heard.all() and cheating.heard.all())
-    allowed = ROUNDING * (1 + truthful.newest)
-    assert cheating.earned[client] <= cheating.newest / clients + early(cheating, client) + allowed
-    earns = (truthful.newest - truthful.kept) / clients + early(truthful, client)
-    assert abs(truthful.earned[client] - earns) <= allowed
+    heard = int(np.delete(cheating.first, client).max(initial=0))
+    grant = cheating.first[client] > heard
+    assert cheating.earned[client] <= owed(cheating, client, heard) + grant + ROUNDING * (1 + cheating.newest)
+    earns = owed(truthful, client, truthful.first.max()) - truthful.kept / clients
+    assert abs(truthful.earned[client] - earns) <= ROUNDING * (1 + truthful.newest)
 
 
 def lived(groups: list[Group], versions: int, **terms: Any) -> tuple[Floats, Floats]:
@@ -238,6 +239,13 @@ def test_the_papers_fleet_and_400_nodes_that_never_send() -> None:
         assert weights[10:15].sum() / weights.sum() == pytest.approx(1 / 3, abs=0.004)
         assert jain(weights[:15]) >= 0.999
         assert steps.mean() == pytest.approx(1, abs=0.01)
+
+
+@pytest.mark.parametrize("reward", [0.25, 0.5, 1.0])
+def test_a_reward_moves_influence_towards_the_share_of_updates(reward: float) -> None:
+    weights, _ = lived(PAPER, 20_000, reward=reward)
+    slow = expected_share(1 / Fleet(PAPER, seed=0).mean_durations)[10:].sum()
+    assert weights[10:].sum() / weights.sum() == pytest.approx((1 - reward) / 3 + reward * slow, abs=0.002)
 
 
 def test_nodes_that_send_once_cost_what_they_may_hold() -> None:

@@ -97,8 +97,8 @@ def fairshare(
     `estimator = "account"`: of each version, clients heard for the first time earn 1/b, and all others that are
     entitled share the rest by importance q, e_i = (1 − |F|/b) q_i / Σ_k q_k, unless they hold `limit`. α_i = earned_i −
     spent_i, split over i's updates, each at most `most`; what the cap holds back stays in the account. With `reward` s,
-    a part s of each version goes to its senders as in FedAvg. Nobody can spend more than it earned, so no timing of its
-    updates buys a client influence.
+    a part s of each version goes to its senders as in FedAvg. Nobody can spend more than it earned, and whoever is
+    there earns the same however it times its updates.
 
     Departs: it is ours. Gaps are the participation intervals of FedAU (Wang and Ji, 2024), carried over to buffers.
     FedStaleWeight is the corner estimator = "staleness", normalise = "buffer".
