@@ -5,6 +5,7 @@ import random
 from collections.abc import Callable
 from fractions import Fraction
 from heapq import heapify, heapreplace
+from itertools import combinations
 from math import inf
 from typing import Any
 
@@ -307,3 +308,24 @@ def test_staleness_at_the_ticks_of_a_clock_is_that_of_a_plain_simulation(interva
     found = predictions.predicted(experiment.strategy(experiment.strategies[0]), experiment.fleet(), 1.0)
     assert found.staleness == pytest.approx([sum(each) / len(each) for each in late], rel=0.02, abs=0.01)
     assert found.share == pytest.approx([len(each) / sum(map(len, late)) for each in late], rel=0.02)
+
+
+@given(st.lists(st.tuples(st.floats(1e-3, 1e3), st.floats(0.1, 10)), min_size=1, max_size=7), buffers)
+def test_no_group_of_clients_needs_a_larger_cap(clients: list[tuple[float, float]], buffer: int) -> None:
+    rates, importance = zip(*clients, strict=True)
+    share, owed = theory.expected_share(rates), np.array(importance) / sum(importance)
+    needs = [
+        owed[list(group)].sum() / (1 - (1 - min(share[list(group)].sum(), 1)) ** buffer)
+        for size in range(1, len(clients) + 1)
+        for group in combinations(range(len(clients)), size)
+    ]
+    assert theory.cap_needed(share, buffer, importance) == pytest.approx(max(needs), rel=1e-9)
+
+
+def test_the_cap_that_a_fleet_needs() -> None:
+    assert theory.cap_needed(theory.expected_share(PAPER), buffer=5) == pytest.approx(1.0985, abs=1e-4)
+    uneven = theory.expected_share(1 / np.repeat([0.54, 12.7], [5, 7]))
+    assert theory.cap_needed(uneven, buffer=2) == pytest.approx(5.3414, abs=1e-4)
+    assert theory.cap_needed([1.0], buffer=3) == theory.cap_needed([0.5, 0.5], buffer=1) == 1
+    with pytest.raises(InputError, match=r"importance must be one number per client: 2 of them, not 3\."):
+        theory.cap_needed([0.5, 0.5], buffer=1, importance=[1.0, 1.0, 1.0])

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from math import inf, isfinite
+from math import inf
 from typing import Literal, cast
 
 import numpy as np
@@ -14,6 +14,9 @@ from fairlag.types import Floats
 
 COLUMNS = ("base", "balance", "importance", "due", "earns", "heard", "there")
 """What is known of a client; `earns` is its importance while it earns, else 0. See `Accounts`."""
+
+MOST_IMPORTANT = 1e4
+"""How important a group may be beside others, which have 1: sums of all keep the small ones."""
 
 MOST_SHARED = 2.0
 """What a version hands out at most: its own unit and one that was kept. Whoever comes back first gets no windfall."""
@@ -45,8 +48,9 @@ class Entitlement:
             raise StrategyError(f"entitled is {self.entitled!r}, it must be 'present' or 'known'")
         if isinstance(self.importance, Mapping):
             for group, number in self.importance.items():
-                if not (isfinite(number) and number > 0):
-                    raise StrategyError(f"the importance of {group!r} is {number}, it must be positive and finite")
+                if not 1 / MOST_IMPORTANT <= number <= MOST_IMPORTANT:
+                    bounds = f"between {1 / MOST_IMPORTANT:g} and {MOST_IMPORTANT:g}"
+                    raise StrategyError(f"the importance of {group!r} is {number}, it must be {bounds}")
         elif self.importance not in ("uniform", "examples"):
             raise StrategyError(
                 f"importance is {self.importance!r}, it must be 'uniform', 'examples', or a number per client group"

@@ -242,6 +242,27 @@ def ticking_staleness(ticks: ArrayLike) -> Floats:
     return np.asarray((mean - 1) * (1 - nobody))
 
 
+def cap_needed(shares: ArrayLike, buffer: int, importance: ArrayLike | None = None) -> float:
+    """The smallest cap on a version's total weight with which every client can have its part of all influence.
+
+    Clients A that send a part p_A of all updates are in a buffer with the chance 1 − (1 − p_A)^b, and can then spend
+    at most the cap c. What they are owed must fit in: c ≥ max_A q_A / (1 − (1 − p_A)^b), q_A their part of all
+    importance. The worst A are always the k clients with the least p_i / q_i for some k. One rare client needs about
+    1/(n b p_i); all of them together need 1.
+
+    >>> round(cap_needed(expected_share([1 / 1.5] * 10 + [1 / 10] * 5), buffer=5), 2)
+    1.1
+    """
+    _at_least_one("buffer", buffer)
+    share = _positive("shares", shares)
+    owed = np.ones(share.size) if importance is None else _positive("importance", importance)
+    if owed.size != share.size:
+        raise InputError(f"importance must be one number per client: {share.size} of them, not {owed.size}.")
+    order = np.argsort(share / owed)[:-1]  # all of them are in every buffer, and need 1
+    part, total = np.cumsum(share[order]) / share.sum(), np.cumsum(owed[order]) / owed.sum()
+    return float(np.max(total / -np.expm1(buffer * np.log1p(-part)), initial=1.0))
+
+
 def _leave_one_out(durations: Floats, counts: NDArray[np.intp], running: int) -> tuple[float, Floats, Floats]:
     """A tilt z, and the chance that m − 1 and that m − 2 of the others run if each runs independently.
 

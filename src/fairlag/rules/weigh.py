@@ -208,6 +208,8 @@ def mean_staleness(*, scale: float = 1.0, window: int | None = None) -> Weigh:
 def mean_gap(buffer: Buffer, view: View) -> Floats:
     """How rarely a client is heard: a_i = g_i / n, g_i the mean number of updates from one of i's to its next.
 
+    These are the participation intervals of FedAU (Wang and Ji, ICLR 2024, arXiv:2306.03401), which counts rounds.
+
     >>> buffer, view = example()
     >>> mean_gap(buffer, view).tolist()
     [0.5, 1.0]

@@ -96,7 +96,7 @@ def fairshare(
     `limit` share the rest by importance q: e_i = (1 − |F|/b) q_i / Σ_k q_k. α_i = earned_i − spent_i, split over i's
     updates in the buffer, each at most `most`. A total weight above `cap` is scaled down to it (None or inf: no cap);
     the rest stays in the accounts. With `reward` s, a part s of each version goes to its senders as in FedAvg. Nobody
-    can spend more than it earned, so no timing of its updates buys a client influence.
+    can spend more than it earned, and whoever is there earns the same however it times its updates.
     `estimator = "gap"`: a_i = g_i / n with g_i the mean number of updates from one of i's to its next, α_j = a_j / b.
     That is fair if clients keep their pace, and can be cheated if they do not.
 
