@@ -295,7 +295,9 @@ def _indices(found: Influence) -> str:
     """Beside the title of a panel."""
     if found.entitlements is None:
         return f"Jain {jain_in_words(found)}"
-    return f"Jain {jain_in_words(found)}, Jain÷ {with_deviation(found.jain_entitled, '{:.3f}')}"
+    return ", ".join(
+        f"{name} {number(index, '{:.3f}')}" for name, index in (("Jain", found.jain), ("Jain÷", found.jain_entitled))
+    )
 
 
 def _groups(found: Influence) -> list[int]:
