@@ -169,6 +169,8 @@ def test_as_json(tmp_path: Path) -> None:
         "accuracy",
         "groups",
         "jain",
+        "jain_entitled",
+        "comes_and_goes",
         "staleness",
         "updates",
         "aggregations",

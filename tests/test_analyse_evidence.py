@@ -71,8 +71,10 @@ def test_influence_is_sorted_by_group_and_kept_per_seed(tmp_path: Path) -> None:
     assert found.deviation.tolist() == pytest.approx([0.125 / 2**0.5, 0.25 / 2**0.5, 0.375 / 2**0.5])
     assert found.jain.mean == pytest.approx((jain([0.375, 0.25, 0.375]) + jain([1, 1, 0])) / 2)
     assert found.fair == 1 / 3
-    where, shares = found.quantiles(0, 3)
-    assert (where.tolist(), shares.tolist()) == ([0, 0.5, 1], [[0.25, 0.3125, 0.375], [0.5, 0.5, 0.5]])
+    where, times = found.quantiles(0, 3)
+    assert (where.tolist(), times.tolist()) == ([0, 0.5, 1], [[0.75, 0.9375, 1.125], [1.5, 1.5, 1.5]])
+    assert found.entitlements is None and found.entitled.tolist() == [1 / 3] * 3
+    assert found.jain_entitled == found.jain
 
 
 def test_influence_of_groups_whose_clients_are_mixed(tmp_path: Path) -> None:

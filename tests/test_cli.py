@@ -38,7 +38,7 @@ def test_json_is_exactly_what_is_promised(call: Call) -> None:
     assert found["experiment"] == "demo"
     first = found["strategies"][0]
     assert list(first) == [
-        *("label", "use", "updates", "virtual_time", "jain", "versions_per_hour", "updates_per_day"),
+        *("label", "use", "updates", "virtual_time", "jain", "jain_entitled", "versions_per_hour", "updates_per_day"),
         *("megabytes_per_day", "lost", "waiting", "settled", "throttling", "groups"),
     ]
     assert list(first["throttling"]) == ["tried", "aggregations", "replications", "wanted_error", "advice"]
@@ -49,6 +49,8 @@ def test_json_is_exactly_what_is_promised(call: Call) -> None:
         "share",
         "influence",
         "fair",
+        "entitled",
+        "influence_per_presence",
         "staleness",
         "staleness_predicted",
         "updates_per_day",

@@ -71,6 +71,8 @@ def test_entitled_is_the_part_of_the_versions_that_one_was_there_for(tmp_path: P
     assert groups["entitled"].tolist() == pytest.approx([(entitled[0] + entitled[2]) / 4, entitled[1] / 4])
     assert groups["presence"].tolist() == pytest.approx([5 / 9, 4 / 9])
     assert groups["per_presence"].tolist() == pytest.approx([0.45, 27 / 16])
+    heads, fast, slow = (line.split() for line in str(run).splitlines()[2:5])
+    assert heads[5] == "entitled" and (fast[4], slow[4]) == ("0.542", "0.458")
 
 
 def test_who_was_never_there_has_no_influence_per_time_present(tmp_path: Path) -> None:

@@ -117,6 +117,13 @@ def test_a_deployment_goes_back_and_continues_from_there(tmp_path: Path, call: C
     run = deploy(counted(), OWN, out=out, **BEGIN)
     assert run.status == "finished" and run.aggregations["version"].to_list() == list(range(1, 31))
     assert run.tensors()["weight"].tolist() == [30, 30] and verified(out)[0]
+    there = dict[int, int]()
+    changes: list[Any] = rows(out, "presence")
+    for *_, first, last, present in changes:
+        for client in range(first, last + 1):
+            assert there.get(client, 0) != present, "a client came, or went, twice in a row"
+            there[client] = present
+    assert run.influence()["entitled"].sum() == pytest.approx(1)
     ended = run.meta["counts"]
     assert ended["dispatched"] == sum(count for name, count in ended.items() if name != "dispatched")
     assert ended["aggregated"] == 60

@@ -1,5 +1,7 @@
 """The page's influence: exact bars, lines of many clients, Lorenz curves, and what weights below nothing leave out."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -150,3 +152,60 @@ def test_many_strategies_of_a_hundred_thousand_clients_stay_light() -> None:
     many = influence_section([(Named(f"S{place}", place), few) for place in range(22)])
     checked(many)
     assert size(many) < 300_000
+
+
+# Clients that come and go
+
+
+def coming(*seeds: list[float], entitled: list[float], last: int = 1) -> Influence:
+    times = tuple(Spread.of([each]) for each in (0.5, 1.25))
+    entitlements = np.array([entitled] * len(seeds))
+    return replace(found(*seeds, last=last), entitlements=entitlements, per_presence=times)
+
+
+def test_bars_of_clients_that_come_and_go_beside_what_they_are_entitled_to() -> None:
+    section = influence_section([(Named("FedAvg", 0), coming([0.5, 0.25, 0.25], entitled=[0.25, 0.25, 0.5]))])
+    checked(section)
+    assert "Clients come and go here: each version is shared equally" in section.lead
+    clients = section.charts[0]
+    assert "more than what it is entitled to" in clients.reading
+    *_, slow, line = clients.views[""].traces
+    assert slow["hovertext"] == [
+        "client 2 of slow<br>influence 25.00% of all weight<br>0.50 times what it is entitled to, 50.00%"
+    ]
+    assert (line["name"], line["line"]["shape"]) == ("entitled to", "hvh")
+    assert (values(line["x"]), values(line["y"])) == ([-0.5, 0, 1, 2, 2.5], [0.25, 0.25, 0.25, 0.5, 0.5])
+    index = jain([2.0, 1.0, 0.5])
+    assert clients.views[""].layout["annotations"][0]["text"] == f"<b>FedAvg</b>  Jain 0.889, Jain÷ {index:.3f}"
+    assert clients.views[""].words.endswith(
+        f"Jain÷, of influence ÷ entitlement, {index:.3f} under FedAvg: 1 if each client has what it is entitled to. "
+        "Influence per time present, 1 being the mean of all clients: fast 0.50, slow 1.25 under FedAvg."
+    )
+    assert clients.table is not None and list(clients.table.head[:4]) == ["strategy", "clients", "Jain", "Jain÷"]
+    assert table(clients)[0][2:4] == ["0.889", f"{index:.3f}"]
+    assert table(clients)[0][-2:] == [
+        "0.750, entitled 0.500, per time 0.50",
+        "0.250, entitled 0.500, per time 1.25",
+    ]
+
+
+def test_lines_of_many_clients_that_come_and_go_are_in_parts_of_what_they_are_entitled_to() -> None:
+    """All have the same; half of them, those of the last group, were there a third of the time of the others."""
+    shares, entitled = [0.01] * 100, [0.015] * 50 + [0.005] * 50
+    section = influence_section([(Named("FedAvg", 0), coming(shares, entitled=entitled, last=50))])
+    checked(section)
+    view = section.charts[0].views[""]
+    fast, slow, line = view.traces
+    assert values(fast["y"]) == pytest.approx([2 / 3] * 101) and values(slow["y"]) == pytest.approx([2.0] * 101)
+    assert (line["name"], line["y"]) == ("entitled to", [1.0, 1.0])
+    assert view.layout["yaxis"]["title"]["text"] == "times entitlement"
+    assert "what they are entitled to" in slow["hovertemplate"]
+
+
+def test_who_was_never_there_is_entitled_to_nothing() -> None:
+    section = influence_section([(Named("FedAvg", 0), coming([0.5, 0.5, 0.0], entitled=[0.5, 0.5, 0.0]))])
+    checked(section)
+    assert section.charts[0].views[""].traces[1]["hovertext"][0].endswith("<br>entitled to nothing")
+    many = coming([0.01] * 99 + [0.0], entitled=[1 / 99] * 99 + [0.0])
+    assert many.quantiles(1)[1].tolist() == [[0.0] * 101]
+    assert many.jain_entitled.mean == pytest.approx(1)

@@ -43,8 +43,8 @@ def jain_entitled(influence: ArrayLike, entitled: ArrayLike) -> float:
 
     Clients that were never entitled to anything are left out; not a number if nobody was.
 
-    >>> jain_entitled([4.0, 1.0, 1.0], [0.8, 0.2, 0.0]), jain_entitled([1.0, 1.0], [0.75, 0.25])
-    (1.0, 0.8)
+    >>> jain_entitled([4.0, 1.0, 1.0], [0.8, 0.2, 0.0]), jain_entitled([1.0, 1.0], [0.5, 0.25])
+    (1.0, 0.9)
     """
     due = np.asarray(entitled, dtype=np.float64)
     there = due > 0

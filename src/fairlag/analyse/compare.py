@@ -83,6 +83,11 @@ class GroupComparison:
     """Influence per time present, 1 being the mean over all clients."""
     staleness: Spread
 
+    @property
+    def due(self) -> float:
+        """What its influence is compared with: what it is entitled to, which is its fair share if nobody is away."""
+        return self.fair if self.entitled.mean is None else self.entitled.mean
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
@@ -112,6 +117,11 @@ class Comparison:
     """Was it made by a real fleet, so that its times are not virtual?"""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The settings in which runs of the same experiment differ, with the values that it has."""
+
+    @property
+    def evenness(self) -> Spread:
+        """Jain's index; of influence ÷ entitlement if clients come and go."""
+        return self.jain_entitled if self.comes_and_goes else self.jain
 
     def as_json(self) -> dict[str, Any]:
         """All of it, as `fairlag compare --json` prints it; groups by name."""

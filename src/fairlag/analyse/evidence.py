@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import nan
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from fairlag.lab.folder import check_experiment, reading
 from fairlag.lab.plan import Plan
 from fairlag.lab.run import Run
 from fairlag.types import Floats, Integers
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _HISTOGRAM = """
 SELECT grp, staleness, SUM(updates) FROM clients JOIN (
@@ -37,6 +41,10 @@ class Influence:
     shares: Floats
     """One row a seed, one column a client."""
     jain: Spread
+    entitlements: Floats | None = None
+    """In the same way: the part of all versions that it is entitled to; None if that is the same for all."""
+    per_presence: tuple[Spread, ...] = ()
+    """Of each group: its influence per time present, if its clients are not all there all the time."""
 
     @classmethod
     def of_audit(cls, audit: StrategyAudit) -> "Influence":
@@ -48,12 +56,29 @@ class Influence:
             group_of=np.repeat(np.arange(len(sizes)), sizes),
             shares=audit.influences,
             jain=Spread.of(audit.over_seeds(fairness.jain)),
+            entitlements=audit.entitlements if audit.comes_and_goes else None,
+            per_presence=tuple(Spread.of([group.per_presence]) for group in audit.groups),
         )
 
     @property
     def fair(self) -> float:
         """What everybody would have if all had the same."""
         return 1 / len(self.clients)
+
+    @property
+    def entitled(self) -> Floats:
+        """Per client: the part that it is entitled to, over seeds; the fair share if clients do not come and go."""
+        if self.entitlements is None:
+            return np.full(len(self.clients), self.fair)
+        return np.asarray(self.entitlements.mean(axis=0))
+
+    @property
+    def jain_entitled(self) -> Spread:
+        """Over influence ÷ entitlement."""
+        if self.entitlements is None:
+            return self.jain
+        rows = zip(self.shares, self.entitlements, strict=True)
+        return Spread.of(fairness.jain_entitled(*row) for row in rows if row[0].min() >= 0)
 
     @property
     def mean(self) -> Floats:
@@ -66,20 +91,26 @@ class Influence:
         return np.asarray(self.shares.std(axis=0, ddof=1)) if len(self.shares) > 1 else None
 
     def quantiles(self, group: int, points: int = 101) -> tuple[Floats, Floats]:
-        """Shares of a group's clients from the least to the most: at which part of them, and one row a seed."""
-        where = np.linspace(0, 1, points)
-        return where, np.quantile(self.shares[:, self.group_of == group], where, axis=1).T
+        """How many times its part each client of a group has, sorted: at which part of them, and one row per seed.
+
+        Its part is what it is entitled to. Those who were never there have none, and count as 0.
+        """
+        where, mine = np.linspace(0, 1, points), self.group_of == group
+        shares = self.shares[:, mine]
+        due = np.full_like(shares, self.fair) if self.entitlements is None else self.entitlements[:, mine]
+        times = np.divide(shares, due, out=np.zeros_like(shares), where=due > 0)
+        return where, np.quantile(times, where, axis=1).T
 
     def heard_by(self, part: float) -> float:
-        """What that part of the clients of every group has at the most, in fair shares, and at least one."""
+        """How many times its part that part of the clients of every group has at the most, and at least one."""
         place = round(20 * part)
         groups = (self.quantiles(int(group), 21)[1] for group in np.unique(self.group_of))
-        return max(1.0, *(float(shares.mean(axis=0)[place] / self.fair) for shares in groups))
+        return max(1.0, *(float(times.mean(axis=0)[place]) for times in groups))
 
     def of_group(self, group: int) -> tuple[Spread, float]:
-        """The share of a group's clients together, and their fair share."""
+        """The share of a group's clients together, and what they are entitled to."""
         mine = self.group_of == group
-        return Spread.of(self.shares[:, mine].sum(axis=1)), float(mine.mean())
+        return Spread.of(self.shares[:, mine].sum(axis=1)), float(self.entitled[mine].sum())
 
     def over_seeds(self, measure: Callable[[Floats], float]) -> Spread:
         """A measure of evenness; of nothing where some have less than no weight."""
@@ -110,13 +141,22 @@ def influence_if_any(strategy: Repeated) -> Influence | None:
         raise InputError(f"{_named(strategy)} has runs of different fleets, of {min(sizes)} to {max(sizes)} clients")
     member: Integers = np.array([places[name] for name in first["group"]], np.int64)
     order = np.lexsort((first["client"].to_numpy(), member))
+    entitlements = np.array([frame["entitled"].to_numpy()[order] for frame in frames])
+    comes_and_goes = fairness.comes_and_goes(entitlements.mean(axis=0))
     return Influence(
         groups=tuple(groups),
         clients=first["client"].to_numpy(np.int64)[order],
         group_of=member[order],
         shares=np.array([frame["influence"].to_numpy()[order] for frame in frames]),
         jain=Spread.of(jain_if_any(frame["weight"].to_numpy()) for frame in frames),
+        entitlements=entitlements if comes_and_goes else None,
+        per_presence=tuple(Spread.of(_per_presence(frame, name) for frame in frames) for name in groups),
     )
+
+
+def _per_presence(frame: "pd.DataFrame", group: str) -> float:
+    mine = frame.loc[frame["group"] == group, ["influence", "presence"]].sum()
+    return float(mine["influence"] / mine["presence"]) if mine["presence"] else nan
 
 
 @dataclass(frozen=True, slots=True)

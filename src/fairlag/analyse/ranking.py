@@ -114,7 +114,7 @@ def _high(spread: Spread) -> Key:
 
 
 def _by_influence(_: Comparison, group: GroupComparison | None) -> Key:
-    return None if group is None or group.influence.mean is None else (abs(group.influence.mean - group.fair),)
+    return None if group is None or group.influence.mean is None else (abs(group.influence.mean - group.due),)
 
 
 def _by_time(found: Comparison, _: GroupComparison | None) -> Key:
@@ -132,7 +132,7 @@ CRITERIA: dict[str, Callable[[Comparison, GroupComparison | None], Key]] = {
     "accuracy": lambda found, _: _high(found.accuracy.final),
     "group": lambda _, group: None if group is None else _high(group.accuracy.final),
     "influence": _by_influence,
-    "jain": lambda found, _: _high(found.jain),
+    "jain": lambda found, _: _high(found.evenness),
     "time": _by_time,
 }
 """What strategies can be ranked by: of a comparison and what its least served group got."""
@@ -141,9 +141,9 @@ _BY_SEED: dict[str, Callable[[Comparison, GroupComparison | None], Mapping[int, 
     "accuracy": lambda found, _: found.accuracy.final.by_seed,
     "group": lambda _, group: group.accuracy.final.by_seed if group else {},
     "influence": lambda _, group: (
-        {seed: abs(each - group.fair) for seed, each in group.influence.by_seed.items()} if group else {}
+        {seed: abs(each - group.due) for seed, each in group.influence.by_seed.items()} if group else {}
     ),
-    "jain": lambda found, _: found.jain.by_seed,
+    "jain": lambda found, _: found.evenness.by_seed,
     "time": lambda found, _: goal.virtual_time.by_seed if (goal := _first_goal(found)) else {},
 }
 """The number that is ranked by, of each seed."""

@@ -16,6 +16,8 @@ class Group(NamedTuple):
     accuracy: float
     influence: float
     fair: float
+    entitled: float
+    """What its influence is compared with: other than its fair part if clients come and go."""
     staleness: float
 
     def cells(self) -> tuple[str, ...]:
@@ -25,12 +27,14 @@ class Group(NamedTuple):
             f"{self.clients:,}",
             percent(self.accuracy),
             number(self.influence, "{:.3f}"),
-            number(self.fair, "{:.3f}"),
+            number(self.entitled, "{:.3f}"),
             number(self.staleness, "{:.2f}"),
         )
 
 
 HEADS = ("group", "clients", "accuracy %", "influence", "fair", "staleness")
+_SHOWN = 0.0005
+"""What differs by less looks the same in a card."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,10 @@ class Card:
             return self.version / self.planned
         return self.time / self.until if self.until else 0.0
 
+    def _heads(self) -> list[str]:
+        differs = any(abs(group.entitled - group.fair) > _SHOWN for group in self.groups)
+        return ["entitled" if differs and name == "fair" else name for name in HEADS]
+
     def _facts(self) -> str:
         aggregations = f"{made_of(self.version, self.planned)} aggregations"
         until = f" of {self.until:,.1f}" if self.until else ""
@@ -77,7 +85,7 @@ class Card:
 
     def text(self) -> str:
         """For a terminal: what it is, how far it came, and a row a group."""
-        rows = [HEADS, *(group.cells() for group in self.groups)]
+        rows = [self._heads(), *(group.cells() for group in self.groups)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [f"{self.label} on {self.experiment}, seed {self.seed}: {self._status()}", self._facts()]
         for name, *numbers in rows:
@@ -86,11 +94,11 @@ class Card:
         return "\n".join([*lines, self.folder])
 
     def html(self) -> Markup:
-        """For a notebook: the same, with bars of influence, in which a mark is the fair share."""
+        """For a notebook: the same, with bars of influence, in which a mark is what a group is entitled to."""
         what = f" on {self.experiment}, seed {self.seed}: {self._status()}"
         progress = Markup() if self.status == "finished" else bar(self.done)
-        heads = [head(name, words=name == "group") for name in HEADS]
-        most = max((max(group.fair, group.influence) for group in self.groups), default=1.0)
+        heads = [head(name, words=name == "group") for name in self._heads()]
+        most = max((max(group.entitled, group.influence) for group in self.groups), default=1.0)
         return element(
             "div",
             line(element("b", self.label), what, progress),
@@ -102,5 +110,5 @@ class Card:
 
 def _row(group: Group, most: float) -> list[Markup]:
     name, clients, accuracy, influence, *others = group.cells()
-    shown = bar(group.influence, most, group.fair)
+    shown = bar(group.influence, most, group.entitled)
     return [cell(name, words=True), cell(clients), cell(accuracy), cell(shown, influence), *map(cell, others)]

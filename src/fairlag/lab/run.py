@@ -343,6 +343,7 @@ class Run:
                 accuracy=final_of(evaluations, "group", row["group"]),
                 influence=row["influence"] if heard else nan,  # of nothing there is no part
                 fair=row["fair"],
+                entitled=row["entitled"],
                 staleness=row["staleness"],
             )
             for row in shares.to_dict("records")

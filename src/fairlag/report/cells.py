@@ -1,6 +1,6 @@
 """What the cells of a comparison say, and the words around them: the same in a terminal and in a notebook."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from fairlag import numerals
@@ -13,7 +13,6 @@ from fairlag.report.words import number, percent
 MARK = "▾"
 """At the head of the column that decides."""
 
-INFLUENCE = "influence, fair: the group's part of all weight and of all clients"
 STALENESS = "staleness: how many versions late its updates are on average"
 
 _BY = {
@@ -28,6 +27,31 @@ UNCLEAR = f"t-test over seeds, paired over those that both have, p ≥ {LEVEL:g}
 """Why two strategies are not told apart, if each has seeds enough."""
 
 _ORDER = {"influence": "the closest to fair first", "time": "the shortest first"}
+
+
+class Heads(NamedTuple):
+    """What stands above the cells that are compared with what is fair, and how they are to be read."""
+
+    fair: str = "fair"
+    jain: str = "Jain"
+    words: str = "influence, fair: the group's part of all weight and of all clients"
+
+    def of(self, group: str) -> str:
+        """How the cells of that group alone are to be read."""
+        return self.words.replace("the group's part of", f"the part of {group} in").replace(" and of", " and in")
+
+
+_COMING = Heads(
+    "entitled",
+    "Jain÷",
+    "influence, entitled: the group's part of all weight and of all versions, each shared equally by the clients there",
+)
+EVENNESS = "Jain÷: Jain index of influence ÷ entitlement, as clients come and go"
+
+
+def heads(comparisons: Iterable[Comparison]) -> Heads:
+    """Of a fleet that comes and goes: its clients are not entitled alike."""
+    return _COMING if any(each.comes_and_goes for each in comparisons) else Heads()
 
 
 class StrategyCells(NamedTuple):
@@ -50,7 +74,7 @@ def strategy_cells(row: Ranked, by: str) -> StrategyCells:
     return StrategyCells(
         rank=NONE if CRITERIA[by](found, row.group) is None else str(row.rank),
         accuracy=percent(found.accuracy.final),
-        jain=number(found.jain, "{:.3f}"),
+        jain=number(found.evenness, "{:.3f}"),
         staleness=number(found.staleness, "{:.2f}"),
         time=time,
     )
@@ -72,7 +96,7 @@ def group_cells(group: GroupComparison | None) -> GroupCells:
     return GroupCells(
         accuracy=percent(group.accuracy.final),
         influence=number(group.influence, "{:.3f}"),
-        fair=f"{group.fair:.3f}",
+        fair=f"{group.due:.3f}",
         staleness=number(group.staleness, "{:.2f}"),
     )
 
@@ -87,6 +111,8 @@ def reading(ranking: Ranking, groups: Sequence[str]) -> Iterator[str]:
     yield f"{MARK} {_ORDER.get(ranking.by, 'the highest first')}"
     yield "accuracy: final, on all test examples, mean ± deviation over finished seeds"
     yield from groups
+    if any(row.comparison.comes_and_goes for row in ranking.rows):
+        yield EVENNESS
     goal = next((row.reached for row in ranking.rows if row.reached), None)
     if goal is not None:
         after = "; (1/2): only one seed of two got there" if any(row.partly for row in ranking.rows) else ""

@@ -79,7 +79,8 @@ def _columns(ranking: Ranking, row: Ranked) -> Iterator[tuple[str, object]]:
     yield from found.settings.items()
     yield from (("seeds", len(found.seeds)), ("finished", found.finished))
     yield from (("accuracy", found.accuracy.final.mean), ("accuracy_deviation", found.accuracy.final.deviation))
-    yield from (("best", found.accuracy.best.mean), ("jain", found.jain.mean), ("staleness", found.staleness.mean))
+    yield from (("best", found.accuracy.best.mean), ("staleness", found.staleness.mean))
+    yield from (("jain", found.jain.mean), ("jain_entitled", found.jain_entitled.mean))
     yield from (("aggregations", found.aggregations.mean), ("virtual_time", found.virtual_time.mean))
     yield from (("target", goal and goal.target), ("time_to_target", goal and goal.virtual_time.mean))
     for group in found.groups:
@@ -89,5 +90,6 @@ def _columns(ranking: Ranking, row: Ranked) -> Iterator[tuple[str, object]]:
 
 def _group_columns(group: GroupComparison) -> Iterator[tuple[str, float | None]]:
     yield from (("accuracy", group.accuracy.final.mean), ("accuracy_deviation", group.accuracy.final.deviation))
-    yield from (("influence", group.influence.mean), ("fair", group.fair))
+    yield from (("influence", group.influence.mean), ("fair", group.fair), ("entitled", group.entitled.mean))
+    yield "per_presence", group.per_presence.mean
     yield from (("share", group.update_share.mean), ("staleness", group.staleness.mean))

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from math import isnan, nan
 from os.path import commonpath
 from pathlib import Path
+from textwrap import wrap
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -16,13 +17,16 @@ from fairlag.analyse.ranking import Ranking
 from fairlag.errors import InputError
 from fairlag.lab.damaged import without_damaged
 from fairlag.lab.run import Run
-from fairlag.report.cells import INFLUENCE, STALENESS, about, group_cells, remarks, title
+from fairlag.report.cells import STALENESS, about, group_cells, heads, remarks, title
 from fairlag.report.ranking import ranking_table
 from fairlag.report.tables import block, titled
 from fairlag.report.words import number, percent
 
 _COLUMNS = {"group": 13, "clients": 9, "final %": 14, "best %": 14, "influence": 11, "fair": 7, "staleness": 10}
 """What a comparison shows, and how wide: 78 in all, so that a terminal of 80 holds it."""
+_COMING = {"group": 11, "clients": 8, "final %": 13, "best %": 13, "influence": 10, "entitled": 9, "per time": 9}
+"""The same of a fleet that comes and goes."""
+_PER_TIME = "per time: its influence per time that it was there; 1 is the mean of all clients"
 
 _FEW = 6
 """Of more strategies than that, the details would hide who is best."""
@@ -128,36 +132,44 @@ def compare_table(
 
 def _details(strategies: Sequence[Comparison]) -> list[RenderableType]:
     """One block a strategy, one row a group; then how long each took to an accuracy."""
-    parts: list[RenderableType] = [block(_COLUMNS, [[Text(name, style="dim") for name in _COLUMNS]])]
+    coming = any(each.comes_and_goes for each in strategies)
+    columns = _COMING if coming else _COLUMNS
+    parts: list[RenderableType] = [block(columns, [[Text(name, style="dim") for name in columns]])]
     for each in strategies:
         words = f"  {about(each)}, Jain index {number(each.jain, '{:.3f}')}"
+        words += f", {heads(strategies).jain} {number(each.jain_entitled, '{:.3f}')}" if coming else ""
         parts.append(Text.assemble((each.label, "bold"), (words, "dim")))
-        parts.append(block(_COLUMNS, [_all_row(each), *(_group_row(group) for group in each.groups)]))
+        rows = [_all_row(each, coming=coming), *(_group_row(group, coming=coming) for group in each.groups)]
+        parts.append(block(columns, rows))
     if any(each.accuracy.reached for each in strategies):
         parts += [Text(), _targets_table(strategies)]
-    return [*parts, Text(), *(Text(line, style="dim") for line in _READING)]
+    reading = [
+        *_READING,
+        *wrap(heads(strategies).words, 78, subsequent_indent="  "),
+        _PER_TIME if coming else STALENESS,
+    ]
+    return [*parts, Text(), *(Text(line, style="dim") for line in reading)]
 
 
 _READING = (
     "final: the last version on all test examples, over the seeds that finished",
     "best: the highest point of the curve, on the sample of them that it is drawn on",
     "  both mean ± standard deviation, for a group on the labels that it holds",
-    INFLUENCE,
-    STALENESS,
 )
 
 
-def _all_row(comparison: Comparison) -> list[Text]:
+def _all_row(comparison: Comparison, *, coming: bool) -> list[Text]:
     clients = sum(group.clients for group in comparison.groups)
     final, best = comparison.accuracy.final, comparison.accuracy.best
-    late = number(comparison.staleness, "{:.2f}")
+    late = "" if coming else number(comparison.staleness, "{:.2f}")
     return [Text(each) for each in ("  all", f"{clients:,}", percent(final), percent(best), "", "", late)]
 
 
-def _group_row(group: GroupComparison) -> list[Text]:
-    final, *others = group_cells(group)
+def _group_row(group: GroupComparison, *, coming: bool) -> list[Text]:
+    final, *others, last = group_cells(group)
     best = percent(group.accuracy.best)
-    return [Text(each) for each in (f"  {group.name}", f"{group.clients:,}", final, best, *others)]
+    last = number(group.per_presence, "{:.2f}") if coming else last
+    return [Text(each) for each in (f"  {group.name}", f"{group.clients:,}", final, best, *others, last)]
 
 
 def _targets_table(comparisons: Sequence[Comparison]) -> Table:

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fairlag.analyse.ranking import Ranking
-from fairlag.report.cells import MARK, GroupCells, StrategyCells, group_cells, reading, strategy_cells
+from fairlag.report.cells import MARK, GroupCells, StrategyCells, group_cells, heads, reading, strategy_cells
 from fairlag.report.words import shortened
 
 _COLUMNS = {
@@ -36,7 +36,8 @@ class _Rows:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         by, rows = self.ranking.by, self.ranking.rows
-        head = [f"{MARK if name == by else ''}{title}" for name, title in _COLUMNS.items()]
+        titles = _COLUMNS | heads(row.comparison for row in rows)._asdict()
+        head = [f"{MARK if name == by else ''}{titles[name]}" for name in _COLUMNS]
         own = [strategy_cells(row, by) for row in rows]
         numbers = [_numbers(each, group_cells(row.group)) for each, row in zip(own, rows, strict=True)]
         ranks = [each.rank for each in own]
@@ -65,5 +66,5 @@ def _of_group(ranking: Ranking) -> list[str]:
         return []
     return [
         f"group: the same on the labels of {ranking.group}, whose clients send the fewest updates",
-        f"influence, fair: the part of {ranking.group} in all weight and in all clients",
+        heads(row.comparison for row in ranking.rows).of(ranking.group),
     ]

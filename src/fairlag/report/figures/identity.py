@@ -229,11 +229,11 @@ def group_legend(figure: "Figure", names: Sequence[str], more: Sequence["Line2D"
     legend(figure, [*keys, *more])
 
 
-def fair_key() -> "Line2D":
+def fair_key(label: str = "fair share 1/n") -> "Line2D":
     """What the line of the fair share is called in a legend."""
     from matplotlib.lines import Line2D
 
-    return Line2D([], [], **FAIR, label="fair share 1/n")
+    return Line2D([], [], **FAIR, label=label)
 
 
 def legend(figure: "Figure", handles: Sequence[Any]) -> None:

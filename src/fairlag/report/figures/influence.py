@@ -42,13 +42,14 @@ def influence_figure(runs: Sequence[Run], sheet: Sheet, size: str = "double") ->
     looks = strategy_looks(found)
     with panels(sheet, len(shown), size, tall=1.65, around=0.95) as (figure, axes):
         room = title_width(len(shown), size)
-        narrow = room < WIDE
+        narrow = room < WIDE or not _is_steady(shown)  # two indices need a line of their own
         labels = labels_of(found, room if narrow else room - 12)
         for panel, look, label, each in zip(axes, looks, labels, shown, strict=True):
             (_draw_curves if many else _draw_bars)(panel, each)
-            headline(panel, look, label, f"Jain {number(each.jain, '{:.3f}')}", narrow=narrow)
+            headline(panel, look, label, _indices(each), narrow=narrow)
         _set_heights(axes[0], shown, many=many)
-        group_legend(figure, list(dict.fromkeys(name for each in shown for name in each.groups)), [fair_key()])
+        due = [fair_key() if _is_steady(shown) else fair_key("entitled to")]
+        group_legend(figure, list(dict.fromkeys(name for each in shown for name in each.groups)), due)
         caption(figure, _reading(shown, many=many))
 
 
@@ -59,7 +60,10 @@ def _draw_bars(axes: "Axes", shown: Influence) -> None:
     axes.bar(places, mean, width=0.78 if wide else 1.0, color=colours, linewidth=0)
     if deviation is not None:
         axes.errorbar(places, mean, deviation, fmt="none", ecolor="#222222", elinewidth=0.7 if wide else 0.4)
-    axes.axhline(shown.fair, **FAIR)
+    if shown.entitlements is None:
+        axes.axhline(shown.fair, **FAIR)
+    else:
+        axes.stairs(shown.entitled, np.arange(-0.5, len(places)), baseline=None, **FAIR)
     axes.set_xlim(-0.8, len(places) - 0.2)
     axes.grid(visible=False, axis="x")
     middles = [float(places[shown.group_of == group].mean()) for group in np.unique(shown.group_of)]
@@ -69,13 +73,16 @@ def _draw_bars(axes: "Axes", shown: Influence) -> None:
     axes.set_xlabel("clients, by group")
     axes.set_ylabel("share of all weight")
     axes.yaxis.set_major_formatter(percent)
+    if shown.entitlements is not None:
+        for group, middle in zip(np.unique(shown.group_of), middles, strict=True):
+            times = number(shown.per_presence[group], "{:.2f}")
+            axes.annotate(times, (middle, 0.97), xycoords=("data", "axes fraction"), ha="center", va="top")
 
 
 def _draw_curves(axes: "Axes", shown: Influence) -> None:
     for group in np.unique(shown.group_of):
         look = group_look(int(group))
-        where, shares = shown.quantiles(int(group))
-        times = shares / shown.fair
+        where, times = shown.quantiles(int(group))
         mean = times.mean(axis=0)
         if len(times) > 1:
             spread = times.std(axis=0, ddof=1)
@@ -85,12 +92,14 @@ def _draw_curves(axes: "Axes", shown: Influence) -> None:
     axes.set_xlim(0, 1)
     axes.xaxis.set_major_formatter(percent)
     axes.set_xlabel("clients of a group, sorted")
-    axes.set_ylabel("times its fair share")
+    axes.set_ylabel("times its fair share" if shown.entitlements is None else "times its entitlement")
 
 
 def _set_heights(axes: "Axes", shown: Sequence[Influence], *, many: bool) -> None:
     """From 0, or below where weights are; of many clients a few that are heard far more than others are cut off."""
     axes.set_ylim(bottom=min(0.0, min(float(each.mean.min() / (each.fair if many else 1)) for each in shown)))
+    if not many and not _is_steady(shown):  # room for what stands above the groups
+        axes.set_ylim(top=1.15 * axes.get_ylim()[1])
     if many:
         axes.set_ylim(top=min(axes.get_ylim()[1], 1.2 * max(each.heard_by(0.95) for each in shown)))
 
@@ -104,5 +113,24 @@ def _reading(shown: Sequence[Influence], *, many: bool) -> str:
         words = "are too many for a bar each: those of a group are sorted, the least heard first"
         highest, most = (max(each.heard_by(part) for each in shown) for part in (1.0, 0.95))
         cut = f" The highest are cut off, up to {highest:.1f}." if highest > 1.2 * most else ""
-        return f"{clients:,} clients {words}; {means}.{cut}"
-    return f"Bars: a client each, its part of the weight of all updates; {means}."
+        return f"{clients:,} clients {words}; {means}.{cut}{_presence(shown)}"
+    times = "" if _is_steady(shown) else " Above a group: its influence per time present; 1 is the mean of all clients."
+    return f"Bars: a client each, its part of the weight of all updates; {means}.{_presence(shown)}{times}"
+
+
+def _presence(shown: Sequence[Influence]) -> str:
+    return (
+        ""
+        if _is_steady(shown)
+        else " Each version entitles the clients that are there, equally; the second Jain index is of influence ÷ "
+        "entitlement."
+    )
+
+
+def _is_steady(shown: Sequence[Influence]) -> bool:
+    return all(each.entitlements is None for each in shown)
+
+
+def _indices(shown: Influence) -> str:
+    words = f"Jain {number(shown.jain, '{:.3f}')}"
+    return words if shown.entitlements is None else f"{words}, {number(shown.jain_entitled, '{:.3f}')}"

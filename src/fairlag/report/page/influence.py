@@ -44,6 +44,16 @@ _SECTION = Section(
     "Influence is a client's part of the weight of all updates, each counted in every version that it is part of; its "
     "fair share is the same for all clients.",
 )
+_COMING = (
+    "Influence is a client's part of the weight of all updates, each counted in every version that it is part of. "
+    "Clients come and go here: each version is shared equally by those who are there when it is made, and a client is "
+    "entitled to the sum of its shares."
+)
+
+_PER_TIME = (
+    " Jain÷: of influence ÷ what each client is entitled to. Per time: a group's influence per time that "
+    "it was there, 1 is the mean of all clients."
+)
 
 Shown = Sequence[tuple[Named, Influence]]
 
@@ -59,7 +69,17 @@ def influence_section(shown: Sequence[tuple[Named, Influence | None]]) -> Sectio
         names = " and ".join(curved)
         remarks.append(f"For {names}, there is no Lorenz curve: some clients have less than no weight.")
     charts = [_clients(known), *([lorenz_chart(known)] if len(curved) < len(known) else [])]
-    return Section(_SECTION.name, _SECTION.title, _SECTION.lead, charts, remarks=remarks)
+    lead = _COMING if _comes_and_goes(known) else _SECTION.lead
+    return Section(_SECTION.name, _SECTION.title, lead, charts, remarks=remarks)
+
+
+def _comes_and_goes(shown: Shown) -> bool:
+    return any(found.entitlements is not None for _, found in shown)
+
+
+def _due(found: Influence) -> str:
+    """What the dashed line is called."""
+    return "fair share" if found.entitlements is None else "entitled to"
 
 
 def _clients(shown: Shown) -> Chart:
@@ -71,12 +91,13 @@ def _clients(shown: Shown) -> Chart:
         if together
         else {strategy_key(place): _view([each], shown, panels, many=many) for place, each in enumerate(shown)}
     )
+    than = "what it is entitled to" if _comes_and_goes(shown) else "its fair share"
     reading = (
-        "The clients of a group stand sorted, the least heard at the left; above the dashed line they have more than "
-        "their fair share, below it less."
+        "The clients of a group stand sorted, the least heard at the left; above the dashed line a client has more "
+        f"than {than}, below it less."
         if many
-        else "A bar a client in the colour of its group; above the dashed line it has more than its fair share, below "
-        "it less."
+        else "One bar per client in the colour of its group; above the dashed line it has more than "
+        f"{than}, below it less."
     )
     return Chart(
         name="influence",
@@ -101,13 +122,13 @@ def _view(drawn: Shown, everybody: Shown, panels: Panels, *, many: bool) -> View
         make = _curves(named, found, 101 if lines <= _MANY_LINES else 51) if many else _bars(named, found)
         traces += [{**each, "yaxis": f"y{number_of_axis}"} for each in make]
         layout[f"yaxis{number_of_axis}"] = axis(
-            "times fair share" if many else "influence",
+            f"times {_due(found)}".replace("entitled to", "entitlement") if many else "influence",
             domain=panels.domains[place],
             range=[low, high],
             nticks=6,
             tickformat=",~r" if many else ".0%",
         )
-        layout["annotations"].append(panels.title(place, names, f"Jain {jain_in_words(found)}"))
+        layout["annotations"].append(panels.title(place, names, _indices(found)))
     layout["xaxis"] = _across(drawn[0][1], many=many) | {"anchor": f"y{place_of_axis(len(drawn) - 1)}"}
     return View(named_once(traces), layout, " ".join([*_verdicts(drawn), *_cut(everybody, high, many=many)]))
 
@@ -142,13 +163,31 @@ def _bars(named: Named, found: Influence) -> list[Json]:
         if deviation is not None:
             error = {"type": "data", "array": numbers(deviation[mine]), "color": "@ink", "thickness": 1, "width": 2}
             traces[-1]["error_y"] = error
+    if found.entitlements is not None:
+        return [*traces, _entitled_line(found)]
     return [*traces, _fair_line(-0.5, len(found.clients) - 0.5, found.fair, f"{found.fair:.2%} of all weight")]
+
+
+def _entitled_line(found: Influence) -> Json:
+    """A step per client."""
+    places = np.arange(len(found.clients))
+    return {
+        **_fair_line(0, 0, 0, ""),
+        "name": _due(found),
+        "x": numbers(np.concatenate([[-0.5], places, [places[-1] + 0.5]])),
+        "y": numbers(found.entitled[np.concatenate([[0], places, [-1]])]),
+        "line": {"color": "@ink", "dash": "dash", "width": 1.5, "shape": "hvh"},
+        "hovertemplate": "entitled to %{y:.2%} of all weight<extra></extra>",
+    }
 
 
 def _about(found: Influence, place: int, group: str) -> str:
     mean, deviation = found.mean[place], found.deviation
     spread = "" if deviation is None else f" ± {100 * deviation[place]:.2f} over {len(found.shares)} seeds"
-    times = f"{mean / found.fair:.2f} times its fair share of {found.fair:.2%}"
+    due = float(found.entitled[place])
+    times = f"{mean / due:.2f} times its fair share of {due:.2%}" if due else "entitled to nothing"
+    if found.entitlements is not None:
+        times = times.replace("its fair share of", "what it is entitled to,")
     return f"client {found.clients[place]} of {group}<br>influence {mean:.2%}{spread} of all weight<br>{times}"
 
 
@@ -156,8 +195,7 @@ def _curves(named: Named, found: Influence, points: int) -> list[Json]:
     traces: list[Json] = []
     names = plain_names(found.groups)
     for group in _groups(found):
-        where, shares = found.quantiles(group, points)
-        times = shares / found.fair
+        where, times = found.quantiles(group, points)
         mean, key, colour = times.mean(axis=0), f"group {group}", named.group_colour(group)
         if len(times) > 1:
             spread = times.std(axis=0, ddof=1)
@@ -171,12 +209,17 @@ def _curves(named: Named, found: Influence, points: int) -> list[Json]:
                 "x": numbers(where),
                 "y": numbers(mean),
                 "line": {"color": colour, "dash": LINES[named.place_of(group) % len(LINES)], "width": 2.5},
-                "hovertemplate": (
-                    "%{x:.0%} of the clients of %{fullData.name}<br>have at most %{y:.2f} times their fair share, "
-                    f"{found.fair:.2g} of all weight<extra></extra>"
+                "hovertemplate": "%{x:.0%} of the clients of %{fullData.name}<br>have at most %{y:.2f} times "
+                + (
+                    f"their fair share, {found.fair:.2g} of all weight<extra></extra>"
+                    if found.entitlements is None
+                    else "what they are entitled to<extra></extra>"
                 ),
             }
         )
+    if found.entitlements is not None:
+        words = "what each client is entitled to<extra></extra>"
+        return [*traces, {**_fair_line(0, 1, 1.0, ""), "name": _due(found), "hovertemplate": words}]
     return [*traces, _fair_line(0, 1, 1.0, f"{found.fair:.2g} of all weight")]
 
 
@@ -208,20 +251,19 @@ def _heights(shown: Shown, *, many: bool) -> tuple[float, float]:
     """The same for all strategies; of many clients a few that are heard far more than others are cut off."""
     if many:
         low, high = extent(
-            [found.quantiles(group, 21)[1].mean(axis=0) / found.fair for _, found in shown for group in _groups(found)]
+            [found.quantiles(group, 21)[1].mean(axis=0) for _, found in shown for group in _groups(found)]
         )
         return low, 1.1 * min(high, 1.2 * max(found.heard_by(0.95) for _, found in shown))
     spreads = [0.0 if found.deviation is None else found.deviation for _, found in shown]
     low, high = extent([found.mean + spread for (_, found), spread in zip(shown, spreads, strict=True)])
-    return low, 1.08 * max(high, *(found.fair for _, found in shown))
+    return low, 1.08 * max(high, *(float(found.entitled.max()) for _, found in shown))
 
 
 def _cut(shown: Shown, high: float, *, many: bool) -> list[str]:
     highest = max(found.heard_by(1.0) for _, found in shown) if many else 0.0
+    due = "their entitlement" if _comes_and_goes(shown) else "the fair share"
     return (
-        [f"The highest are cut off, up to {highest:,.1f} times the fair share: zoom out to see them."]
-        if highest > high
-        else []
+        [f"The highest are cut off, up to {highest:,.1f} times {due}: zoom out to see them."] if highest > high else []
     )
 
 
@@ -231,10 +273,31 @@ def _verdicts(shown: Shown) -> list[str]:
     names = shortened([named.label for named, _ in shown], 40)
     indices = "; ".join(f"{jain_in_words(found)} under {name}" for name, (_, found) in zip(names, shown, strict=True))
     words = [f"Jain index {indices}: 1 if all clients are heard alike, 1/{clients:,} if one alone is."]
+    if _comes_and_goes(shown):
+        evenness = [with_deviation(found.jain_entitled, "{:.3f}") for _, found in shown]
+        indices = "; ".join(f"{index} under {name}" for index, name in zip(evenness, names, strict=True))
+        words.append(f"Jain÷, of influence ÷ entitlement, {indices}: 1 if each client has what it is entitled to.")
+        times = "; ".join(f"{_per_time(found)} under {name}" for name, (_, found) in zip(names, shown, strict=True))
+        words.append(f"Influence per time present, 1 being the mean of all clients: {times}.")
     for name, (_, found) in zip(names, shown, strict=True):
         heard = int(np.count_nonzero((found.shares != 0).any(axis=0)))
         words += [f"Under {name} only {heard:,} of {clients:,} clients have been heard."] if heard < clients else []
     return words
+
+
+def _per_time(found: Influence) -> str:
+    """Of each group."""
+    groups = zip(found.groups[:MOST_GROUPS], found.per_presence, strict=False)
+    return ", ".join(f"{name} {number(times, '{:.2f}')}" for name, times in groups)
+
+
+def _indices(found: Influence) -> str:
+    """Beside the title of a panel."""
+    if found.entitlements is None:
+        return f"Jain {jain_in_words(found)}"
+    return ", ".join(
+        f"{name} {number(index, '{:.3f}')}" for name, index in (("Jain", found.jain), ("Jain÷", found.jain_entitled))
+    )
 
 
 def _groups(found: Influence) -> list[int]:
@@ -244,20 +307,23 @@ def _groups(found: Influence) -> list[int]:
 def _table(shown: Shown) -> Table:
     groups = list(dict.fromkeys(name for _, found in shown for name in found.groups[:MOST_GROUPS]))
     measures = (fairness.gini, fairness.welfare, fairness.largest_deviation)
-    rows = []
+    rows, coming = [], _comes_and_goes(shown)
     for named, found in shown:
         evenness = [with_deviation(found.over_seeds(measure), "{:.3f}") for measure in measures]
         parts = [_group_cell(found, name) for name in groups]
-        rows.append([named.label, f"{len(found.clients):,}", jain_in_words(found), *evenness, *parts])
+        indices = [jain_in_words(found), *([with_deviation(found.jain_entitled, "{:.3f}")] if coming else [])]
+        rows.append([named.label, f"{len(found.clients):,}", *indices, *evenness, *parts])
     return Table(
         caption=(
             "How even influence is, mean ± standard deviation over seeds. Jain index: 1 is even; Gini coefficient: 0 "
-            "is even; welfare: the sum of all clients' distances from their fair share, and the largest of them."
+            "is even; welfare: the sum of all clients' distances from an equal share, and the largest of them."
+            + (_PER_TIME if coming else "")
         ),
         head=[
             "strategy",
             "clients",
             "Jain",
+            *(["Jain÷"] if coming else []),
             "Gini",
             "welfare",
             "largest distance",
@@ -271,5 +337,8 @@ def _table(shown: Shown) -> Table:
 def _group_cell(found: Influence, name: str) -> str:
     if name not in found.groups:
         return NONE
-    part, fair = found.of_group(found.groups.index(name))
-    return f"{number(part, '{:.3f}')}, fair {fair:.3f}"
+    place = found.groups.index(name)
+    part, due = found.of_group(place)
+    if found.entitlements is None:
+        return f"{number(part, '{:.3f}')}, fair {due:.3f}"
+    return f"{number(part, '{:.3f}')}, entitled {due:.3f}, per time {number(found.per_presence[place], '{:.2f}')}"

@@ -2,20 +2,18 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from math import inf
 from typing import Any
 
 from fairlag.analyse.compare import Comparison, Repeated
 from fairlag.analyse.ranking import Ranked, Ranking, ranked
 from fairlag.numerals import NONE, VIRTUAL
-from fairlag.report.cells import MARK, UNCLEAR, group_cells, reading, remarks, several, strategy_cells, title
+from fairlag.report.cells import MARK, UNCLEAR, group_cells, heads, reading, remarks, several, strategy_cells, title
 from fairlag.report.page.spec import Named, Section, Table, group_colour
 from fairlag.report.words import shortened
 
 Tables = Mapping[str, Any]
 """An experiment as it is written into the directory of a run."""
-
-_GROUPS = "its part of all weight and of all clients"
-
 
 _HEAD = 20
 """How long the name of a group may be at the head of a column."""
@@ -58,9 +56,10 @@ def experiment_section(
 def _ranking(ranking: Ranking, named: Sequence[Named]) -> Table:
     """The strategies, best first, and what each client group got; without columns in which nothing is known."""
     names = list(dict.fromkeys(group.name for row in ranking.rows for group in row.comparison.groups))
-    head = ["", "accuracy %", "Jain", "staleness", "time"]
+    titles = heads(row.comparison for row in ranking.rows)
+    head = ["", "accuracy %", titles.jain, "staleness", "time"]
     short = shortened(names, _HEAD)
-    head += [f"{name}: {column}" for name in short for column in ("accuracy %", "influence", "fair")]
+    head += [f"{name}: {column}" for name in short for column in ("accuracy %", "influence", titles.fair)]
     rows = [_row(ranking, row, names) for row in ranking.rows]
     told = [place for place in range(len(head)) if any(row[place] != NONE for row in rows)]
     colours = {name.label: name.colour for name in named}
@@ -83,7 +82,8 @@ def _row(ranking: Ranking, row: Ranked, names: Sequence[str]) -> list[str]:
 
 def _legend(ranking: Ranking) -> str:
     trained = any(row.comparison.accuracy.final.mean is not None for row in ranking.rows)
-    groups = f"of a group: {'accuracy on the labels that it holds, ' if trained else ''}{_GROUPS}"
+    _, _, parts = heads(row.comparison for row in ranking.rows).words.partition(": the group's ")
+    groups = f"of a group: {'accuracy on the labels that it holds, ' if trained else ''}its {parts}"
     lines = [line.removeprefix(f"{MARK} ") for line in reading(ranking, [groups])]
     return f"In the table: {'; '.join(line for line in lines if trained or not line.startswith('accuracy'))}."
 
@@ -191,12 +191,13 @@ def _findings(compared: Sequence[Comparison]) -> list[str]:
     if any(each.accuracy.final.mean is not None for each in compared):
         (ranking,) = ranked(compared, "accuracy")
         lines.append(_ended(ranking))
-    heard = [each for each in compared if each.jain.mean is not None and len(each.groups) > 1]
+    heard = [each for each in compared if each.evenness.mean is not None and len(each.groups) > 1]
     for each in _extremes(heard):
-        group = min(each.groups, key=lambda one: (one.influence.mean or 0.0) / one.fair)
+        group = min(each.groups, key=lambda one: (one.influence.mean or 0.0) / one.due if one.due else inf)
+        index = f"Jain index{' of influence ÷ entitlement' if each.comes_and_goes else ''} {each.evenness.mean:.3f}"
         lines.append(
             f"Under {each.label}, the group {group.name} has {_share(group.influence.mean)} of all weight where "
-            f"{_share(group.fair)} would be fair (Jain index {each.jain.mean:.3f})."
+            f"{_share(group.due)} would be fair ({index})."
         )
     return lines
 
@@ -228,7 +229,7 @@ def _accuracy(found: Comparison) -> str:
 
 def _extremes(heard: Sequence[Comparison]) -> list[Comparison]:
     """The least and the most even one."""
-    order = sorted(heard, key=lambda each: each.jain.mean or 0.0)
+    order = sorted(heard, key=lambda each: each.evenness.mean or 0.0)
     return order if len(order) < 2 else [order[0], order[-1]]
 
 
