@@ -229,6 +229,7 @@ class _Settler:
                 break
             rest = settle(self._looks, state)
             state = rest.octaves
+            self._told(self._done, self._done)  # how many more there will be is not known
             if self._sent >= _ENOUGH and max(each.error for each in rest.responses) * self._sizes.sum() < _PRECISE:
                 break
         if rest is None:
@@ -268,7 +269,6 @@ class _Settler:
         found = self._bench.map(seen, asked)
         self._done += len(found)
         self._spent += sum(one.updates for one in found)
-        self._told(self._done, self._done)
         return [found[place : place + SEEDS] for place in range(0, len(found), SEEDS)]
 
     def _trial(self, state: Floats, group: int, octaves: float) -> Trial:
