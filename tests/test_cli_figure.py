@@ -21,10 +21,12 @@ from fairlag.lab.run import Run
 from fairlag.report.figures import (
     incentives_figure,
     influence_figure,
+    rewards,
     staleness_figure,
     timeline_figure,
 )
 from fairlag.report.figures.identity import group_look, strategy_look
+from fairlag.runtime.compiled import available
 from tests.command import Call
 from tests.test_analyse_compare import bare
 from tests.test_analyse_evidence import LEAN, shuffled
@@ -259,4 +261,36 @@ def test_runs_that_cannot_be_drawn(call: Call, tmp_path: Path) -> None:
         ("many", "timeline", "there are 9 strategies, but a timeline has room for 4: give fewer runs"),
     ):
         done = call("figure", str(tmp_path / folder), "--kind", kind, "--out", str(tmp_path / "x.pdf"))
+        assert (done.code, sentence in done.err) == (2, True), done.err
+
+
+@pytest.mark.skipif(not available(), reason="needs the extra `fast`")
+def test_rewards_are_drawn_of_an_experiment(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drawn: list[Figure]
+) -> None:
+    monkeypatch.setattr(rewards, "REWARDS", (0.0, 1.0))
+    file = tmp_path / "even.toml"
+    file.write_text(
+        'name = "even"\naggregations = 10\n[[clients]]\ngroup = "all"\ncount = 4\ndelay = "uniform(1, 2)"\n'
+        'cost = 0.6\n[[strategies]]\nuse = "fairshare"\nbuffer = 2\nestimator = "gap"\nfresh = false\n'
+    )
+    words = ("--kind", "rewards", "--out", str(tmp_path / "x.svg"), "--workers", "1")
+    done = call("figure", str(file), *words)
+    assert (done.code, done.out) == (0, f"The figure is {tmp_path / 'x.svg'}\n")
+    (axes,) = drawn[0].axes
+    (line,) = axes.get_lines()
+    # At full speed a client sends 1/1.5 per second, at rest with s = 1 (n−1)/(n²κ).
+    assert list(line.get_xdata()) == pytest.approx([1 / 64, 3 / 16 / 0.6 * 1.5], rel=0.06)
+    assert list(line.get_ydata()) == pytest.approx([1, 1])
+    assert [text.get_text() for text in axes.texts] == ["s = 0", "s = 1"]
+
+
+def test_what_rewards_need(call: Call, tmp_path: Path) -> None:
+    out = ("--out", str(tmp_path / "x.png"))
+    for words, sentence in (
+        (("demo", "--kind", "rewards"), "rewards need a cost of updates: give --cost 0.01, or `cost` in [[clients]]"),
+        (("demo", "racer", "--kind", "rewards"), "rewards are drawn of one experiment, but 2 are given"),
+        (("demo", "--kind", "influence", "--cost", "1"), "--cost is given, but only rewards have one, not influence"),
+    ):
+        done = call("figure", *words, *out)
         assert (done.code, sentence in done.err) == (2, True), done.err

@@ -20,6 +20,10 @@ _REACH = _APART * _EACH_WAY
 _FINE = 1 / 32
 """A best response is known to that part of an octave."""
 
+_MISSED = 0.02
+"""A spline that misses payoffs by more than that part of what is at stake rounds off an edge: of a Tullock contest it
+misses at most a quarter of that."""
+
 _STILL = 1 / 128
 """A group that would move by less is at rest."""
 
@@ -32,7 +36,7 @@ _BACK, _ON = 0.5, 1.2
 _MOST_LOOKS = 30
 
 _RISK = 0.01
-"""That a difference is taken for real which is not."""
+"""That a difference is taken for real which is not, at any of the speeds."""
 
 
 class Look(NamedTuple):
@@ -100,7 +104,7 @@ def settle(looks: Callable[[Floats], Sequence[Look]], start: Floats) -> Rest:
     ...     rate = 4 / 2**octaves
     ...     return [Look(octaves, np.tile(rate / (rate + others) - rate / 4, (2, 1)))]
     >>> rest = settle(contest, np.zeros(1))
-    >>> rest.settled, round(4 / 2 ** rest.octaves[0], 2)
+    >>> rest.settled, round(4 / 2 ** float(rest.octaves[0]), 2)
     (True, 0.89)
     """
     state = np.array(start, np.float64)
@@ -127,34 +131,30 @@ def best_response(look: Look, present: float) -> Response:
     """The speed at which a client's payoff is highest; its present one if chance does not tell any two speeds apart.
 
     Payoffs are measured with chance, so they are smoothed by a cubic spline with a knot per octave before the highest
-    is looked for. A spline rounds off edges, such as a cap makes: if straight lines from one measured payoff to the
-    next deny its highest, theirs counts. The gain is a mean of paired differences over seeds, its error a one-sided
-    Student's interval.
+    is looked for. A spline rounds off edges, such as a cap makes: if it misses the measured payoffs by more than chance
+    would, straight lines from one to the next count instead. The gain is a mean of paired differences over seeds, its
+    error a one-sided Student's interval.
     """
     from scipy.interpolate import make_interp_spline, make_lsq_spline  # take longer to import than all of the rest
 
-    low, high = look.octaves[0], look.octaves[-1]
+    octaves, payoffs = look.octaves, look.payoffs.T
+    low, high = octaves[0], octaves[-1]
     knots = np.concatenate([np.full(4, low), np.arange(low + 1, high - 0.5), np.full(4, high)])
+    curve = make_lsq_spline(octaves, payoffs, knots, k=3)
+    missed, chance = _mean((curve(octaves) - payoffs).T, len(octaves))
+    if (np.abs(missed) > np.maximum(chance, _MISSED * np.ptp(payoffs.mean(axis=1)))).any():
+        curve = make_interp_spline(octaves, payoffs, k=1)
     speeds = np.append(np.linspace(low, high, round((high - low) / _FINE) + 1), present)
-    smooth, straight = (
-        (curve(speeds) - curve(present)).T
-        for curve in (
-            make_lsq_spline(look.octaves, look.payoffs.T, knots, k=3),
-            make_interp_spline(look.octaves, look.payoffs.T, k=1),
-        )
-    )
-    best = int(smooth.mean(axis=0).argmax())
-    denied = abs(speeds[best] - present) > _APART and straight[:, best].mean() <= 0
-    return _highest(speeds, straight if denied else smooth)
+    gain, error = _mean((curve(speeds) - curve(present)).T, len(octaves))
+    if not (np.abs(gain) > error).any():
+        return Response(present, 0.0, float(error.max()), 0.0)
+    best = int(gain.argmax())
+    return Response(float(speeds[best]), float(gain[best]), float(error[best]), float(np.ptp(gain)))
 
 
-def _highest(speeds: Floats, gains: Floats) -> Response:
-    """The speed with the highest gain over the last one, which is the present one; gains have one row per seed."""
+def _mean(rows: Floats, tried: int) -> tuple[Floats, Floats]:
+    """The mean over rows, one per seed, and what it must exceed not to be the chance of so many tries."""
     from scipy.special import stdtrit
 
-    mean, spread = gains.mean(axis=0), gains.std(axis=0, ddof=1) / np.sqrt(len(gains))
-    error = float(stdtrit(len(gains) - 1, 1 - _RISK)) * spread
-    if not (np.abs(mean) > error).any():
-        return Response(float(speeds[-1]), 0.0, float(error.max()), 0.0)
-    best = int(mean.argmax())
-    return Response(float(speeds[best]), float(mean[best]), float(error[best]), float(np.ptp(mean)))
+    quantile = float(stdtrit(len(rows) - 1, 1 - _RISK / tried))
+    return rows.mean(axis=0), quantile * rows.std(axis=0, ddof=1) / np.sqrt(len(rows))

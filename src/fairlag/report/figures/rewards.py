@@ -7,7 +7,7 @@ from fairlag.analyse.progress import Progress
 from fairlag.analyse.settling import SEEDS, Equilibrium, Untried, equilibria, priced, rewarded
 from fairlag.errors import InputError
 from fairlag.lab.experiment import Experiment
-from fairlag.report.figures.identity import FAINT, Sheet, caption, drawing, percent, strategy_look
+from fairlag.report.figures.identity import Sheet, caption, drawing, percent, strategy_look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -43,7 +43,7 @@ def draw_rewards(points: Sequence[Point], sheet: Sheet, size: str = "double") ->
         axes = figure.subplots()
         _draw(axes, points)
         axes.set_title("FairShare by account: what a reward s buys")
-        caption(figure, _reading(points[0].found))
+        caption(figure, _reading(points))
 
 
 def _draw(axes: "Axes", points: Sequence[Point]) -> None:
@@ -60,13 +60,14 @@ def _draw(axes: "Axes", points: Sequence[Point]) -> None:
     axes.xaxis.set_major_formatter(percent)
     axes.set_xlabel("versions per unit of time at rest, as a part of those at full speed")
     axes.set_ylabel("Jain's index of influence at rest")
-    axes.tick_params(colors=FAINT)
 
 
-def _reading(found: Equilibrium) -> str:
-    costs = ", ".join(f"{group.cost:g} ({group.name}, {group.clients:,} clients)" for group in found.groups)
+def _reading(points: Sequence[Point]) -> str:
+    costs = ", ".join(f"{group.cost:g} ({group.name}, {group.clients:,} clients)" for group in points[0].found.groups)
+    restless = ", ".join(f"{each.reward:g}" for each in points if not each.found.settled)
+    unless = f" Does not settle, so the last state is shown: s = {restless}." if restless else ""
     return (
         "A part s of each version goes to its senders per update, 1 − s by account. At rest every client has the speed "
         f"that pays it most: its influence less its updates per unit of time × cost. Cost: {costs}. Simulated without "
-        f"training, {SEEDS} seeds."
+        f"training, {SEEDS} seeds.{unless}"
     )
