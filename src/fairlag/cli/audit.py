@@ -15,6 +15,7 @@ from fairlag.analyse.cheating import Progress
 from fairlag.analyse.effort import enough_seeds
 from fairlag.analyse.incentives import WANTED
 from fairlag.analyse.throttling import COMPILED_UPDATES, SERVER_UPDATES
+from fairlag.analyse.timings import COMPILED_SEARCH, SERVER_SEARCH
 from fairlag.cli.terminal import (
     Aggregations,
     Json,
@@ -63,8 +64,9 @@ def audit(
         int | None,
         typer.Option(
             metavar="N",
-            help="How many updates per strategy they may take; default: "
-            f"{COMPILED_UPDATES:,}, or {SERVER_UPDATES:,} without compiled loops.",
+            help="How many updates per strategy they may take, and the search for other timings again; default: "
+            f"{COMPILED_UPDATES:,} and {COMPILED_SEARCH:,}, or {SERVER_UPDATES:,} and {SERVER_SEARCH:,} without "
+            "compiled loops.",
         ),
     ] = None,
     workers: Workers = None,
@@ -76,7 +78,7 @@ def audit(
     ] = None,
     no_code: NoCode = False,
 ) -> None:
-    """Who would the model listen to, how stale would updates be, who would gain by throttling? Without learning."""
+    """Who would the model listen to, how stale would updates be, who would gain by its timing? Without learning."""
     workers = cores() if workers is None else at_least_one("--workers", workers)
     if incentive_updates is not None:
         at_least_one("--incentive-updates", incentive_updates)
