@@ -20,12 +20,16 @@ from fairlag.types import Floats
 COMPILED_SEARCH = 8_000_000
 """How many updates may go into the search of a strategy by default if the compiled loop takes it: seconds."""
 
-SERVER_SEARCH = SERVER_UPDATES // 2
-"""The same if the server itself must, and for plans that leave: those always take the server."""
+SERVER_SEARCH = SERVER_UPDATES
+"""The same if the server itself must."""
+
+_LEAVING = SERVER_SEARCH // 4
+"""How many of them may go into plans that leave: those always take the server."""
 
 _PARTS = 4
 _SLOW = (1.0, 4.0, 16.0, 64.0)
 _EXTREME = (_SLOW[0], _SLOW[-1])
+_MIDDLE = "schedules with the factors 4 and 16"
 _UNTIL = (0.05, 0.1, 0.4)
 _STAYS = ((4, 4), (20, 20), (20, 2))
 """After how many of its mean durations a client leaves, and for how many."""
@@ -33,7 +37,7 @@ _STAYS = ((4, 4), (20, 20), (20, 2))
 _ENOUGH = 20
 """How many updates a truthful client must send in a run for its parts to differ."""
 
-_FINALISTS = 5
+_FINALISTS, _FEW_FINALISTS = 5, 3
 _MOST_REPLICATIONS = 20
 
 
@@ -47,6 +51,8 @@ class Found(NamedTuple):
     error: float = 0.0
     at_most: float = 0.0
     """If it is truthful: the most that the best plans might gain without being noticed."""
+    influence: float = 0.0
+    """If it is not: the influence that it leads to."""
     tried: bool = True
 
     @property
@@ -101,7 +107,9 @@ class Timings:
 
 def _better(found: Found, throttled: Incentive) -> Found:
     if throttled.throttle_gain > found.gain:
-        return Found(Throttle(throttled.best_throttle), throttled.throttle_gain, throttled.gain_error)
+        reached = float(throttled.influence[throttled.factors.index(throttled.best_throttle)])
+        plan = Throttle(throttled.best_throttle)
+        return Found(plan, throttled.throttle_gain, throttled.gain_error, influence=reached)
     return found._replace(at_most=max(found.at_most, throttled.largest_gain), tried=True)
 
 
@@ -164,8 +172,9 @@ class Search:
         """`budget` is how many updates the runs may merge; `told` hears how many runs are done, of how many."""
         self._experiment, self._bench, self._number, self._told = experiment, bench, number, told
         self._compiled = compiled
-        self._budget = (COMPILED_SEARCH if compiled else SERVER_SEARCH) if budget is None else budget
-        self._server_budget = min(self._budget, SERVER_SEARCH)
+        whole = (COMPILED_SEARCH if compiled else SERVER_SEARCH) if budget is None else budget
+        self._leaving = min(whole // 4, _LEAVING)
+        self._budget = whole - self._leaving
         self._fleet = experiment.fleet()
         self._clients = [self._fleet.members(group)[0] for group in range(len(experiment.clients))]
         self._updates = float(np.mean([each.updates.sum() for each in observations]))
@@ -177,14 +186,16 @@ class Search:
 
     def run(self) -> Timings:
         """Screens all plans that are affordable, and measures the best."""
-        for factors in (_SLOW, _EXTREME):
+        for factors, finalists in ((_SLOW, _FINALISTS), (_EXTREME, _FEW_FINALISTS)):
             steady = plans(factors)
-            part = self._affordable(self._budget, len(steady) * len(self._clients))
-            if part:
-                return self._searched(steady, part, "" if factors is _SLOW else _left_out())
-        need = 2 * len(self._clients) * len(steady) * self._cost(self._shortest)
+            runs, final = len(self._clients) * (len(steady) + 1), len(self._clients) * (finalists + 1) * REPLICATIONS
+            needed = (runs + final) * self._cost(self._shortest)
+            if needed <= self._budget:
+                room = self._budget - final * self._cost(self._shortest)
+                part = self._longest(min(room, max(self._budget / 2, runs * self._cost(self._shortest))), runs)
+                return self._searched(steady, part, finalists)
         nothing = tuple(Found(Truthful(), tried=False) for _ in self._clients)
-        return Timings(nothing, left_out=f"all timings: {advised(need)} suffices for a smaller search")
+        return Timings(nothing, left_out=f"all timings; {advised(needed * 4 / 3)} suffices for some")
 
     @property
     def _shortest(self) -> float:
@@ -195,51 +206,57 @@ class Search:
         """Of one run, with making its fleet."""
         return part * self._updates + self._fleet.clients
 
-    def _affordable(self, budget: float, runs: int) -> float:
-        """How much of the experiment so many runs may be long if they take half of the budget; 0: too little."""
-        part = min(1.0, (budget / 2 / max(runs, 1) - self._fleet.clients) / self._updates)
-        return part if part >= 1 or part >= self._shortest else 0.0
+    def _longest(self, updates: float, runs: int) -> float:
+        """The part of the experiment that this many runs may be long for that many updates, or the shortest."""
+        return max(self._shortest, min(1.0, (updates / max(runs, 1) - self._fleet.clients) / self._updates))
 
-    def _searched(self, steady: Sequence[Timing], part: float, left_out: str) -> Timings:
-        away = [leaving(self._fleet, client) for client in self._clients]
-        brief = min(part, self._affordable(self._server_budget, sum(map(len, away))))
-        if not brief:
-            away = [[] for _ in self._clients]
-        left = [left_out] if left_out else []
-        if not all(away):
-            left.append("leaving and coming back")
-        screened = [
-            [*(_Asked(group, plan, part) for plan in steady), *(_Asked(group, plan, brief) for plan in away[group])]
-            for group in range(len(self._clients))
-        ]
-        self._measure([each for asked in screened for each in asked], range(1))
-        best = [sorted(asked, key=self._gain, reverse=True)[:_FINALISTS] for asked in screened]
-        finals, seeds = self._finals(best)
+    def _searched(self, steady: Sequence[Timing], part: float, finalists: int) -> Timings:
+        screened = [[_Asked(group, plan, part) for plan in steady] for group in range(len(self._clients))]
+        away = self._away(part)
+        asked = [[*mine, *theirs] for mine, theirs in zip(screened, away, strict=True)]
+        self._measure([each for mine in asked for each in mine], range(1))
+        best = [sorted(mine, key=self._gain, reverse=True)[:finalists] for mine in asked]
+        finals, seeds = self._finals(best, finalists, self._budget - len(best) * (len(steady) + 1) * self._cost(part))
         self._heard.clear()
-        self._measure([each for asked in finals for each in asked], seeds)
-        longest = max((each.part for asked in finals for each in asked), default=part)
+        self._measure([each for mine in finals for each in mine], seeds)
+        longest = max((each.part for mine in finals for each in mine), default=part)
+        left = [] if finalists == _FINALISTS else [_MIDDLE]
         return Timings(
-            tuple(self._judged(asked) for asked in finals),
-            tried=max(map(len, screened)),
+            tuple(self._judged(mine) for mine in finals),
+            tried=max(map(len, asked)),
             aggregations=(ceil(part * self._versions), ceil(longest * self._versions)),
             replications=len(seeds),
-            left_out="; ".join(left),
+            left_out=" and ".join(left if all(away) else [*left, "leaving and coming back"]),
         )
 
-    def _finals(self, best: Sequence[Sequence[_Asked]]) -> tuple[list[list[_Asked]], range]:
-        """The best plans in runs as long as is affordable, the experiment's length at the most, and fresh seeds."""
-        runs = len(best) * (_FINALISTS + 1)
-        part = self._affordable(self._budget, runs * REPLICATIONS) or self._shortest
-        many = int(self._budget / 2 / (runs * self._cost(part)))
+    def _away(self, part: float) -> list[list[_Asked]]:
+        """For each group, runs of the plans that leave; none if these take too many updates."""
+        known = [leaving(self._fleet, client) for client in self._clients]
+        runs = sum(len(each) + 1 for each in known)
+        if runs * self._cost(self._shortest) > self._leaving / 2:
+            return [[] for _ in known]
+        brief = min(part, self._longest(self._leaving / 2, runs))
+        return [[_Asked(group, plan, brief) for plan in each] for group, each in enumerate(known)]
+
+    def _finals(
+        self, best: Sequence[Sequence[_Asked]], finalists: int, budget: float
+    ) -> tuple[list[list[_Asked]], range]:
+        """The best plans in runs as long as is affordable, the experiment's length at the most, and fresh seeds.
+
+        Of plans that leave only the best, and only if it gains: they take the server.
+        """
+        runs = len(best) * (finalists + 1)
+        part = self._longest(budget, runs * REPLICATIONS)
+        many = int(budget / (runs * self._cost(part)))
         seeds = range(1, 1 + max(REPLICATIONS, min(many, _MOST_REPLICATIONS)))
-        # A plan that leaves takes the server: such runs are longer than necessary only if something was gained.
-        tempting = [[each for each in asked if each.plan.leaves is None or self._gain(each) > 0] for asked in best]
-        away = sum(each.plan.leaves is not None for asked in tempting for each in asked)
-        brief = min(part, self._affordable(self._server_budget, away * len(seeds)) or self._shortest)
-        lengthened = [
-            [each._replace(part=part if each.plan.leaves is None else brief) for each in asked] for asked in tempting
-        ]
-        return lengthened, seeds
+        away = [[each for each in mine if each.plan.leaves is not None and self._gain(each) > 0][:1] for mine in best]
+        costly = 2 * sum(map(len, away)) * len(seeds)
+        brief = min(part, self._longest(self._leaving / 2, costly))
+        if costly * self._cost(self._shortest) > self._leaving / 2:
+            away = [[] for _ in best]
+        steady = [[each._replace(part=part) for each in mine if each.plan.leaves is None] for mine in best]
+        gone = [[each._replace(part=brief) for each in mine] for mine in away]
+        return [[*mine, *theirs] for mine, theirs in zip(steady, gone, strict=True)], seeds
 
     def _measure(self, asked: Iterable[_Asked], seeds: range) -> None:
         runs = list(dict.fromkeys(each for one in asked for each in (one.honest, one)))
@@ -272,16 +289,11 @@ class Search:
 
     def _judged(self, asked: Sequence[_Asked]) -> Found:
         """The best of the finalists, if it gains more than its error."""
-        judged = [
-            (*judge_pair(self._heard[each.honest], self._heard[each], tests=len(asked)), each.plan) for each in asked
-        ]
-        real = [each for each in judged if each[0] > each[1]]
-        if not real:
-            return Found(Truthful(), at_most=max((max(0.0, gain + error) for gain, error, _ in judged), default=0.0))
-        gain, error, plan = max(real, key=lambda each: each[0])
-        return Found(plan, gain, error)
-
-
-def _left_out() -> str:
-    middle = " and ".join(f"{factor:g}" for factor in _SLOW[1:-1])
-    return f"schedules with the factors {middle}"
+        judged = []
+        for each in asked:
+            gain, error = judge_pair(self._heard[each.honest], self._heard[each], tests=len(asked))
+            judged.append(Found(each.plan, gain, error, influence=float(self._heard[each][:, 0].mean())))
+        real = [each for each in judged if each.gain > each.error]
+        if real:
+            return max(real, key=lambda each: each.gain)
+        return Found(Truthful(), at_most=max((max(0.0, each.gain + each.error) for each in judged), default=0.0))

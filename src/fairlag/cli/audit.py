@@ -16,6 +16,7 @@ from fairlag.analyse.incentives import WANTED
 from fairlag.analyse.progress import Progress
 from fairlag.analyse.settling import equilibria, priced
 from fairlag.analyse.throttling import COMPILED_UPDATES, SERVER_UPDATES
+from fairlag.analyse.timings import COMPILED_SEARCH, SERVER_SEARCH
 from fairlag.cli.terminal import (
     Aggregations,
     Costs,
@@ -66,8 +67,9 @@ def audit(
         int | None,
         typer.Option(
             metavar="N",
-            help="How many updates per strategy they may take; default: "
-            f"{COMPILED_UPDATES:,}, or {SERVER_UPDATES:,} without compiled loops.",
+            help="How many updates per strategy they may take, and the search for other timings again; default: "
+            f"{COMPILED_UPDATES:,} and {COMPILED_SEARCH:,}, or {SERVER_UPDATES:,} and {SERVER_SEARCH:,} without "
+            "compiled loops.",
         ),
     ] = None,
     cost: Costs = None,
@@ -80,7 +82,7 @@ def audit(
     ] = None,
     no_code: NoCode = False,
 ) -> None:
-    """Who would the model listen to, how stale would updates be, who would gain by throttling? Without learning."""
+    """Who would the model listen to, how stale would updates be, who would gain by its timing? Without learning."""
     workers = cores() if workers is None else at_least_one("--workers", workers)
     if incentive_updates is not None:
         at_least_one("--incentive-updates", incentive_updates)

@@ -37,7 +37,7 @@ def report(
     file: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where to write it.")] = Path("report.html"),
     incentives: Annotated[
         bool,
-        typer.Option("--incentives/--no-incentives", help="Also simulate who would gain by throttling; takes a while."),
+        typer.Option("--incentives/--no-incentives", help="Also simulate who would gain by its timing; takes a while."),
     ] = True,
     workers: Workers = None,
 ) -> None:
@@ -60,7 +60,7 @@ def watch(
     incentives: Annotated[
         bool,
         typer.Option(
-            "--incentives/--no-incentives", help="First simulate who would gain by throttling; takes a while."
+            "--incentives/--no-incentives", help="First simulate who would gain by its timing; takes a while."
         ),
     ] = False,
     workers: Workers = None,

@@ -1,11 +1,13 @@
 """What an audit answers to "what should I deploy?": the cells of its table, and a few sentences."""
 
 from collections.abc import Sequence
+from math import ceil
 from statistics import fmean, stdev
 
 from fairlag import numerals
 from fairlag.analyse.audit import GroupAudit, StrategyAudit
 from fairlag.analyse.deployment import SETTLED, Deployment, GroupDeployment
+from fairlag.report.words import gain, timing_words
 
 DEPLOYMENT = {
     "versions/h": "new versions per hour, if a unit of virtual time is a second",
@@ -55,7 +57,7 @@ def answer(audits: Sequence[StrategyAudit]) -> list[str]:
     named = [both] if both else [fairest[0], fastest[0]]
     if not any(least_fair is each for each in (*fairest, *named)):
         named.append(least_fair)
-    sentences = [*map(_who_pays, named), *(_who_cheats(audit) for audit in audits if _cheats(audit))]
+    sentences = [*map(_who_pays, named), *_on_cheating(audits)]
     if len(audits) == 1:
         return sentences
     return [_on_fairness(audits, fairest), _on_speed(audits, fastest), *sentences, _choice(fairest, fastest, both)]
@@ -125,17 +127,45 @@ def _parts(group: GroupAudit) -> tuple[float, float]:
     return group.influence, group.entitled
 
 
-def _cheats(audit: StrategyAudit) -> bool:
-    return audit.throttling.tried and not all(group.incentive.truthful for group in audit.groups)
+def _on_cheating(audits: Sequence[StrategyAudit]) -> list[str]:
+    """Under which strategies some timing pays, under which none does, and what other identities gain."""
+    sentences = [_who_cheats(audit) for audit in audits if any(not group.cheat.truthful for group in audit.groups)]
+    honest = [audit for audit in audits if all(group.cheat.tried and group.cheat.truthful for group in audit.groups)]
+    if honest:
+        most = max(group.cheat.at_most for audit in honest for group in audit.groups)
+        noticed = f" A gain of {ceil(100 * most)}% would have been noticed." if 0 < most < 1 else ""
+        sentences.append(f"Under {_labels(honest)} no timing that was tried pays.{noticed}")
+    return [*sentences, *_on_identities(audits)]
 
 
 def _who_cheats(audit: StrategyAudit) -> str:
-    found = [(group.name, group.incentive) for group in audit.groups if not group.incentive.truthful]
-    gains = [
-        f"{each.throttle_gain:.0%} ± {each.gain_error:.0%} if one of {name} takes {each.best_throttle:g} times as long"
-        for name, each in found
-    ]
-    return f"{audit.label} rewards being slow. A client gains influence: {_listed(gains)}."
+    cheats = [group for group in audit.groups if not group.cheat.truthful]
+    most = max(cheats, key=lambda group: group.cheat.gain)
+    others = [f"{group.name} ({_gained(group)})" for group in cheats if group is not most]
+    so_do = f" Clients of {_listed(others)} gain too." if others else ""
+    timing = most.cheat.timing
+    by = f"{timing}: {timing_words(timing)}"
+    return f"Under {audit.label} a client of {most.name} gains {_gained(most)} by {by}.{so_do}"
+
+
+def _gained(group: GroupAudit) -> str:
+    return gain(group.cheat.gain, group.cheat.error)
+
+
+def _on_identities(audits: Sequence[StrategyAudit]) -> list[str]:
+    """One sentence, if they were tried."""
+    tried = [(audit, group) for audit in audits for group in audit.groups]
+    words = []
+    for what, name in (("two", "being two clients"), ("rejoin_anew", "taking new names")):
+        gains = [(getattr(group.identities, what), audit, group) for audit, group in tried]
+        known = [each for each in gains if each[0] is not None]
+        if known:
+            found, audit, group = max(known, key=lambda each: float(each[0]))
+            where = f"under {audit.label}" if len(audits) > 1 else "here"
+            words.append(f"{name} gains up to {max(found, 0.0):.0%} (one of {group.name} {where})")
+    return (
+        [f"No weighting can prevent false identities, unless they cost something: {_listed(words)}."] if words else []
+    )
 
 
 def _labels(audits: Sequence[StrategyAudit]) -> str:

@@ -1,4 +1,4 @@
-"""What throttling would gain under the strategies of runs, for figures and pages."""
+"""What cheating would gain under the strategies of runs, for figures and pages."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,7 @@
 """Tables for a terminal: what an audit found, which strategies there are, what the theory says."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import isinf
+from math import ceil, isinf
 from textwrap import wrap
 from typing import Literal
 
@@ -15,10 +15,10 @@ from fairlag.analyse.audit import GroupAudit, StrategyAudit
 from fairlag.analyse.incentives import FACTORS
 from fairlag.analyse.throttling import Throttling
 from fairlag.lab.experiment import Experiment
-from fairlag.numerals import number
+from fairlag.numerals import NONE, number
 from fairlag.report.answer import DEPLOYMENT, answer, deployment_cells, device_cells
 from fairlag.report.figures.incentives import brief_verdict, how_tried
-from fairlag.report.words import span
+from fairlag.report.words import gain, span
 from fairlag.runtime.presence import NOTHING_MORE
 from fairlag.zoo import ALGORITHMS
 
@@ -46,6 +46,15 @@ _COMING = {
 }
 """The same of a fleet that comes and goes: nothing is predicted for it, and its clients are not entitled alike."""
 
+_CHEATING = {
+    "group": 15,
+    "best cheat": 27,
+    "gain": 14,
+    "new names": 12,
+    "two clients": 12,
+}
+"""What it shows of cheating."""
+
 _DEPLOYED = {
     "group": 22,
     "versions/h": 11,
@@ -69,6 +78,11 @@ def audit_table(experiment: Experiment, audits: Sequence[StrategyAudit], seeds: 
         cells = (_group_cells(group, tried=audit.throttling.tried) for group in audit.groups)
         parts.append(block(columns, ([row[name] for name in columns] for row in cells)))
     parts += [Text(), *(Text(line, style="dim") for line in _reading(audits, seeds, columns))]
+    if any(group.cheat.tried for audit in audits for group in audit.groups):
+        parts += [Text(), block(_CHEATING, [[Text(name, style="dim") for name in _CHEATING]])]
+        for audit in audits:
+            parts += [Text(audit.label, style="bold"), block(_CHEATING, map(_cheating_row, audit.groups))]
+        parts += [Text(), *(Text(line, style="dim") for line in _on_cheating(audits))]
     parts += [Text(remark, style="yellow") for remark in _remarks(audits)]
     parts += [Text(), block(_DEPLOYED, [[Text(name, style="dim") for name in _DEPLOYED]])]
     for audit in audits:
@@ -130,6 +144,37 @@ def _group_cells(group: GroupAudit, *, tried: bool) -> dict[str, Text]:
     }
 
 
+def _cheating_row(group: GroupAudit) -> list[Text]:
+    cheat = group.cheat
+    if not cheat.tried:
+        told = [Text("not tried", style="yellow"), Text(NONE)]
+    elif cheat.truthful:
+        sure = "green" if cheat.at_most < 1 else "yellow"
+        told = [Text("none found", style=sure), Text(f"< {ceil(100 * cheat.at_most)}%" if cheat.at_most else "", sure)]
+    else:
+        told = [Text(str(cheat.timing), style="red"), Text(f"+{gain(cheat.gain, cheat.error)}", style="red")]
+    identities = (group.identities.rejoin_anew, group.identities.two)
+    return [Text(f"  {group.name}"), *told, *(Text(number(each, "{:+.0%}")) for each in identities)]
+
+
+def _on_cheating(audits: Sequence[StrategyAudit]) -> list[str]:
+    tried = [audit.timings for audit in audits if audit.timings.tried]
+    lines = [
+        "best cheat: the timing by which one client gains most influence over a whole",
+        "  run; schedule(64, 1, 1, 1): 64 times slower in the first quarter of it, then",
+        "  truthful; < 4%: a gain of 4 % would have been noticed",
+        "new names, two clients: what it gains by coming back as somebody new after each",
+        "  update or four, and by being two; no weighting prevents that",
+    ]
+    if tried:
+        short, long = (span([each.aggregations[place] for each in tried]) for place in range(2))
+        lines += [
+            f"Timings: {span([each.tried for each in tried])} per group in runs of {short} aggregations; the best five",
+            f"  again in {span([each.replications for each in tried])} fresh runs of {long} aggregations.",
+        ]
+    return lines
+
+
 _EVERYBODY = "share, influence, fair: the group's part of all updates, weight and clients"
 _PREDICTED = (
     "predicted: the same by the closed form, if there is one for fleet and strategy;",
@@ -171,6 +216,11 @@ def _remarks(audits: Sequence[StrategyAudit]) -> list[str]:
         if audit.throttling.advice:
             advised.setdefault(_advice(audit.throttling), []).append(audit.label)
     remarks += [f"{', '.join(labels)}: {advice}" for advice, labels in advised.items()]
+    missing: dict[str, list[str]] = {}
+    for audit in audits:
+        if audit.timings.left_out:
+            missing.setdefault(audit.timings.left_out, []).append(audit.label)
+    remarks += [f"{', '.join(labels)}: not tried: {what}." for what, labels in missing.items()]
     for audit in audits:
         for count, words in (
             (audit.partial, "aggregations were partial: everyone was waiting while the buffer was short"),

@@ -1,9 +1,23 @@
 """How numbers over seeds and the labels of strategies are written where there is little room for them."""
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from fairlag import numerals
 from fairlag.analyse.compare import Repeated, Spread
+from fairlag.fleet.timing import Late, Rejoin, Schedule, Throttle, Timing
+
+_QUARTERS = {
+    (0, 1): "the first quarter",
+    (1, 2): "the second quarter",
+    (2, 3): "the third quarter",
+    (3, 4): "the last quarter",
+    (0, 2): "the first half",
+    (1, 3): "the middle half",
+    (2, 4): "the second half",
+    (0, 3): "the first three quarters",
+    (1, 4): "the last three quarters",
+}
 
 
 def percent(spread: Spread) -> str:
@@ -81,3 +95,46 @@ def with_deviation(spread: Spread, form: str) -> str:
     ('0.500 ±0.015', '0.500')
     """
     return number(spread, form) + (f" ±{form.format(spread.deviation)}" if spread.deviation is not None else "")
+
+
+def gain(found: float, error: float) -> str:
+    """A relative gain and its error, in per cent.
+
+    >>> gain(6.604, 0.074), gain(0.0229, 0.0113)
+    ('660% ± 7%', '2.3% ± 1.1%')
+    """
+    form = "{:.1%}" if found < 0.1 else "{:.0%}"
+    return f"{form.format(found)} ± {form.format(error)}"
+
+
+def timing_words(timing: Timing) -> str:
+    """What a client does that follows the timing.
+
+    >>> from fairlag.fleet.timing import parse
+    >>> timing_words(parse("schedule(64, 16, 1, 1)"))
+    '64 times slower in the first quarter of the run, 16 times slower in the second quarter, then truthful'
+    >>> timing_words(parse("late(16, 0.05)"))
+    '16 times slower in the first 5% of the run, then truthful'
+    >>> timing_words(parse("throttle(8)")), timing_words(parse("rejoin(30, 3)"))
+    ('8 times slower throughout', 'there for 30 seconds, away for 3, and so on')
+    """
+    if isinstance(timing, Throttle):
+        return f"{_pace(timing.factor)} throughout"
+    if isinstance(timing, Rejoin):
+        return f"there for {timing.every:g} seconds, away for {timing.away:g}, and so on"
+    if isinstance(timing, Late) and timing.until < 1:
+        return f"{_pace(timing.factor)} in the first {timing.until:.0%} of the run, then truthful"
+    if not isinstance(timing, Schedule) or len(timing.factors) != 4:
+        return str(timing)
+    words, start = [], 0
+    for factor, same in groupby(timing.factors):
+        end = start + len(list(same))
+        ends_well = factor == 1 and end == len(timing.factors) and start > 0
+        of_the_run = "" if start else " of the run"
+        words.append("then truthful" if ends_well else f"{_pace(factor)} in {_QUARTERS[start, end]}{of_the_run}")
+        start = end
+    return ", ".join(words)
+
+
+def _pace(factor: float) -> str:
+    return "truthful" if factor == 1 else f"{factor:g} times slower"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fairlag.analyse.audit import StrategyAudit
 from fairlag.analyse.incentives import FACTORS, Incentive
+from fairlag.analyse.timings import Found
 from fairlag.report.figures.identity import (
     FAIR,
     WIDE,
@@ -22,7 +23,7 @@ from fairlag.report.figures.identity import (
     strategy_look,
     title_width,
 )
-from fairlag.report.words import shortened, span
+from fairlag.report.words import gain, shortened, span, timing_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -75,6 +76,32 @@ def brief_verdict(incentive: Incentive, *, tried: bool) -> str:
     if not incentive.truthful:
         return f"+{incentive.throttle_gain:.0%} ±{incentive.gain_error:.0%} at ×{incentive.best_throttle:g}"
     return "too short" if incentive.largest_gain >= 1 else f"no{_at_most(incentive)}"
+
+
+def found_words(found: Found) -> str:
+    """The best timing that was found for a client, in words.
+
+    >>> from fairlag.fleet.timing import Schedule
+    >>> found_words(Found(Schedule((64, 1, 1, 1)), gain=0.38, error=0.011))
+    'gains 38% ± 1% by schedule(64, 1, 1, 1): 64 times slower in the first quarter of the run, then truthful'
+    """
+    if found.truthful:
+        return brief_words(found)
+    return f"gains {gain(found.gain, found.error)} by {found.timing}: {timing_words(found.timing)}"
+
+
+def brief_words(found: Found) -> str:
+    """The same for a cell of a table.
+
+    >>> from fairlag.fleet.timing import Truthful
+    >>> brief_words(Found(Truthful(), at_most=0.031))
+    'none found (< 4%)'
+    """
+    if not found.tried:
+        return "not tried"
+    if found.truthful:
+        return f"none found (< {ceil(100 * found.at_most)}%)" if found.at_most else "none found"
+    return f"+{gain(found.gain, found.error)}, {found.timing}"
 
 
 def _at_most(incentive: Incentive) -> str:

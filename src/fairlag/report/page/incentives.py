@@ -1,4 +1,4 @@
-"""Who would gain by cheating: the influence of a client that throttles itself, and the verdict on each group."""
+"""Who would gain by cheating: the influence of a client that throttles itself or times its work, and each verdict."""
 
 from collections.abc import Sequence
 
@@ -6,11 +6,12 @@ import numpy as np
 
 from fairlag.analyse.audit import GroupAudit, StrategyAudit
 from fairlag.analyse.incentives import FACTORS
-from fairlag.numerals import NONE
+from fairlag.numerals import NONE, number
 from fairlag.report.colours import SYMBOLS
-from fairlag.report.figures.incentives import how_tried, verdict
+from fairlag.report.figures.incentives import brief_words, found_words, how_tried, verdict
 from fairlag.report.page.charts import MOST_GROUPS, left_out, plain_names, present, strategy_key, strategy_switch
 from fairlag.report.page.spec import Chart, Json, Named, Section, Table, View, group_colour, numbers
+from fairlag.report.words import span
 
 _LEAD = (
     "Would a client be listened to more if it took longer than it must? Where that pays, a strategy invites its "
@@ -18,14 +19,17 @@ _LEAD = (
 )
 _READING = (
     "A line is one client of a group that takes up to twenty times as long as it must: where it rises above its "
-    "beginning by more than the thin bars, cheating pays, most at the star; the dashed line is a fair share."
+    "beginning by more than the thin bars, throttling pays, most at the star. The star with six points is the best "
+    "timing that a search found, if one pays: such as being slow at first. The dashed line is a fair share."
 )
 _NONE = "This was not asked for: `fairlag report` simulates it, and so does `fairlag watch --incentives`."
 _TICKS = (1, 2, 4, 8, 20)
+_BEYOND = 32.0
+"""Where the best timing is drawn: behind all factors."""
 
 
 def incentives_section(shown: Sequence[tuple[Named, StrategyAudit]], notes: Sequence[str] = ()) -> Section:
-    """What throttling does for one client of each group, a strategy at a time; and what else is to be known."""
+    """What cheating does for one client of each group, a strategy at a time; and what else is to be known."""
     tried, remarks = present(
         [(named, audit if audit.throttling.tried else None) for named, audit in shown],
         "throttling was not tried: it would take too many updates to tell",
@@ -35,7 +39,7 @@ def incentives_section(shown: Sequence[tuple[Named, StrategyAudit]], notes: Sequ
     highest = max(_height(group) for _, audit in tried for group in audit.groups[:MOST_GROUPS])
     chart = Chart(
         name="incentives",
-        title="Does it pay to be slow?",
+        title="Does it pay to be slow, or to time one's work?",
         reading=_READING,
         views={strategy_key(place): _view(named, audit, highest) for place, (named, audit) in enumerate(tried)},
         switches=[strategy_switch([named for named, _ in tried])],
@@ -46,13 +50,31 @@ def incentives_section(shown: Sequence[tuple[Named, StrategyAudit]], notes: Sequ
         f"{how_tried([audit for _, audit in tried])}, of which the first half is warm-up. ±: the error, which a gain "
         "must exceed to count. (< 4%): a gain of 4 % or more would have been noticed."
     )
+    remarks += _on_timings([audit for _, audit in tried])
     remarks += [*notes, *left_out(max(len(audit.groups) for _, audit in tried))]
     return Section("incentives", "Incentives", _LEAD, charts=[chart], remarks=remarks)
 
 
+def _on_timings(audits: Sequence[StrategyAudit]) -> list[str]:
+    """How the best timing was searched for, and what was left out."""
+    tried = [audit.timings for audit in audits if audit.timings.tried]
+    remarks = []
+    if tried:
+        many, seeds = span([each.tried for each in tried]), span([each.replications for each in tried])
+        remarks.append(
+            f"The best timing is the best of {many} per group: schedules, late starts, leaving and returning. Five of "
+            f"them were measured again in {seeds} fresh runs. New names, two clients: what a client gains by coming "
+            "back as somebody new, or by being two, which no weighting can prevent."
+        )
+    left = dict.fromkeys(
+        f"{audit.label}: not tried: {audit.timings.left_out}." for audit in audits if audit.timings.left_out
+    )
+    return [*remarks, *left]
+
+
 def _height(group: GroupAudit) -> float:
-    """How high its line goes, or its fair share if that is higher."""
-    return max(float(group.incentive.influence.max()), group.fair / group.clients)
+    """How high its line or its best timing goes, or its fair share if that is higher."""
+    return max(float(group.incentive.influence.max()), group.cheat.influence, group.fair / group.clients)
 
 
 def _view(named: Named, audit: StrategyAudit, highest: float) -> View:
@@ -62,18 +84,42 @@ def _view(named: Named, audit: StrategyAudit, highest: float) -> View:
     traces = [
         trace for place, group in enumerate(groups) for trace in _lines(group, named.place_of(place), names[place])
     ]
+    best = [_best(group, named.place_of(place), names[place]) for place, group in enumerate(groups) if _pays(group)]
     layout = {
         "xaxis": {
             "title": {"text": "how many times as long as it must it takes"},
             "type": "log",
-            "range": np.log10([FACTORS[0] * 0.93, FACTORS[-1] * 1.08]).tolist(),
-            "tickvals": list(_TICKS),
-            "ticktext": [f"×{factor}" for factor in _TICKS],
+            "range": np.log10([FACTORS[0] * 0.93, (_BEYOND if best else FACTORS[-1]) * 1.2]).tolist(),
+            "tickvals": [*_TICKS, _BEYOND],
+            "ticktext": [*(f"×{factor}" for factor in _TICKS), "best<br>timing"],
         },
         "yaxis": {"title": {"text": "its share of all weight"}, "tickformat": ".1~%", "range": [0, highest * 1.15]},
     }
     words = "; ".join(f"{group.name}: {verdict(group.incentive, tried=True)}" for group in groups) + "."
-    return View([*traces, _fair(fair)], layout, words)
+    paying = "; ".join(f"{group.name} {found_words(group.cheat)}" for group in groups if _pays(group))
+    timed = f" Best timing: {paying}." if paying else ""
+    return View([*traces, *best, _fair(fair)], layout, words + timed)
+
+
+def _pays(group: GroupAudit) -> bool:
+    return not group.cheat.truthful
+
+
+def _best(group: GroupAudit, place: int, name: str) -> Json:
+    """The influence of the best timing, and what of it might be chance."""
+    found, colour = group.cheat, group_colour(place)
+    error = found.error * found.influence / (1 + found.gain)
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [_BEYOND],
+        "y": numbers([found.influence], 6),
+        "error_y": {"type": "data", "array": numbers([error], 6), "color": f"{colour}/0.5", "thickness": 1.2},
+        "marker": {"symbol": "hexagram", "size": 13, "color": colour, "line": {"color": "@panel", "width": 1.5}},
+        "name": f"{name}: best timing",
+        "legendgroup": f"g{place}",
+        "hovertemplate": f"{name}: {found_words(found)}<br>{found.influence:.3%} of all weight<extra></extra>",
+    }
 
 
 def _lines(group: GroupAudit, place: int, name: str) -> list[Json]:
@@ -123,7 +169,7 @@ def _fair(share: float) -> Json:
     return {
         "type": "scatter",
         "mode": "lines",
-        "x": [FACTORS[0] * 0.93, FACTORS[-1] * 1.08],
+        "x": [FACTORS[0] * 0.93, _BEYOND * 1.2],
         "y": [share] * 2,
         "line": {"color": "@ink", "dash": "dash", "width": 1.2},
         "name": "fair share",
@@ -146,8 +192,18 @@ def _table(shown: Sequence[tuple[Named, StrategyAudit]]) -> Table:
                     f"×{found.best_throttle:g}" if tried else NONE,
                     f"{group.fair / group.clients:.3%}",
                     verdict(found, tried=tried),
+                    brief_words(group.cheat),
+                    *(number(each, "{:+.0%}") for each in (group.identities.rejoin_anew, group.identities.two)),
                 ]
             )
             marks.append(named.group_colour(place))
-    head = ("strategy, group", "one client's share", "its best", "reached at", "fair share", "verdict")
-    return Table("What throttling does for one client", head, rows, marks)
+    head = (
+        "strategy, group",
+        "one client's share",
+        "throttled",
+        "reached at",
+        "fair share",
+        "throttling",
+        "best timing",
+    )
+    return Table("What cheating does for one client", (*head, "new names", "two clients"), rows, marks)
