@@ -159,9 +159,7 @@ def paid(
     length: int = 25,
 ) -> Paying:
     """A server that was compared with the definition throughout a life."""
-    fleet = Fleet(made, seed=seed)
-    for client, each in plans.items():
-        fleet = fleet.planned(client, each)
+    fleet = Fleet(made, seed=seed).planned(plans)
     options: dict[str, Any] = {"seed": seed, "aggregations": length, "until_time": 2000.0}
     server = Paying(strategy, clients=fleet.clients, parameters=vec(0, 0), group_of=fleet.group_name, **options)
     try:
