@@ -1,0 +1,64 @@
+"""What the bounds of a strategy's weights must allow for on a fleet, so that every client can have its part."""
+
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from fairlag.analyse.theory import cap_needed
+from fairlag.fleet.clients import Fleet
+from fairlag.rules import weigh
+from fairlag.rules.rule import recipe
+from fairlag.strategy import Strategy
+from fairlag.types import Floats, Integers
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The bounds that a strategy has, and the least ones with which it can be fair."""
+
+    cap: float
+    """The largest total weight of a version."""
+    cap_needed: float
+    limit: float
+    """The most that a client can save up."""
+    limit_needed: float
+
+    @property
+    def warnings(self) -> list[str]:
+        """One sentence per bound that is too low.
+
+        >>> Bounds(cap=1.5, cap_needed=5.34, limit=inf, limit_needed=0.0).warnings
+        ['its cap of 1.5 is too low for this fleet: rare clients need a cap of at least 5.3.']
+        """
+        found = []
+        if self.cap < self.cap_needed:
+            least = f"{np.ceil(10 * self.cap_needed) / 10:g}"
+            found.append(f"its cap of {self.cap:g} is too low for this fleet: rare clients need a cap of at least {least}.")
+        if self.limit < self.limit_needed:
+            least = f"{np.ceil(10 * self.limit_needed) / 10:g}"
+            found.append(f"its limit of {self.limit:g} is too low for this fleet: rare clients need one of at least {least}.")
+        return found
+
+
+def bounds(strategy: Strategy, fleet: Fleet, updates: Integers, entitled: Floats, buffer: float) -> Bounds | None:
+    """Of a strategy whose total weight is capped; None of any other.
+
+    `updates` and `entitled` say how many updates each client sent and how many versions it was entitled to. A client
+    with a part p of all updates and q of all that clients are entitled to must have q/(b p) per update, on average.
+    """
+    made = recipe(strategy.weigh)
+    if made is None or made.make is not weigh.capped:
+        return None
+    terms = strategy.account
+    owed = entitled * (1.0 if terms is None else np.array([terms.of_group(each.name) for each in fleet.groups])[fleet.group_of])
+    heard = (updates > 0) & (owed > 0)
+    shares, parts = updates[heard] / updates.sum(), owed[heard] / owed.sum()
+    cap = made.arguments["cap"]
+    limit = inf if terms is None or terms.limit is None else terms.limit
+    return Bounds(
+        cap=inf if cap is None else float(cap),
+        cap_needed=cap_needed(shares, max(1, round(buffer)), parts),
+        limit=limit,
+        limit_needed=float((parts / (buffer * shares)).max()),
+    )
