@@ -17,7 +17,8 @@ BOOKS = np.dtype(
     [(name, np.float64) for name in ("level", "total", "kept", "limit", "reward", "most", "cap")]
     + [(name, np.int64) for name in ("members", "entries")]
 )
-ACCOUNT = np.dtype([(name, np.float64) for name in COLUMNS])
+ACCOUNT = np.dtype({"names": COLUMNS, "formats": [np.float64] * len(COLUMNS), "itemsize": 64})
+"""One line of a processor's cache each."""
 
 
 def importance(terms: Entitlement, fleet: Fleet, examples: Integers) -> Floats:
