@@ -169,7 +169,7 @@ def paid(
     return server
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(cheated(), st.integers(0, 2**32), st.sampled_from([0.0, 0.3]))
 def test_everyone_is_paid_by_the_definition_and_nobody_spends_more(
     world: tuple[list[Group], Strategy, dict[int, timing.Timing]], seed: int, faults: float
@@ -177,7 +177,7 @@ def test_everyone_is_paid_by_the_definition_and_nobody_spends_more(
     paid(*world, seed, faults=faults)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.data(), st.integers(1, 6), STEPS)
 def test_so_it_is_in_every_order_of_events(
     data: st.DataObject, clients: int, steps: list[tuple[int, int, int]]
@@ -194,7 +194,7 @@ def owed(server: Paying, client: int, heard: int) -> float:
 STEADY: dict[str, Any] = {"availability": Always(), "join": 0.0, "leave": inf, "vanish": 0.0}
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(groups(), st.data(), st.sampled_from(TIMINGS), st.integers(0, 2**32))
 def test_no_timing_earns_more_per_version_than_the_truth(
     made: list[Group], data: st.DataObject, cheat: str, seed: int
