@@ -179,8 +179,8 @@ def test_what_cannot_be_computed_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @fast_loops
 def test_an_audit_with_a_cost_says_where_the_fleet_settles(call: Call, tmp_path: Path) -> None:
-    words = ["audit", "demo", "--strategy", "buffered_fedavg", "--aggregations", "20", "--seeds", "1"]
-    words += ["--incentive-updates", "3000000", "--workers", "1"]
+    short = ("--aggregations", "20", "--seeds", "1", "--incentive-updates", "3000000", "--workers", "1")
+    words = ("audit", "demo", "--strategy", "buffered_fedavg", *short)
     without = json.loads(call(*words, "--json").out)["strategies"][0]
     assert "equilibrium" not in without
     done = call(*words, "--cost", "fast=0.2", "--cost", "slow=0.1", "--out", str(tmp_path / "audit.json"))

@@ -280,8 +280,8 @@ def test_rewards_are_drawn_of_an_experiment(
     (axes,) = drawn[0].axes
     (line,) = axes.get_lines()
     # At full speed a client sends 1/1.5 per second, at rest with s = 1 (n−1)/(n²κ).
-    assert np.asarray(line.get_xdata()) == pytest.approx([1 / 64, 3 / 16 / 0.6 * 1.5], rel=0.06)
-    assert np.asarray(line.get_ydata()) == pytest.approx([1, 1])
+    assert np.asarray(line.get_xdata()).tolist() == pytest.approx([1 / 64, 3 / 16 / 0.6 * 1.5], rel=0.06)
+    assert np.asarray(line.get_ydata()).tolist() == pytest.approx([1, 1])
     assert [text.get_text() for text in axes.texts] == ["s = 0", "s = 1"]
 
 
