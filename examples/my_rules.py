@@ -9,7 +9,7 @@ from fairlag.view import View
 
 
 def square_root(buffer: Buffer, view: View, *, power: float = 0.5) -> NDArray[np.float64]:
-    """Half-way between FedAvg and FairShare: weigh by a power of how rarely a client is heard."""
+    """Half-way between FedAvg and equal influence: weigh by a power of how rarely a client is heard."""
     rarity = view.mean_gap(buffer.clients) ** power
     weights: NDArray[np.float64] = rarity / rarity.sum()
     return weights

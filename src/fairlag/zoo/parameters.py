@@ -15,7 +15,7 @@ PARAMETERS: dict[str, str] = {
     "decay": "By how much the chance to explore is multiplied at each selection.",
     "entitled": '`"present"` or `"known"`: who earns, clients that are there, or all that were ever heard.',
     "eps": "What is added to a divisor so that steps stay bounded.",
-    "estimator": '`"gap"` or `"staleness"`: what tells how rarely a client is heard; `"account"`: what it may spend.',
+    "estimator": '`"account"`: weigh by what a client may spend; `"gap"` or `"staleness"`: by how rarely it is heard.',
     "explore": "At first, the chance that a place goes to a client never heard of instead of the most useful one.",
     "factor": "λ in the weight λ / (drift + `eps`) of an update.",
     "fresh": "Does a client whose update was trained from the newest version wait for a newer one?",
