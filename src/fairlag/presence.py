@@ -29,7 +29,7 @@ class Attendance:
         self._level = 0.0
         """The versions that one who was there all the time would be entitled to."""
         self._entitled: Floats = np.zeros(clients)
-        """As of when the client left last; for one who is there, minus the level when it came is added."""
+        """Per client: what it was entitled to when it left last, minus the level when it came if it is there now."""
         self._seconds: Floats = np.zeros(clients)
 
     def add(self, row: Presence) -> None:
