@@ -102,6 +102,15 @@ def test_chance_moves_nobody() -> None:
     assert np.mean(moved) < 0.1
 
 
+def test_a_rest_that_chance_decided_is_said_to_be_unclear() -> None:
+    octaves = considered(1.0)
+    noise = np.random.default_rng(0).normal(size=(8, len(octaves))) * 1e-4
+    rest = settle(lambda _: [Look(octaves, noise)], np.ones(1))
+    assert rest.octaves.tolist() == [1.0]
+    words = "all: no speed within reach pays clearly more or less, so it may as well rest elsewhere."
+    assert list(remarks(at_rest(rest))) == [words]
+
+
 def test_an_edge_in_the_payoffs_is_not_rounded_off_into_a_gain() -> None:
     octaves = considered(0.0)
     edge = np.minimum(-0.01 * octaves, 0.3 - 0.3 * octaves)

@@ -59,6 +59,9 @@ def remarks(found: Equilibrium) -> Iterator[str]:
     if slowest := [group.name for group in found.groups if group.slowest]:
         at = f"at the slowest speed tried (×{2**SLOWEST:g})"
         yield f"{', '.join(slowest)}: {at}, because speed buys too little influence."
+    if unclear := [group.name for group in found.groups if not group.response.at_stake]:
+        why = "no speed within reach pays clearly more or less"
+        yield f"{', '.join(unclear)}: {why}, so it may as well rest elsewhere."
     if found.settled and found.largest_gain >= _ROUGH:
         gain = f"{found.largest_gain:.1%} of a fair share"
         yield f"A client might gain up to {gain} by another speed: the trials cannot tell."
