@@ -1,7 +1,7 @@
 """What the bounds of a strategy's weights must allow for on a fleet, so that every client can have its part."""
 
 from dataclasses import dataclass
-from math import inf
+from math import ceil, inf
 
 import numpy as np
 
@@ -29,16 +29,14 @@ class Bounds:
         """One sentence per bound that is too low.
 
         >>> Bounds(cap=1.5, cap_needed=5.34, limit=inf, limit_needed=0.0).warnings
-        ['its cap of 1.5 is too low for this fleet: rare clients need a cap of at least 5.3.']
+        ['its cap of 1.5 is too low for this fleet: rare clients need at least 5.4.']
         """
-        found = []
-        if self.cap < self.cap_needed:
-            least = f"{np.ceil(10 * self.cap_needed) / 10:g}"
-            found.append(f"its cap of {self.cap:g} is too low for this fleet: rare clients need a cap of at least {least}.")
-        if self.limit < self.limit_needed:
-            least = f"{np.ceil(10 * self.limit_needed) / 10:g}"
-            found.append(f"its limit of {self.limit:g} is too low for this fleet: rare clients need one of at least {least}.")
-        return found
+        pairs = {"cap": (self.cap, self.cap_needed), "limit": (self.limit, self.limit_needed)}
+        return [
+            f"its {name} of {value:g} is too low for this fleet: rare clients need at least {ceil(10 * least) / 10:g}."
+            for name, (value, least) in pairs.items()
+            if value < least
+        ]
 
 
 def bounds(strategy: Strategy, fleet: Fleet, updates: Integers, entitled: Floats, buffer: float) -> Bounds | None:
@@ -51,7 +49,8 @@ def bounds(strategy: Strategy, fleet: Fleet, updates: Integers, entitled: Floats
     if made is None or made.make is not weigh.capped:
         return None
     terms = strategy.account
-    owed = entitled * (1.0 if terms is None else np.array([terms.of_group(each.name) for each in fleet.groups])[fleet.group_of])
+    by_group = [1.0 if terms is None else terms.of_group(group.name) for group in fleet.groups]
+    owed = entitled * np.array(by_group)[fleet.group_of]
     heard = (updates > 0) & (owed > 0)
     shares, parts = updates[heard] / updates.sum(), owed[heard] / owed.sum()
     cap = made.arguments["cap"]
