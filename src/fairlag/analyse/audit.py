@@ -12,6 +12,7 @@ import numpy as np
 
 from fairlag import fairness
 from fairlag.analyse import theory
+from fairlag.analyse.bounds import Bounds, bounds
 from fairlag.analyse.cheating import Cheating, cheating
 from fairlag.analyse.deployment import MARKS, Deployment, GroupDeployment, by_group, deployment
 from fairlag.analyse.effort import Compiling, enough_seeds
@@ -114,6 +115,8 @@ class StrategyAudit:
     deployment: Deployment
     throttling: Throttling
     timings: Timings
+    bounds: Bounds | None
+    """Those of its weights, if they are capped."""
 
     @property
     def influence(self) -> Floats:
@@ -168,6 +171,7 @@ class StrategyAudit:
             "virtual_time": round(self.virtual_time, 6),
             "jain": round(self.jain, 6),
             "jain_entitled": round(self.jain_entitled, 6),
+            "cap_needed": None if self.bounds is None else round(self.bounds.cap_needed, 6),
             **_rounded(asdict(self.deployment)),
             "throttling": self.throttling.as_json(),
             "timings": self.timings.as_json(),
@@ -295,6 +299,7 @@ def _summary(
         deployment=deployment(experiment.fleet(), observations),
         throttling=cheated.throttling,
         timings=cheated.timings,
+        bounds=bounds(experiment.strategy(use), experiment.fleet(), updates, entitlements.mean(axis=0), buffer),
     )
 
 

@@ -42,8 +42,9 @@ class Bounds:
 def bounds(strategy: Strategy, fleet: Fleet, updates: Integers, entitled: Floats, buffer: float) -> Bounds | None:
     """Of a strategy whose total weight is capped; None of any other.
 
-    `updates` and `entitled` say how many updates each client sent and how many versions it was entitled to. A client
-    with a part p of all updates and q of all that clients are entitled to must have q/(b p) per update, on average.
+    `updates` and `entitled` say how many updates each client sent and how many versions it was entitled to; clients of
+    a group are taken to send equally many. A client with a part p of all updates and q of all that clients are entitled
+    to must have q/(b p) per update, on average.
     """
     made = recipe(strategy.weigh)
     if made is None or made.make is not weigh.capped:
@@ -51,8 +52,9 @@ def bounds(strategy: Strategy, fleet: Fleet, updates: Integers, entitled: Floats
     terms = strategy.account
     by_group = [1.0 if terms is None else terms.of_group(group.name) for group in fleet.groups]
     owed = entitled * np.array(by_group)[fleet.group_of]
-    heard = (updates > 0) & (owed > 0)
-    shares, parts = updates[heard] / updates.sum(), owed[heard] / owed.sum()
+    sent = (np.bincount(fleet.group_of, updates) / np.bincount(fleet.group_of))[fleet.group_of]
+    heard = (sent > 0) & (owed > 0)
+    shares, parts = sent[heard] / sent.sum(), owed[heard] / owed.sum()
     cap = made.arguments["cap"]
     limit = inf if terms is None or terms.limit is None else terms.limit
     return Bounds(

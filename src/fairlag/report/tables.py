@@ -74,7 +74,8 @@ def audit_table(experiment: Experiment, audits: Sequence[StrategyAudit], seeds: 
     parts.append(block(columns, [[Text(name, style="dim") for name in columns]]))
     for audit in audits:
         entitled = f", of influence ÷ entitlement {audit.jain_entitled:.3f}" if columns is _COMING else ""
-        parts.append(Text.assemble((audit.label, "bold"), (f"  Jain index {audit.jain:.3f}{entitled}", "dim")))
+        needed = f", cap needed {audit.bounds.cap_needed:.2f}" if audit.bounds else ""
+        parts.append(Text.assemble((audit.label, "bold"), (f"  Jain index {audit.jain:.3f}{entitled}{needed}", "dim")))
         cells = (_group_cells(group, tried=audit.throttling.tried) for group in audit.groups)
         parts.append(block(columns, ([row[name] for name in columns] for row in cells)))
     parts += [Text(), *(Text(line, style="dim") for line in _reading(audits, seeds, columns))]
@@ -197,8 +198,10 @@ def _reading(audits: Sequence[StrategyAudit], seeds: int, columns: Mapping[str, 
         *(_PREDICTED if "predicted" in columns else ()),
         "throttling: what a client gains in influence, in the long run, by pretending to",
         f"  be up to ×{FACTORS[-1]:g} slower, ± the error; no (< 4%): 4 % would have been noticed",
-        f"Means over {seeds} {'seed' if seeds == 1 else 'seeds'} of {aggregations} aggregations.",
     ]
+    if any(audit.bounds for audit in audits):
+        lines.append("cap needed: the smallest cap with which every client can have its share")
+    lines.append(f"Means over {seeds} {'seed' if seeds == 1 else 'seeds'} of {aggregations} aggregations.")
     if tried := how_tried(audits):
         lines.append(f"Throttling: {tried}, half of them warm-up.")
     return lines
@@ -221,6 +224,7 @@ def _remarks(audits: Sequence[StrategyAudit]) -> list[str]:
         if audit.timings.left_out:
             missing.setdefault(audit.timings.left_out, []).append(audit.label)
     remarks += [f"{', '.join(labels)}: not tried: {what}." for what, labels in missing.items()]
+    remarks += [f"{each.label}: {warning}" for each in audits if each.bounds for warning in each.bounds.warnings]
     for audit in audits:
         for count, words in (
             (audit.partial, "aggregations were partial: everyone was waiting while the buffer was short"),
