@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 from fairlag.analyse.audit import StrategyAudit, audit
+from fairlag.analyse.identities import Identities
 from fairlag.analyse.incentives import FACTORS, Incentive
 from fairlag.analyse.throttling import Throttling
+from fairlag.analyse.timings import Found
+from fairlag.fleet.timing import Schedule, Truthful
 from fairlag.lab.experiment import parse
 from fairlag.report.page.incentives import incentives_section
 from fairlag.report.page.spec import Named
@@ -27,7 +30,7 @@ def audited() -> StrategyAudit:
     (found,) = audit(parse({**LEAN, "aggregations": 30}), seeds=1, incentive_updates=5_000)
     truthful = incentive([0.2, 0.18, 0.16, 0.14, 0.12, 0.1, 0.08, 0.06, 0.04], 0.05, 1.0, 0.0)
     cheating = incentive([0.1, 0.12, 0.14, 0.16, 0.18, 0.15, 0.12, 0.1, 0.05], 0.25, 4.0, 0.8)
-    fast, slow = found.groups
+    fast, slow = (replace(each, cheat=Found(Truthful(), tried=False), identities=Identities()) for each in found.groups)
     groups = (replace(fast, incentive=truthful), replace(slow, incentive=cheating))
     return replace(found, groups=groups, throttling=Throttling((), (100, 500), 10, 0.05))
 
@@ -57,8 +60,33 @@ def test_the_verdict_is_in_words_and_in_the_table(audited: StrategyAudit) -> Non
     assert chart.views["s0"].words == "fast: gains nothing; slow: gains 80% ± 25% at ×4."
     assert chart.table is not None
     assert chart.table.rows == [
-        ["FedBuff, fast", "20.000%", "20.000%", "×1", "16.667%", "gains nothing"],
-        ["FedBuff, slow", "10.000%", "18.000%", "×4", "16.667%", "gains 80% ± 25% at ×4"],
+        ["FedBuff, fast", "20.000%", "20.000%", "×1", "16.667%", "gains nothing", "not tried", "–", "–"],
+        ["FedBuff, slow", "10.000%", "18.000%", "×4", "16.667%", "gains 80% ± 25% at ×4", "not tried", "–", "–"],
+    ]
+
+
+def test_the_best_timing_is_marked_beside_the_factors_and_put_into_words(audited: StrategyAudit) -> None:
+    fast, slow = audited.groups
+    none = Found(Truthful(), at_most=0.031)
+    best = Found(Schedule((64, 64, 1, 1)), gain=2.0, error=0.1, influence=0.3)
+    groups = (replace(fast, cheat=none), replace(slow, cheat=best, identities=Identities(0.5, 0.75)))
+    section = incentives_section([(FEDBUFF, replace(audited, groups=groups))])
+    checked(section)
+    (chart,) = section.charts
+    (view,) = chart.views.values()
+    mark = named(view)["slow: best timing"]
+    assert (values(mark["y"]), mark["marker"]["symbol"]) == ([0.3], "hexagram")
+    assert values(mark["error_y"]["array"]) == [0.01]  # of the truthful influence, 0.3 / (1 + 2)
+    assert mark["x"][0] > FACTORS[-1]
+    low, high = view.layout["xaxis"]["range"]
+    assert low < 0 and 10**high > mark["x"][0]
+    assert view.layout["yaxis"]["range"][1] > 0.3
+    words = "gains 200% ± 10% by schedule(64, 64, 1, 1): 64 times slower in the first half of the run, then truthful"
+    assert view.words.endswith(f"Best timing: slow {words}.")
+    assert chart.table is not None
+    assert [row[6:] for row in chart.table.rows] == [
+        ["none found (< 4%)", "–", "–"],
+        ["+200% ± 10%, schedule(64, 64, 1, 1)", "+50%", "+75%"],
     ]
 
 
@@ -78,7 +106,8 @@ def test_a_strategy_for_which_it_was_not_tried_is_a_sentence_and_a_row(audited: 
     (chart,) = section.charts
     assert chart.switches[0].options == {"s0": "FedBuff"}
     assert chart.table is not None
-    assert chart.table.rows[0] == ["Rare, fast", "–", "–", "–", "16.667%", "not tried, it would take too many updates"]
+    untold = ["–", "–", "–", "16.667%", "not tried, it would take too many updates", "not tried", "–", "–"]
+    assert chart.table.rows[0] == ["Rare, fast", *untold]
     alone = incentives_section([(Named("Rare", 0), untried)])
     checked(alone)
     assert (alone.charts, len(alone.remarks)) == ((), 1)

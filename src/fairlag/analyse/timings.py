@@ -35,7 +35,9 @@ _STAYS = ((4, 4), (20, 20), (20, 2))
 """After how many of its mean durations a client leaves, and for how many."""
 
 _ENOUGH = 20
-"""How many updates a truthful client must send in a run for its parts to differ."""
+_LONGER = 4
+"""How many updates a truthful client must send in a run for its parts to differ, and how many times as many for plans
+to be told apart that are slow by different factors."""
 
 _FINALISTS, _FEW_FINALISTS = 5, 3
 _MOST_REPLICATIONS = 20
@@ -186,13 +188,14 @@ class Search:
 
     def run(self) -> Timings:
         """Screens all plans that are affordable, and measures the best."""
-        for factors, finalists in ((_SLOW, _FINALISTS), (_EXTREME, _FEW_FINALISTS)):
+        for factors, finalists, times in ((_SLOW, _FINALISTS, _LONGER), (_EXTREME, _FEW_FINALISTS, 1)):
             steady = plans(factors)
             runs, final = len(self._clients) * (len(steady) + 1), len(self._clients) * (finalists + 1) * REPLICATIONS
-            needed = (runs + final) * self._cost(self._shortest)
+            least = self._cost(min(1.0, times * self._shortest))
+            needed = (runs + final) * least
             if needed <= self._budget:
-                room = self._budget - final * self._cost(self._shortest)
-                part = self._longest(min(room, max(self._budget / 2, runs * self._cost(self._shortest))), runs)
+                room = self._budget - final * least
+                part = self._longest(min(room, max(self._budget / 2, runs * least)), runs)
                 return self._searched(steady, part, finalists)
         nothing = tuple(Found(Truthful(), tried=False) for _ in self._clients)
         return Timings(nothing, left_out=f"all timings; {advised(needed * 4 / 3)} suffices for some")
@@ -247,7 +250,7 @@ class Search:
         """
         runs = len(best) * (finalists + 1)
         part = self._longest(budget, runs * REPLICATIONS)
-        many = int(budget / (runs * self._cost(part)))
+        many = int(budget / (runs * self._cost(part))) if finalists == _FINALISTS else 0
         seeds = range(1, 1 + max(REPLICATIONS, min(many, _MOST_REPLICATIONS)))
         away = [[each for each in mine if each.plan.leaves is not None and self._gain(each) > 0][:1] for mine in best]
         costly = 2 * sum(map(len, away)) * len(seeds)
