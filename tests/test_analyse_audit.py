@@ -210,7 +210,7 @@ def test_an_audit_says_which_strategies_read_what_only_training_makes() -> None:
     console = Console(width=200, record=True, file=StringIO())
     console.print(audit_table(experiment, audits, 1))
     text = console.export_text()
-    assert "AsyncFedED, Pisces: reading updates or losses, which only training makes" in text
+    assert "AsyncFedED, Pisces: it reads updates or losses, which only training makes" in text
 
 
 def test_where_there_is_no_closed_form_nothing_is_predicted() -> None:

@@ -13,13 +13,12 @@ from rich.text import Text
 from fairlag.analyse import theory
 from fairlag.analyse.audit import GroupAudit, StrategyAudit
 from fairlag.analyse.incentives import FACTORS
-from fairlag.analyse.throttling import Throttling
 from fairlag.lab.experiment import Experiment
 from fairlag.numerals import NONE, number
 from fairlag.report.answer import DEPLOYMENT, answer, deployment_cells, device_cells
 from fairlag.report.figures.incentives import brief_verdict, how_tried
+from fairlag.report.remarks import remarks
 from fairlag.report.words import gain, span
-from fairlag.runtime.presence import NOTHING_MORE
 from fairlag.zoo import ALGORITHMS
 
 _COLUMNS = {
@@ -73,7 +72,7 @@ def audit_table(experiment: Experiment, audits: Sequence[StrategyAudit], seeds: 
     columns = _COMING if any(audit.comes_and_goes for audit in audits) else _COLUMNS
     parts.append(block(columns, [[Text(name, style="dim") for name in columns]]))
     for audit in audits:
-        entitled = f", of influence ÷ entitlement {audit.jain_entitled:.3f}" if columns is _COMING else ""
+        entitled = f" (÷ entitled: {audit.jain_entitled:.3f})" if columns is _COMING else ""
         needed = f", cap needed {audit.bounds.cap_needed:.2f}" if audit.bounds else ""
         parts.append(Text.assemble((audit.label, "bold"), (f"  Jain index {audit.jain:.3f}{entitled}{needed}", "dim")))
         cells = (_group_cells(group, tried=audit.throttling.tried) for group in audit.groups)
@@ -84,7 +83,7 @@ def audit_table(experiment: Experiment, audits: Sequence[StrategyAudit], seeds: 
         for audit in audits:
             parts += [Text(audit.label, style="bold"), block(_CHEATING, map(_cheating_row, audit.groups))]
         parts += [Text(), *(Text(line, style="dim") for line in _on_cheating(audits))]
-    parts += [Text(remark, style="yellow") for remark in _remarks(audits)]
+    parts += [Text(remark, style="yellow") for remark in remarks(audits)]
     parts += [Text(), block(_DEPLOYED, [[Text(name, style="dim") for name in _DEPLOYED]])]
     for audit in audits:
         parts += [Text(audit.label, style="bold"), block(_DEPLOYED, _deployment_rows(audit))]
@@ -205,49 +204,6 @@ def _reading(audits: Sequence[StrategyAudit], seeds: int, columns: Mapping[str, 
     if tried := how_tried(audits):
         lines.append(f"Throttling: {tried}, half of them warm-up.")
     return lines
-
-
-def _remarks(audits: Sequence[StrategyAudit]) -> list[str]:
-    remarks = []
-    if unseen := [audit.label for audit in audits if audit.unseen]:
-        remarks.append(
-            f"{', '.join(unseen)}: reading updates or losses, which only training makes; "
-            "audited as if the model never moved and all losses were equal."
-        )
-    advised: dict[str, list[str]] = {}
-    for audit in audits:
-        if audit.throttling.advice:
-            advised.setdefault(_advice(audit.throttling), []).append(audit.label)
-    remarks += [f"{', '.join(labels)}: {advice}" for advice, labels in advised.items()]
-    missing: dict[str, list[str]] = {}
-    for audit in audits:
-        if audit.timings.left_out:
-            missing.setdefault(audit.timings.left_out, []).append(audit.label)
-    remarks += [f"{', '.join(labels)}: not tried: {what}." for what, labels in missing.items()]
-    remarks += [f"{each.label}: {warning}" for each in audits if each.bounds for warning in each.bounds.warnings]
-    for audit in audits:
-        for count, words in (
-            (audit.partial, "aggregations were partial: everyone was waiting while the buffer was short"),
-            (audit.lost, "tasks were lost: their clients left or vanished"),
-            (audit.refused, "updates were refused"),
-            (audit.cancelled, "tasks were cancelled: their rounds ended without them"),
-        ):
-            if count:
-                remarks.append(f"{audit.label}: {count:,} {words} (all seeds together).")
-        if NOTHING_MORE.reason in audit.reasons:
-            remarks.append(f"{audit.label}: a run ended early, {NOTHING_MORE.reason}.")
-    return remarks
-
-
-def _advice(throttling: Throttling) -> str:
-    if throttling.tried:
-        return f"errors of throttling are larger than {throttling.wanted:.0%}; {throttling.advice} suffices."
-    if throttling.rough == throttling.advice:
-        return f"throttling was not tried; {throttling.advice} suffices."
-    return (
-        f"throttling was not tried; {throttling.rough} suffices for a rough answer, {throttling.advice} for errors of "
-        f"{throttling.wanted:.0%}."
-    )
 
 
 def theory_table(experiment: Experiment, buffer: int, audits: Sequence[StrategyAudit]) -> RenderableType:
