@@ -17,7 +17,7 @@ from fairlag.fleet.timing import Late, Rejoin, Schedule, Throttle, Timing, Truth
 from fairlag.lab.experiment import Experiment
 from fairlag.types import Floats
 
-COMPILED_SEARCH = 8_000_000
+COMPILED_SEARCH = 10_000_000
 """How many updates may go into the search of a strategy by default if the compiled loop takes it: seconds."""
 
 SERVER_SEARCH = SERVER_UPDATES
