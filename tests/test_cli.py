@@ -38,9 +38,10 @@ def test_json_is_exactly_what_is_promised(call: Call) -> None:
     assert found["experiment"] == "demo"
     first = found["strategies"][0]
     assert list(first) == [
-        *("label", "use", "updates", "virtual_time", "jain", "jain_entitled", "versions_per_hour", "updates_per_day"),
-        *("megabytes_per_day", "lost", "waiting", "settled", "throttling", "groups"),
+        *("label", "use", "updates", "virtual_time", "jain", "jain_entitled", "cap_needed", "versions_per_hour"),
+        *("updates_per_day", "megabytes_per_day", "lost", "waiting", "settled", "throttling", "timings", "groups"),
     ]
+    assert list(first["timings"]) == ["tried", "aggregations", "replications", "left_out"]
     assert list(first["throttling"]) == ["tried", "aggregations", "replications", "wanted_error", "advice"]
     assert (first["label"], first["use"], first["updates"]) == ("Buffered FedAvg", "buffered_fedavg", 200)
     assert list(first["groups"]) == ["fast", "slow"]
@@ -59,7 +60,12 @@ def test_json_is_exactly_what_is_promised(call: Call) -> None:
         "throttle_gain_error",
         "throttle_gain_at_most",
         "best_throttle",
+        "best_timing",
+        "timing_gain",
+        "timing_gain_error",
+        "timing_gain_at_most",
         "truthful",
+        "identities",
     ]
     trials = first["throttling"]["replications"] * len(FACTORS) * 2
     assert f"incentives: {trials} of {trials} trials" in done.err
