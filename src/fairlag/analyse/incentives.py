@@ -122,7 +122,7 @@ def judge_pair(honest: Floats, planned: Floats, tests: int) -> tuple[float, floa
     >>> honest, gap = np.array([[0.10, 100], [0.11, 100], [0.10, 100]]), np.array([[0.05, 0], [0.05, 0], [0.06, 0]])
     >>> gain, error = judge_pair(honest, honest + gap, tests=1)
     >>> round(gain, 2), round(error, 2)
-    (0.52, 0.36)
+    (0.52, 0.32)
     """
     from scipy.special import stdtrit
 

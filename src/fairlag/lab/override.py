@@ -38,7 +38,7 @@ def with_buffers(experiment: Experiment, buffers: Sequence[int]) -> Experiment:
 
     >>> from fairlag.lab.experiment import load
     >>> [use.label for use in with_buffers(load("racer"), [5, 10]).strategies][1:3]
-    ['FedStaleWeight (buffer=10)', 'FairShare (cap=none, buffer=5)']
+    ['FedStaleWeight (buffer=10)', 'FairShare (buffer=5)']
     """
     found: list[Use] = []
     for use in experiment.strategies:
