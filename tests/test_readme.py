@@ -47,8 +47,11 @@ def test_the_commands_work_in_the_order_in_which_they_stand(
 def test_the_python_code_prints_what_it_shows(capsys: pytest.CaptureFixture[str]) -> None:
     simulated, weighting = blocks("python")
     exec(simulated, {})
-    shown = re.findall(r"^    (\w+ +fast clients .*)$", README, re.MULTILINE)
-    assert capsys.readouterr().out.splitlines() == shown
+    shown = re.findall(r"^    (\w+ +fast clients .*) accuracy (.*)%$", README, re.MULTILINE)
+    found = re.findall(r"^(\w+ +fast clients .*) accuracy (.*)%$", capsys.readouterr().out, re.MULTILINE)
+    assert [words for words, _ in found] == [words for words, _ in shown]
+    # Another processor may round differently, and 360 test examples amplify that.
+    assert [float(each) for _, each in found] == pytest.approx([float(each) for _, each in shown], abs=2)
     names: dict[str, object] = {}
     exec(weighting, names)
     assert callable(names["square_root"])
