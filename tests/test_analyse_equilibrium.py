@@ -95,6 +95,21 @@ def at_rest(rest: Rest) -> Equilibrium:
     return Equilibrium((group,), 1.0, 2.0, rest.settled)
 
 
+def test_what_is_said_of_a_rest_was_seen_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even if looking around ends before anybody is at rest."""
+    monkeypatch.setattr("fairlag.analyse.equilibrium._MOST_LOOKS", 2)
+    seen: list[float] = []
+
+    def slower_is_better(state: Floats) -> list[Look]:
+        seen.append(float(state[0]))
+        octaves = considered(float(state[0]))
+        return [Look(octaves, np.tile(octaves, (2, 1)))]
+
+    rest = settle(slower_is_better, np.zeros(1))
+    assert len(seen) == 2 and not rest.settled
+    assert rest.octaves.tolist() == seen[-1:]
+
+
 def test_chance_moves_nobody() -> None:
     chance = np.random.default_rng(0)
     octaves = considered(1.0)
@@ -182,8 +197,8 @@ def test_what_cannot_be_computed_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(settling, "available", lambda: False)
     (long,) = equilibria(fleet([{**clients[0], "count": 400}], {"use": "buffered_fedavg"}))
     assert isinstance(long, Untried)
-    assert long.reason.startswith("it takes too many updates: --incentive-updates ")
-    assert long.as_json() == {"settled": None, "reason": long.reason}
+    assert str(long).startswith("it takes too many updates: --incentive-updates ")
+    assert long.as_json() == {"settled": None, "reason": str(long)}
 
 
 @fast_loops
@@ -215,6 +230,7 @@ def test_an_audit_with_a_cost_says_where_the_fleet_settles(call: Call, tmp_path:
         ("nan", "--cost has 'nan', it must be a number of at least 0"),
         ("fast=inf", "--cost has 'fast=inf', it must be a number of at least 0"),
         ("fest=1", "--cost has 'fest=1', but there is no group 'fest': did you mean 'fast'?"),
+        ("fast=1,,", "--cost has '', it must be a number of at least 0"),
         ("1,fast=2", "--cost has 'fast=2', but the cost of group 'fast' was given before: give it once"),
     ],
 )

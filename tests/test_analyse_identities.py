@@ -47,6 +47,16 @@ def test_under_an_account_a_fast_client_gains_the_influence_of_fedavg_by_new_nam
     assert anew(experiment, trial, names=1000, stay=1) == pytest.approx(10 / 15, abs=0.02)
 
 
+def test_there_are_names_enough_for_a_client_that_no_longer_waits() -> None:
+    """With `fresh` the fast client waits for most versions, and a new name never: 10/15 of all updates, not 1/3."""
+    fast = {"group": "fast", "count": 1, "delay": "uniform(0.09, 0.11)"}
+    clients = [fast, {"group": "all", "count": 5, "delay": "uniform(0.9, 1.1)"}]
+    (found,) = audit(small({**ACCOUNT, "buffer": 3}, clients=clients), seeds=1, incentive_updates=100_000)
+    assert found.groups[0].share < 0.4
+    anew = found.groups[0].identities.rejoin_anew
+    assert anew is not None and anew == pytest.approx(6 * 10 / 15 - 1, rel=0.1)
+
+
 def test_with_no_names_left_it_keeps_the_last() -> None:
     experiment = small({"use": "buffered_fedavg", "buffer": 2, "fresh": False})
     trial = Trial(0, 0, 500, None)

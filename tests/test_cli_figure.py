@@ -294,3 +294,13 @@ def test_what_rewards_need(call: Call, tmp_path: Path) -> None:
     ):
         done = call("figure", *words, *out)
         assert (done.code, sentence in done.err) == (2, True), done.err
+
+
+def test_what_is_too_long_for_rewards_names_a_command_that_can(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlag.analyse.settling.COMPILED_UPDATES", 1)
+    monkeypatch.setattr("fairlag.analyse.settling.SERVER_UPDATES", 1)
+    done = call("figure", "demo", "--kind", "rewards", "--cost", "0.1", "--out", str(tmp_path / "x.png"))
+    assert done.code == 2
+    assert "`fairlag audit --cost` with --incentive-updates " in done.err

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fairlag.analyse.audit import audit
-from fairlag.errors import ExperimentError, InputError
+from fairlag.errors import ExperimentError, InputError, StrategyError
 from fairlag.lab.experiment import load, parse, presets
 from fairlag.rules.rule import traits
 from fairlag.strategy import Strategy
@@ -312,3 +312,10 @@ def test_what_is_neither_name_nor_function_nor_strategy_is_refused() -> None:
         parse(tables(strategies=[{"use": 5}]))
     with pytest.raises(InputError, match="a Strategy takes no parameters any more, but lr was given"):
         parse(tables(strategies=[{"use": fedbuff(buffer=2), "lr": 1.0}]))
+
+
+def test_importance_names_groups_that_there_are() -> None:
+    named = {"use": "fairshare", "importance": {"slw": 2.0}}
+    sentence = r"importance names the group 'slw', but there is none: did you mean 'slow'\?"
+    with pytest.raises(StrategyError, match=sentence):
+        load("demo").checked(strategies=(named,))

@@ -110,7 +110,7 @@ def settle(looks: Callable[[Floats], Sequence[Look]], start: Floats) -> Rest:
     state = np.array(start, np.float64)
     moved, before, turned = np.zeros((3, len(state)))
     most = np.full(len(state), _REACH)
-    for _ in range(_MOST_LOOKS):
+    for look in range(1, _MOST_LOOKS + 1):
         responses = tuple(best_response(look, mine) for look, mine in zip(looks(state), state, strict=True))
         wish = np.array([each.octaves for each in responses]) - state
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -120,7 +120,7 @@ def settle(looks: Callable[[Floats], Sequence[Look]], start: Floats) -> Rest:
         most = np.minimum(most * np.where(same < 0, _BACK, np.where(same > 0, _ON, 1.0)), _REACH)
         turned = np.where(step == 0, turned, np.sign(step))
         step = np.clip(step, *np.minimum(most, np.abs(wish)) * [[-1.0], [1.0]])
-        if (np.abs(step) < _STILL).all():
+        if look == _MOST_LOOKS or (np.abs(step) < _STILL).all():  # what was seen is of this state, not of the next
             break
         moved = np.clip(state + step, 0.0, SLOWEST) - state
         state, before = state + moved, wish

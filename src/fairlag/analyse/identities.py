@@ -105,6 +105,13 @@ def _share(weights: Floats, clients: Sequence[int]) -> float:
     return float(weights[list(clients)].sum()) / total if total else 0.0
 
 
+def _most_tasks(fleet: Fleet, client: int, observations: Sequence[Observation]) -> float:
+    """How many updates a client may send that never waits for a version, as a new name does not: with room to spare."""
+    updates = float(np.mean([each.updates.sum() for each in observations]))
+    long, time = float(fleet.mean_durations[client]), float(np.mean([each.virtual_time for each in observations]))
+    return min(1.5 * time / long, 2 * updates) if long > 0 else 2 * updates
+
+
 def identities(
     experiment: Experiment,
     bench: Bench,
@@ -134,14 +141,15 @@ def identities(
         compiled=compiled,
     )
     found = []
-    for place, share in enumerate(shares):
+    for place in range(len(shares)):
         client = fleet.members(place)[0]
         trials = [replace(whole, client=client, seed=experiment.seed + seed) for seed in range(_SEEDS)]
         honest = float(np.mean([heard.share for heard in bench.map(influence, trials)]))
         twice = float(np.mean(bench.map(two, trials)))
         new = None
         if fleet.steady:
-            asks = [partial(anew, names=ceil(1.5 * share * part * updates / stay) + 8, stay=stay) for stay in _STAYS]
+            most = part * _most_tasks(fleet, client, observations)
+            asks = [partial(anew, names=ceil(most / stay) + 8, stay=stay) for stay in _STAYS]
             new = max(float(np.mean(bench.map(ask, trials))) for ask in asks)
         found.append(Identities(*(None if each is None or not honest else each / honest - 1 for each in (new, twice))))
     return tuple(found)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from fairlag import fairness
 from fairlag.analyse.equilibrium import SLOWEST, Look, Response, considered, settle
 from fairlag.analyse.progress import Progress, teller
-from fairlag.analyse.throttling import COMPILED_UPDATES, SERVER_UPDATES, goes_on
+from fairlag.analyse.throttling import COMPILED_UPDATES, SERVER_UPDATES, advised, goes_on
 from fairlag.analyse.trial import Bench, Trial, observe, quarter
 from fairlag.errors import InputError
 from fairlag.fleet.timing import Throttle, Timing
@@ -123,10 +122,15 @@ class Untried(NamedTuple):
     """Why it is not known where the fleet settles."""
 
     reason: str
+    advice: str = ""
+    """What an audit needs to know it, if that is all."""
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.advice} suffices" if self.advice else self.reason
 
     def as_json(self) -> dict[str, Any]:
         """The same in JSON."""
-        return {"settled": None, "reason": self.reason}
+        return {"settled": None, "reason": str(self)}
 
 
 def priced(experiment: Experiment) -> bool:
@@ -233,7 +237,7 @@ class _Settler:
             if self._sent >= _ENOUGH and max(each.error for each in rest.responses) * self._sizes.sum() < _PRECISE:
                 break
         if rest is None:
-            return Untried(f"it takes too many updates: --incentive-updates {ceil(needed / 1e6)}000000 suffices")
+            return Untried("it takes too many updates", advised(needed))
         _, versions, _ = self._everybody(np.zeros_like(state))
         rates, now, influence = self._everybody(state)
         rows = zip(self._experiment.clients, 2.0**state, rates, influence, rest.responses, strict=True)

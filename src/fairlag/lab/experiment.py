@@ -276,6 +276,7 @@ class Experiment(Table):
             raise StrategyError(f"{use.use!r} is code, which is not imported to look at a run")
         strategy = build(use.use, use.parameters, self._folder)
         strategy.check(self.population)
+        _check_importance(strategy, [table.group for table in self.clients])
         return strategy
 
     def only(self, names: list[str]) -> "Experiment":
@@ -418,6 +419,14 @@ def _check_groups(clients: tuple[Clients, ...], model_bytes: int) -> None:
             raise ValueError(f"group {table.group!r} has a time away, but the probability to vanish is 0: give vanish")
         if not model_bytes and (table.upload is not None or table.download is not None):
             raise ValueError(f"group {table.group!r} has a line speed but there is no model_bytes to send over it")
+
+
+def _check_importance(strategy: Strategy, groups: list[str]) -> None:
+    """A number for a group that does not exist would change nothing."""
+    named = strategy.account.importance if strategy.account is not None else None
+    for group in named if isinstance(named, Mapping) else ():
+        if group not in groups:
+            raise StrategyError(f"importance names the group {group!r}, but there is none: {nearest(group, groups)}")
 
 
 def _check_no_steps(clients: tuple[Clients, ...]) -> None:

@@ -68,10 +68,11 @@ def with_costs(experiment: Experiment, costs: Sequence[str]) -> Experiment:
         name, equals, number = part.rpartition("=")
         if equals and name not in groups:
             raise InputError(f"--cost has {part!r}, but there is no group {name!r}: {nearest(name, groups)}")
+        cost = _cost(number, part)
         for group in [name] if equals else groups:
             if group in found:
                 raise InputError(f"--cost has {part!r}, but the cost of group {group!r} was given before: give it once")
-            found[group] = _cost(number, part)
+            found[group] = cost
     tables = (table.model_copy(update={"cost": found.get(table.group, table.cost)}) for table in experiment.clients)
     return experiment.checked(clients=tuple(tables))
 

@@ -133,8 +133,8 @@ def _on_cheating(audits: Sequence[StrategyAudit]) -> list[str]:
     honest = [audit for audit in audits if all(group.cheat.tried and group.cheat.truthful for group in audit.groups)]
     if honest:
         most = max(group.cheat.at_most for audit in honest for group in audit.groups)
-        noticed = f" A gain of {ceil(100 * most)}% would have been noticed." if 0 < most < 1 else ""
-        sentences.append(f"Under {_labels(honest)} no timing that was tried pays.{noticed}")
+        bound = f" The best of them gain less than {ceil(100 * most)}%." if 0 < most < 1 else ""
+        sentences.append(f"Under {_labels(honest)} no timing that was tried pays.{bound}")
     return [*sentences, *_on_identities(audits)]
 
 

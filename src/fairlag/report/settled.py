@@ -33,7 +33,7 @@ def settled_table(experiment: Experiment, found: Sequence[Equilibrium | Untried]
     parts.append(block(_COLUMNS, [[Text(name, style="dim") for name in _COLUMNS]]))
     for use, each in zip(experiment.strategies, found, strict=True):
         if isinstance(each, Untried):
-            parts += [Text(use.label, style="bold"), Text(f"  not computed: {each.reason}", style="yellow")]
+            parts += [Text(use.label, style="bold"), Text(f"  not computed: {each}", style="yellow")]
             continue
         parts += [Text(use.label, style="bold"), Text(f"  {summary(each)}")]
         parts.append(block(_COLUMNS, map(_row, each.groups)))

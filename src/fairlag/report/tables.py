@@ -162,14 +162,14 @@ def _on_cheating(audits: Sequence[StrategyAudit]) -> list[str]:
     lines = [
         "best cheat: the timing by which one client gains most influence over a whole",
         "  run; schedule(64, 1, 1, 1): 64 times slower in the first quarter of it, then",
-        "  truthful; < 4%: a gain of 4 % would have been noticed",
+        "  truthful; < 4%: the best that were tried gain less than 4 %",
         "new names, two clients: what it gains by coming back as somebody new after each",
         "  update or four, and by being two; no weighting prevents that",
     ]
     if tried:
         short, long = (span([each.aggregations[place] for each in tried]) for place in range(2))
         lines += [
-            f"Timings: {span([each.tried for each in tried])} per group in runs of {short} aggregations; the best five",
+            f"Timings: {span([each.tried for each in tried])} per group in runs of {short} aggregations; the best",
             f"  again in {span([each.replications for each in tried])} fresh runs of {long} aggregations.",
         ]
     return lines

@@ -32,7 +32,8 @@ def rewards_figure(
     rests = equilibria(rewarded(experiment, REWARDS), workers=workers, progress=progress)
     for reward, found in zip(REWARDS, rests, strict=True):
         if isinstance(found, Untried):
-            raise InputError(f"where the fleet settles with reward {reward:g} is not known: {found.reason}")
+            ask = f"; `fairlag audit --cost` with {found.advice} computes it" if found.advice else ""
+            raise InputError(f"where the fleet settles with reward {reward:g} is not known: {found.reason}{ask}")
         points.append(Point(reward, found))
     draw_rewards(points, sheet, size)
 
