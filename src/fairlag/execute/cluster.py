@@ -1,13 +1,11 @@
 """The Ray cluster that actors live on: it was there before us, and stays as it was."""
 
-import gc
 import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
-import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
@@ -125,24 +123,10 @@ class Cluster:
     def _joined(self, address: str) -> ExitStack:
         with ExitStack() as left:
             left.enter_context(_sigterm_restored())
-            left.callback(self._leave)
-            with _environment(_QUIET), _untidiness():
+            left.callback(self.ray.shutdown)
+            with _environment(_QUIET):
                 self.ray.init(address=address, log_to_driver=False, logging_level="critical")
             return left.pop_all()
-
-    def _leave(self) -> None:
-        with _untidiness():
-            self.ray.shutdown()
-
-
-@contextmanager
-def _untidiness() -> Iterator[None]:
-    """Ray leaves it to the garbage collector to close what it opened for its processes, and to bury them."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "unclosed file .*/dev/null", ResourceWarning)
-        warnings.filterwarnings("ignore", "subprocess .* is still running", ResourceWarning)
-        yield
-        gc.collect()  # now, while nobody minds
 
 
 @contextmanager
