@@ -101,8 +101,8 @@ def simulate(
     weighting of (buffer, view), or a Strategy, and may be left out where the experiment has only one. Without `out`
     the run is kept in a temporary folder, as long as the returned Run lives. `executor` names one of
     `fairlag.execute.EXECUTORS`, and `address` the cluster for one that needs it; neither it nor the number of workers
-    changes a result. `track` names
-    trackers instead of those of the experiment, and `watch` hears every event of `fairlag.lab.events`.
+    changes a result. `track` names trackers instead of those of the experiment, and `watch` hears every event of
+    `fairlag.lab.events`.
     """
     chosen = single(experiment, strategy, seed=seed, track=track)
     temporary = None
