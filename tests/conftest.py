@@ -1,11 +1,15 @@
 """Fixtures that several tests use."""
 
+import os
 import signal
 from collections.abc import Iterator
 
 import pytest
 
+from tests.clusters import LOOPBACK
 from tests.command import Call, caller
+
+os.environ.update(LOOPBACK)
 
 
 @pytest.fixture

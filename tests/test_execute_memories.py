@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from fairlag.errors import InputError, ProtocolError
+from fairlag.execute import Learning
 from fairlag.execute.memories import Memories
 from fairlag.execute.processes import Processes
 from fairlag.execute.serial import Serial
-from fairlag.lab.staff import Learning
 from fairlag.learn.learner import Learner, Order, Placement
 from fairlag.learn.local import Recipe, schedule
 from fairlag.rules.local import Feedback, Local, toward_drift

@@ -21,7 +21,7 @@ import pandas as pd
 import pytest
 
 from fairlag.errors import InputError, Interrupted, ProtocolError, WorkerError
-from fairlag.execute import interrupted
+from fairlag.execute import Learning, interrupted
 from fairlag.execute.processes import Processes
 from fairlag.execute.serial import Serial
 from fairlag.execute.worker import Evaluation, Training
@@ -30,7 +30,6 @@ from fairlag.fleet.delay import parse
 from fairlag.lab.experiment import parse as parse_experiment
 from fairlag.lab.plan import Plan
 from fairlag.lab.simulate import execute
-from fairlag.lab.staff import Learning
 from fairlag.learn.learner import Order, Placement
 from fairlag.learn.local import Recipe, schedule
 from fairlag.runtime import threads, virtual

@@ -51,7 +51,8 @@ def watch(planned, event):
         print("on", flush=True)
 if __name__ == "__main__":
     conduct.CHECKPOINT, conduct._COSTLY = 0.02, 0
-    execute(Plan.open(Path(sys.argv[1])), workers=int(sys.argv[2]), executor=sys.argv[3], watch=watch)
+    address = sys.argv[4] or None
+    execute(Plan.open(Path(sys.argv[1])), workers=int(sys.argv[2]), executor=sys.argv[3], address=address, watch=watch)
 """
 
 
@@ -93,12 +94,12 @@ def planned(folder: Path, use: Mapping[str, Any], aggregations: int) -> Plan:
     return plan
 
 
-def begun(folder: Path, workers: int, executor: str | None = None) -> subprocess.Popen[str]:
+def begun(folder: Path, workers: int, executor: str | None = None, address: str = "") -> subprocess.Popen[str]:
     """A process of its own, and the first of a group, that goes on with the plan of a folder."""
     script = folder.parent / "program.py"
     script.write_text(PROGRAM)
     executor = executor or ("serial" if workers == 1 else "processes")
-    words = [sys.executable, str(script), str(folder), str(workers), executor]
+    words = [sys.executable, str(script), str(folder), str(workers), executor, address]
     return subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True)
 
 

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
 
 from fairlag.errors import InputError
 from fairlag.learn.flat import Flat
-from fairlag.learn.models import MODELS, build
+from fairlag.learn.models import MODELS, MaxPool2x2, build
 
 Layer = tuple[object, ...]
 
@@ -20,7 +22,7 @@ def block(few: int, many: int, groups: int, dropout: float) -> list[Layer]:
     """Two convolutions of 3×3, each followed by ReLU and then GroupNorm; a pool, and dropout of whole channels."""
     first: list[Layer] = [("Conv2d", few, many, (3, 3), (1, 1), (1, 1)), ("ReLU",), ("GroupNorm", groups, many)]
     second: list[Layer] = [("Conv2d", many, many, (3, 3), (1, 1), (1, 1)), ("ReLU",), ("GroupNorm", groups, many)]
-    return [*first, *second, ("MaxPool2d", 2, 2, 0), ("Dropout2d", dropout)]
+    return [*first, *second, ("MaxPool2x2",), ("Dropout2d", dropout)]
 
 
 def head(width: int) -> list[Layer]:
@@ -32,7 +34,7 @@ TOLD = {
     nn.Conv2d: ("in_channels", "out_channels", "kernel_size", "stride", "padding"),
     nn.ReLU: (),
     nn.GroupNorm: ("num_groups", "num_channels"),
-    nn.MaxPool2d: ("kernel_size", "stride", "padding"),
+    MaxPool2x2: (),
     nn.Dropout2d: ("p",),
     nn.Dropout: ("p",),
     nn.Flatten: ("start_dim", "end_dim"),
@@ -71,6 +73,30 @@ def test_the_small_models() -> None:
     assert Flat(built("logistic")).trained == 64 * 10 + 10
     assert layers(built("mlp")) == [("Flatten", 1, -1), ("Linear", 64, 64), ("ReLU",), ("Linear", 64, 10)]
     assert Flat(built("mlp", (7,), 3, hidden=5, layers=2)).trained == 7 * 5 + 5 + 5 * 5 + 5 + 5 * 3 + 3
+
+
+VALUES = torch.tensor([0.0, -0.0, 1.0, -1.0, 2.5, float("nan"), float("inf"), float("-inf")])
+"""So few that most windows have several greatest values."""
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from([(1, 1, 2, 2), (3, 17, 5, 9), (2, 32, 28, 28), (2, 64, 14, 14), (1, 128, 8, 8)]),
+    st.sampled_from([2, 5, len(VALUES)]),
+    st.integers(0, 2**31),
+)
+def test_the_pool_is_that_of_pytorch_to_the_bit(shape: tuple[int, ...], kinds: int, seed: int) -> None:
+    torch.manual_seed(seed)
+    images, found = VALUES[torch.randint(0, kinds, shape)], []
+    pull = VALUES[torch.randint(0, 5, (*shape[:2], shape[2] // 2, shape[3] // 2))]
+    for pool in (nn.MaxPool2d(2), MaxPool2x2()):
+        seen = images.clone().requires_grad_()
+        values = pool(seen)
+        values.backward(pull)
+        assert seen.grad is not None
+        for each in (values.detach(), seen.grad):
+            found.append((each.stride(), each.numpy().tobytes()))
+    assert found[:2] == found[2:]
 
 
 @pytest.mark.parametrize(

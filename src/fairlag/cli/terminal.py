@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeR
 
 from fairlag.analyse.audit import MOST_SEEDS
 from fairlag.errors import InputError
+from fairlag.execute import EXECUTORS
 from fairlag.imported import before_importing
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.override import changed
@@ -56,13 +57,16 @@ Executor = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="Who computes: serial, processes, or ray (needs fairlag's extra `ray`); default: serial for one worker, "
-        "else processes. The results are the same.",
+        help=f"Where tasks are computed: {', '.join(EXECUTORS)} (ray needs fairlag's extra `ray` and --address); "
+        "default: serial for one worker, else processes. The results are the same.",
     ),
 ]
 Address = Annotated[
     str | None,
-    typer.Option(metavar="HOST:PORT|auto", help="An existing Ray cluster; default: one of its own on this machine."),
+    typer.Option(
+        metavar="HOST:PORT|auto",
+        help="The Ray cluster for --executor ray: `ray start --head` starts one, `auto` finds it.",
+    ),
 ]
 Track = Annotated[
     list[str] | None,

@@ -1,13 +1,23 @@
-"""Executors: where a task is computed. A dispatched task is a future: computed any time before it is read."""
+"""Executors: where a task is computed. The contract of all of them, and which there are.
+
+A dispatched task is a future: it may be computed any time before it is read. To add an executor, write a module with a
+class that does what Learning says, add it to EXECUTORS below, and give it a row in docs/executors.md.
+"""
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from fairlag.errors import ProtocolError
+from fairlag.rules.local import Local
 from fairlag.state import Savable
 from fairlag.types import Dispatch, Update
 from fairlag.vector import Vector
+
+if TYPE_CHECKING:
+    from fairlag.data.dataset import Dataset
+    from fairlag.learn.learner import Blueprint, Learner, Placement, Score
 
 interrupted: ContextVar[Callable[[], bool]] = ContextVar("interrupted", default=lambda: False)
 """Has somebody pressed Ctrl-C? Whoever waits for a result that is computed elsewhere then raises Interrupted instead.
@@ -31,6 +41,91 @@ class Executor(Savable, Protocol):
 
     def discard(self, number: int) -> None:
         """The update of the task of that number will not be asked for."""
+
+
+class Evaluating(Protocol):
+    """Evaluates versions."""
+
+    def evaluate(self, version: int, parameters: Vector, due: float, stop: int) -> None:
+        """A version is to be evaluated on the first test examples up to `stop`."""
+
+    def evaluated(self, patience: float = 0.0) -> "list[tuple[int, Score]]":
+        """The evaluations done since the last call, in the order asked for; waits up to `patience` seconds for one."""
+
+    def close(self) -> None:
+        """Ends whatever computes."""
+
+
+class Learning(Evaluating, Executor, Protocol):
+    """An executor that trains and evaluates, for one run after the other; always with the bytes of the serial one."""
+
+    @property
+    def learner(self) -> "Learner | None":
+        """Who trains, if tasks are computed in this process: compiled loops call it directly. None: elsewhere."""
+
+    def begin(self, seed: int, placement: "Placement", local: Local) -> None:
+        """A new run with this seed, whose strategy asks for this local training; forgets all other tasks."""
+
+
+class Work(NamedTuple):
+    """What an executor is made for."""
+
+    blueprint: "Blueprint"
+    data: "Dataset"
+    placement: "Placement"
+    vectors: int
+    """How many vectors a client remembers at most."""
+    workers: int | None
+    """How many workers the user asks for, if they do."""
+    cores: int
+    """How many cores of this machine may be used."""
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What is known of an executor before it is made."""
+
+    make: Callable[[Work], Learning]
+    """Imports what it needs only now: most of it is slow to import, or an extra."""
+    check: Callable[[str], None] = lambda address: None
+    """Refuses what cannot be had, before anything is written."""
+    alone: bool = False
+    """Does it compute in this process, without workers?"""
+    cluster: str = ""
+    """What its workers run on, if they run elsewhere: it needs an address. And how to begin one."""
+
+
+def _serial(work: Work) -> Learning:
+    from fairlag.execute.serial import Serial
+
+    return Serial(work.blueprint, work.data, work.placement)
+
+
+def _processes(work: Work) -> Learning:
+    from fairlag.execute.processes import Processes
+
+    workers = work.workers or work.cores
+    return Processes(work.blueprint, work.data, work.placement, workers=workers, vectors=work.vectors)
+
+
+def _ray(work: Work) -> Learning:
+    from fairlag.execute.ray import Actors
+
+    return Actors(work.blueprint, work.data, work.placement, address=work.address, workers=work.workers)
+
+
+def _check_ray(address: str) -> None:
+    from fairlag.execute import cluster
+
+    cluster.check(address)
+
+
+EXECUTORS: dict[str, Kind] = {
+    "serial": Kind(_serial, alone=True),
+    "processes": Kind(_processes),
+    "ray": Kind(_ray, _check_ray, cluster="a Ray cluster: run `ray start --head`, then give `--address auto`"),
+}
 
 
 def named(task: int, client: int) -> str:

@@ -96,6 +96,10 @@ class Pool(ABC, Generic[Hand]):
         self._evaluations: deque[tuple[int, list[int]]] = deque()
         self._scores: dict[int, Score | Failure] = {}
 
+    @property
+    def learner(self) -> None:
+        """The workers train."""
+
     def begin(self, seed: int, placement: Placement, local: Local = Local()) -> None:  # noqa: B008 (frozen)
         """A new run, whose strategy asks for that; whatever is still under way for another is not wanted any more."""
         self._check(local.at_clients)

@@ -1,11 +1,10 @@
-"""The executor of Ray actors, on this machine or on a cluster: what will be read first is computed first."""
+"""The executor of Ray actors, on a cluster that is already there: what will be read first is computed first."""
 
 import os
 import signal
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from time import monotonic
 from typing import Any
 from weakref import ref
@@ -65,18 +64,13 @@ class Actors(Pool[_Worker]):
         data: Dataset,
         placement: Placement,
         *,
-        folder: Path,
+        address: str,
         workers: int | None = None,
-        cores: int = 1,
-        address: str | None = None,
     ) -> None:
-        """On the cluster at the address, or else on a new one of this machine's cores, whose files are in the folder.
-
-        Without a number of workers there is one for each CPU of the cluster, but not more than 64.
-        """
+        """On the cluster at the address; without a number of workers, one per CPU of the cluster, but at most 64."""
         if workers is not None and workers < 1:
             raise InputError(f"workers is {workers}, it must be at least 1")
-        self._cluster = Cluster(address, workers or cores, folder)
+        self._cluster = Cluster(address)
         self._ray = self._cluster.ray
         super().__init__(Flat(blueprint.build(0)).trained)
         try:
@@ -109,7 +103,7 @@ class Actors(Pool[_Worker]):
             worker.ready, worker.started = False, worker.actor.begin.remote(self._beginning, self._placement)
 
     def close(self) -> None:
-        """Ends the actors, and the cluster if it is ours."""
+        """Ends the actors, and leaves the cluster."""
         for worker in self._workers:
             self._end(worker)
         self._workers = []

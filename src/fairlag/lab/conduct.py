@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from fairlag import execute
 from fairlag.errors import Interrupted
+from fairlag.execute import Evaluating, Learning
 from fairlag.lab.events import Kept, Progress, Tell, nobody
 from fairlag.lab.experiment import Experiment, Use
-from fairlag.lab.staff import Evaluating, Learning
 from fairlag.lab.store import Score, Store
 from fairlag.lab.workshop import Scoring, Setting, Workshop
 from fairlag.runtime.virtual import Simulation
@@ -24,7 +24,6 @@ from fairlag.types import Aggregation, Integers, Row, Stop
 from fairlag.vector import Vector
 
 if TYPE_CHECKING:
-    from fairlag.learn.learner import Learner
     from fairlag.learn.learner import Score as Sums
 
 CHECKPOINT = 5.0
@@ -96,7 +95,7 @@ def _timeline(server: Server, experiment: Experiment, setting: Setting, executor
     """Event by event; or by compiled loops, where tasks are trained in this process by such, and they know the rest."""
     fleet = experiment.fleet(setting.seed)
     simulation = Simulation(server, fleet, executor)
-    learner: Learner | None = getattr(executor, "learner", None)
+    learner = None if executor is None else executor.learner
     if learner is None or learner.quick is None:
         return simulation
     from fairlag.runtime.compiled.course import Course, known

@@ -43,7 +43,7 @@ def execute(
     told of finished runs, too: the process may have been killed right before it told them of the end.
     """
     stop_if_started_again()
-    staff = Staff(executor, workers, address, plan.folder)
+    staff = Staff(executor, workers, address)
     if new:
         plan.check_new()
     damaged = _damaged(plan)
@@ -99,9 +99,10 @@ def simulate(
 
     `experiment` is one, its tables, a file or a preset; `strategy` a label or `use` of it, a name of the zoo, a
     weighting of (buffer, view), or a Strategy, and may be left out where the experiment has only one. Without `out`
-    the run is kept in a temporary folder, as long as the returned Run lives. `executor` is serial, processes or ray, at
-    the `address` of a Ray cluster if there is one; which, and how many workers, never changes a result. `track` names
-    trackers instead of those of the experiment, and `watch` hears every event of `fairlag.lab.events`.
+    the run is kept in a temporary folder, as long as the returned Run lives. `executor` names one of
+    `fairlag.execute.EXECUTORS`, and `address` the cluster for one that needs it; neither it nor the number of workers
+    changes a result. `track` names trackers instead of those of the experiment, and `watch` hears every event of
+    `fairlag.lab.events`.
     """
     chosen = single(experiment, strategy, seed=seed, track=track)
     temporary = None

@@ -3,19 +3,14 @@
 import os
 import sys
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from fairlag.errors import InputError, closest
-from fairlag.execute import Executor
-from fairlag.rules.local import Local
-from fairlag.vector import Vector
+from fairlag.execute import EXECUTORS, Kind, Learning, Work
 
 if TYPE_CHECKING:
     from fairlag.data.dataset import Dataset
-    from fairlag.learn.learner import Blueprint, Placement, Score
-
-EXECUTORS = ("serial", "processes", "ray")
+    from fairlag.learn.learner import Blueprint, Placement
 
 
 def cores() -> int:
@@ -38,26 +33,6 @@ def usable(workers: int, *, jobs: int | None = None, here: bool = True) -> int:
     return most
 
 
-class Evaluating(Protocol):
-    """Whoever evaluates versions."""
-
-    def evaluate(self, version: int, parameters: Vector, due: float, stop: int) -> None:
-        """A version is to be evaluated on the first test examples up to `stop`."""
-
-    def evaluated(self, patience: float = 0.0) -> "list[tuple[int, Score]]":
-        """The evaluations done since the last call, in the order asked for; waits so many seconds for news."""
-
-    def close(self) -> None:
-        """Ends whatever computes."""
-
-
-class Learning(Evaluating, Executor, Protocol):
-    """An executor that trains and evaluates."""
-
-    def begin(self, seed: int, placement: "Placement", local: Local) -> None:
-        """A new run, of that seed, whose strategy asks for that."""
-
-
 @dataclass(frozen=True, slots=True)
 class Staff:
     """What a user says about who computes; where they say nothing, it is chosen by the model and the machine.
@@ -69,46 +44,48 @@ class Staff:
     >>> Staff("processes", address="10.0.0.1:6379")
     Traceback (most recent call last):
     ...
-    fairlag.errors.InputError: the address '10.0.0.1:6379' is that of a Ray cluster: it needs the executor ray
+    fairlag.errors.InputError: the address '10.0.0.1:6379' is only for the executor ray
+    >>> Staff("ray")
+    Traceback (most recent call last):
+    ...
+    fairlag.errors.InputError: the executor ray needs the address of a Ray cluster: run `ray start --head`, then give \
+`--address auto`
     """
 
     executor: str | None = None
     workers: int | None = None
     address: str | None = None
-    folder: Path = Path()
-    """Where temporary files may be kept."""
 
     def __post_init__(self) -> None:
         if self.executor not in (None, *EXECUTORS):
             meant = closest(str(self.executor), EXECUTORS)
             hint = f"did you mean {meant!r}?" if meant else f"known are: {', '.join(EXECUTORS)}"
             raise InputError(f"unknown executor {self.executor!r}: {hint}")
-        if self.executor == "serial" and self.workers not in (None, 1):
-            raise InputError(f"workers is {self.workers}, but the serial executor is one: take processes or ray")
-        if self.address is not None and self.executor != "ray":
-            raise InputError(f"the address {self.address!r} is that of a Ray cluster: it needs the executor ray")
+        kind = self._kind
+        if kind is not None and kind.alone and self.workers not in (None, 1):
+            others = " or ".join(name for name, each in EXECUTORS.items() if not each.alone)
+            raise InputError(f"workers is {self.workers}, but the {self.executor} executor is one: take {others}")
+        if kind is not None and kind.cluster and self.address is None:
+            raise InputError(f"the executor {self.executor} needs the address of {kind.cluster}")
+        if self.address is not None and not (kind and kind.cluster):
+            takers = " or ".join(name for name, each in EXECUTORS.items() if each.cluster)
+            raise InputError(f"the address {self.address!r} is only for the executor {takers}")
 
     def check(self) -> None:
         """Refuses, before anything is written, what cannot be had on this machine or at that address."""
-        if self.executor == "ray":
-            from fairlag.execute import cluster
-
-            cluster.check(self.address)
+        if self._kind is not None:
+            self._kind.check(self.address or "")
 
     def limited(self, jobs: int) -> "Staff":
         """The same, with no more workers than the cores and that many jobs at once can use."""
         if self.workers is None:
             return self
-        return replace(self, workers=usable(self.workers, jobs=jobs, here=not self._elsewhere))
+        # How many CPUs a cluster has is not for us to say.
+        return replace(self, workers=usable(self.workers, jobs=jobs, here=self.address is None))
 
     @property
-    def _elsewhere(self) -> bool:
-        """Does it compute on a Ray cluster that is not our own? How many CPUs that has is not for us to say."""
-        if self.executor != "ray":
-            return False
-        from fairlag.execute import cluster
-
-        return self.address is not None or cluster.library().is_initialized()
+    def _kind(self) -> Kind | None:
+        return None if self.executor is None else EXECUTORS[self.executor]
 
     def chosen(self, *, batched: bool) -> str:
         """The executor, where tasks are trained together or are not: then, handing them over takes longer than they."""
@@ -121,22 +98,5 @@ class Staff:
         self, executor: str, blueprint: "Blueprint", data: "Dataset", placement: "Placement", vectors: int
     ) -> Learning:
         """The executor of that name, for clients who remember up to so many vectors."""
-        if executor == "serial":
-            from fairlag.execute.serial import Serial
-
-            return Serial(blueprint, data, placement)
-        if executor == "processes":
-            from fairlag.execute.processes import Processes
-
-            return Processes(blueprint, data, placement, workers=self.workers or cores(), vectors=vectors)
-        from fairlag.execute.ray import Actors
-
-        return Actors(
-            blueprint,
-            data,
-            placement,
-            folder=self.folder,
-            workers=self.workers,
-            cores=cores(),
-            address=self.address,
-        )
+        work = Work(blueprint, data, placement, vectors, self.workers, cores(), self.address or "")
+        return EXECUTORS[executor].make(work)

@@ -12,9 +12,10 @@ from fairlag.data.shares import Holding, Shares
 from fairlag.data.split import split, stratified
 from fairlag.data.stream import Stream, in_order_of_arrival, parse
 from fairlag.errors import InputError
+from fairlag.execute import Learning
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.learning import share_out
-from fairlag.lab.staff import Learning, Staff
+from fairlag.lab.staff import Staff
 from fairlag.lab.worth import is_long
 from fairlag.runtime.compiled import available
 from fairlag.strategy import Strategy

@@ -11,7 +11,6 @@ from torch.nn import functional
 from fairlag.learn.exclusive import exclusive
 from fairlag.learn.flat import Flat
 from fairlag.learn.local import Recipe
-from fairlag.learn.pooling import quicken
 from fairlag.types import Floats, Integers
 from fairlag.vector import Matrix, Vector
 
@@ -23,7 +22,6 @@ class Eager:
         self, model: torch.nn.Module, recipe: Recipe, data: tuple[NDArray[Any], Integers], scaling: tuple[float, float]
     ) -> None:
         """The data are inputs and labels, the scaling is a factor and what is added to the product."""
-        quicken(model)
         self._flat = Flat(model)
         self._recipe = recipe
         self._inputs, self._labels = data
