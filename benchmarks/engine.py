@@ -9,8 +9,8 @@ one process, `workers` in so many; small models are trained together in one, so 
 take turns, and each row gives the median of the ratios over the rounds: by the clock, and by the processor time of all
 processes, which says more on a busy machine.
 
-With the extra `fast`, `logistic` and `mlp` are trained by compiled loops, which are loaded, or once made, before the
-count begins.
+With the extra `fast`, `logistic` and `mlp` are trained with `engine = "compiled"`: compiled loops are loaded, or once
+made, before the count begins.
 
 Evaluation is left out, by counting the steps from the first version to the last; for small models, which make most
 rows, what the store writes at the end is counted too, with the last evaluation.
@@ -99,7 +99,10 @@ def bare(model_name: str, steps: int, tasks: bool) -> dict[str, float]:
 
 
 def experiment(model_name: str) -> Experiment:
-    return load("paper-fashion-mnist").checked(
+    paper = load("paper-fashion-mnist")
+    engine = "compiled" if model_name in SMALL and available() else None
+    return paper.checked(
+        local=paper.local.model_copy(update={"engine": engine}),
         aggregations=AGGREGATIONS[model_name],
         data={"use": DATA[model_name]},
         model={"use": model_name},

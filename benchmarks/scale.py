@@ -2,10 +2,11 @@
 
 A row is the preset with so many clients, its groups and data in proportion: FedStaleWeight, FairShare or FedBuff train
 a logistic model on synthetic data, 1,000 clients at a time, with heavy-tailed delays and daily hours, all of it on:
-store, evaluation, checkpoints. What an update costs is the processor time from the first 2,000 updates to the last,
-evaluations, comings and goings included, checkpoints not: they are told apart, as a run makes the next only after 100
-times what the last one took. To begin is all before: imports, data, who holds what, everybody's first hours. Every size
-and strategy runs in a process of its own, so that its peak memory is its own; the least of several rounds counts.
+store, evaluation, checkpoints. With the extra `fast`, it is trained with `engine = "compiled"`. What an update costs is
+the processor time from the first 2,000 updates to the last, evaluations, comings and goings included, checkpoints not:
+they are told apart, as a run makes the next only after 100 times what the last one took. To begin is all before:
+imports, data, who holds what, everybody's first hours. Every size and strategy runs in a process of its own, so that
+its peak memory is its own; the least of several rounds counts.
 
     python benchmarks/scale.py [--sizes 1000 10000 …] [--updates 100000] [--rounds 2] [--strategies FairShare …]
 """
@@ -23,6 +24,7 @@ from fairlag.lab.conduct import Conductor
 from fairlag.lab.events import Event, Progress
 from fairlag.lab.experiment import Experiment, load
 from fairlag.lab.simulate import simulate
+from fairlag.runtime.compiled import available
 
 WARM = 2_000
 MILLION = 1_000_000
@@ -52,6 +54,7 @@ def experiment(clients: int, updates: int) -> Experiment:
     assert isinstance(examples, int)
     return whole.checked(
         aggregations=updates // buffer,
+        local=whole.local.model_copy(update={"engine": "compiled" if available() else None}),
         clients=tuple(group.model_copy(update={"count": group.count * clients // MILLION}) for group in whole.clients),
         data={**whole.data.model_dump(), "examples": max(examples * clients // MILLION, int(2_000 / held_out))},
     )

@@ -1,6 +1,7 @@
 """Where fleets settle if updates cost something: against closed forms of contests, first exact, then simulated."""
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,6 @@ import numpy as np
 import pytest
 from scipy.optimize import root
 
-from fairlag.analyse import settling
 from fairlag.analyse.equilibrium import Look, Rest, best_response, considered, settle
 from fairlag.analyse.settling import Equilibrium, GroupAtRest, Untried, equilibria
 from fairlag.lab.experiment import Experiment, parse
@@ -194,7 +194,7 @@ def test_what_cannot_be_computed_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     (late,) = equilibria(fleet([{**clients[0], "join": 5.0}], {"use": "buffered_fedavg"}))
     assert isinstance(late, Untried)
     assert late.reason.startswith("clients join late")
-    monkeypatch.setattr(settling, "available", lambda: False)
+    monkeypatch.setitem(sys.modules, "numba", None)
     (long,) = equilibria(fleet([{**clients[0], "count": 400}], {"use": "buffered_fedavg"}))
     assert isinstance(long, Untried)
     assert str(long).startswith("it takes too many updates: --incentive-updates ")

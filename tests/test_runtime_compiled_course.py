@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -16,11 +17,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fairlag import zoo
-from fairlag.errors import DivergedError, Interrupted, StrategyError
+from fairlag.errors import DivergedError, InputError, Interrupted, StrategyError
 from fairlag.execute.serial import Serial
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse as delay
-from fairlag.lab import conduct, records, simulate, worth
+from fairlag.lab import conduct, simulate
 from fairlag.lab import workshop as workshops
 from fairlag.lab.events import Event, Progress
 from fairlag.lab.experiment import Experiment, parse
@@ -38,6 +39,7 @@ from fairlag.state import State, pack
 from fairlag.strategy import Strategy
 from fairlag.types import Row
 from tests.learning import blueprint, data, first
+from tests.sealed import edited
 from tests.test_lab_resume import contents, killed_again_and_again
 from tests.test_runtime_compiled import worlds
 
@@ -71,7 +73,6 @@ def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         engaged.append(self)
 
     monkeypatch.setattr(Serial, "__init__", noted)
-    monkeypatch.setattr(worth, "_WORTH", 0)
     monkeypatch.setattr(course, "_PAGE", 30)
     yield
     for each in engaged:
@@ -92,7 +93,8 @@ def experiment(strategy: Strategy = STRATEGIES["fedstaleweight"], **changes: Any
         "local": {"lr": 0.05, "momentum": 0.5},
         "evaluate": {"every": 7, "sample": 100},
     }
-    return parse({**tables, **changes})
+    tables |= changes
+    return parse({**tables, "local": {"engine": "compiled", **tables["local"]}})
 
 
 def made(folder: Path, chosen: Experiment, **options: Any) -> Run:
@@ -175,13 +177,12 @@ def test_tasks_that_are_much_work_are_learnt_version_by_version(
     check_alike(run, event_by_event(tmp_path / "events", chosen))
 
 
-def test_compiled_and_other_training_are_not_staffed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_executor_trains_what_is_compiled_and_what_is_not() -> None:
     workshop, chosen = workshops.Workshop(experiment()), STRATEGIES["fedstaleweight"]
-    before, closed = workshop.executor(workshop.setting(0), chosen), list[Serial]()
-    monkeypatch.setattr(Serial, "close", lambda self: closed.append(self))
-    monkeypatch.setattr(worth, "_WORTH", 10**9)
-    after = workshop.executor(workshop.setting(0), chosen)
-    assert closed == [before] and after is not before
+    executor = workshop.executor(workshop.setting(0), chosen)
+    assert isinstance(executor, Serial) and executor.learner.quick is not None
+    noting = replace(chosen, local=Local(losses=True))
+    assert workshop.executor(workshop.setting(0), noting) is executor and executor.learner.quick is None
 
 
 def test_workers_make_the_same_bytes(tmp_path: Path, pages: list[int]) -> None:
@@ -356,25 +357,9 @@ def test_whoever_goes_on_between_pages_goes_on_by_pages(pages: list[int]) -> Non
 # Interrupted, killed, and resumed
 
 
-def test_ctrl_c_and_resume(tmp_path: Path, pages: list[int]) -> None:
-    chosen = experiment()
-    plan = Plan(chosen, (0,), tmp_path / "stopped", single=True)
-
-    def interrupt(_: object, event: Event) -> None:
-        if isinstance(event, Progress) and 20 < event.version < 40:
-            signal.raise_signal(signal.SIGINT)
-
-    with pytest.raises(Interrupted):
-        simulate.execute(plan, new=True, workers=1, watch=interrupt)
-    (run,) = simulate.execute(plan, workers=1)
-    assert sorted(set(pages)) == pages and len(pages) == 10  # nothing is learnt twice
-    check_alike(run, made(tmp_path / "whole", chosen))
-
-
-def test_without_numba_a_run_goes_on_with_a_remark(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    plan = Plan(experiment(), (0,), tmp_path, single=True)
+def stopped(folder: Path, chosen: Experiment) -> Plan:
+    """A run that was interrupted in the middle."""
+    plan = Plan(chosen, (0,), folder, single=True)
 
     def interrupt(_: object, event: Event) -> None:
         if isinstance(event, Progress) and event.version > 20:
@@ -382,12 +367,52 @@ def test_without_numba_a_run_goes_on_with_a_remark(
 
     with pytest.raises(Interrupted):
         simulate.execute(plan, new=True, workers=1, watch=interrupt)
-    version = Run(tmp_path).meta["numba"]
-    for module in (workshops, records):
-        monkeypatch.setattr(module, "available", lambda: False)
+    return plan
+
+
+def test_ctrl_c_and_resume(tmp_path: Path, pages: list[int]) -> None:
+    chosen = experiment()
+    plan = stopped(tmp_path / "stopped", chosen)
     (run,) = simulate.execute(plan, workers=1)
-    assert run.status == "finished" and run.version == 70
-    assert capsys.readouterr().err == f"begun with numba {version}, resumed with none: the bytes may differ\n"
+    assert sorted(set(pages)) == pages and len(pages) == 10  # nothing is learnt twice
+    check_alike(run, made(tmp_path / "whole", chosen))
+
+
+def test_without_numba_it_is_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = stopped(tmp_path / "stopped", experiment())
+    monkeypatch.setitem(sys.modules, "numba", None)
+    sentence = r"^engine = \"compiled\" in \[local\] needs the extra `fast`: pip install 'fairlag\[fast\]'$"
+    with pytest.raises(InputError, match=sentence):
+        simulate.execute(plan, workers=1)
+    with pytest.raises(InputError, match=sentence):
+        made(tmp_path / "new", experiment())
+    assert not (tmp_path / "new").exists()
+
+
+def test_what_an_older_fairlag_compiled_unasked_is_not_continued(tmp_path: Path) -> None:
+    """It noted no engine, but the version of numba, or "none" if it was not installed."""
+    chosen = experiment(local={"lr": 0.05, "engine": "standard"})
+    plan = stopped(tmp_path / "stopped", chosen)
+    with edited(plan.folder) as database:
+        database.execute("DELETE FROM meta WHERE key = 'engine'")
+        database.execute("INSERT INTO meta (key, value) VALUES ('numba', '\"0.63.0\"')")
+    with pytest.raises(InputError, match="by an older fairlag, which trained it by compiled loops without being asked"):
+        simulate.execute(plan, workers=1)
+    with edited(plan.folder) as database:
+        database.execute("UPDATE meta SET value = '\"none\"' WHERE key = 'numba'")
+    check_alike(simulate.execute(plan, workers=1)[0], made(tmp_path / "whole", chosen))
+
+
+def test_the_engine_is_noted_of_a_run(tmp_path: Path) -> None:
+    compiled = made(tmp_path / "compiled", experiment())
+    assert (compiled.meta["engine"], compiled.meta["numba"]) == ("compiled", numba.__version__)
+    assert compiled.settings["local"]["engine"] == "compiled"
+    losses = made(tmp_path / "losses", experiment(replace(STRATEGIES["fedstaleweight"], local=Local(losses=True))))
+    assert losses.meta["engine"] == "standard" and "numba" not in losses.meta
+    standard = made(tmp_path / "standard", experiment(local={"lr": 0.05, "engine": "standard"}))
+    assert standard.meta["engine"] == "standard" and "engine" not in standard.settings["local"]
 
 
 @pytest.mark.slow
@@ -488,14 +513,12 @@ def test_fleets_and_models_too_large_for_a_page_are_left_to_the_simulation(clien
     assert (known(PLAIN, fleet, size) is not None) == fits
 
 
-def test_short_runs_and_others_load_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_is_asked_for_and_known_is_compiled() -> None:
     strategy = STRATEGIES["fedstaleweight"]
-    assert workshops.Workshop(experiment()).compiles(strategy)
-    assert not workshops.Workshop(experiment(model={"use": "mlp", "hidden": 2000})).compiles(strategy)
-    assert not workshops.Workshop(experiment()).compiles(replace(strategy, local=Local(losses=True)))
-    monkeypatch.setattr(worth, "_WORTH", 281)
-    assert not workshops.Workshop(experiment()).compiles(strategy)
-    assert workshops.Workshop(experiment(aggregations=71)).compiles(strategy)
+    assert workshops.Workshop(experiment()).is_compiled(strategy)
+    assert not workshops.Workshop(experiment(local={"engine": "standard"})).is_compiled(strategy)
+    assert not workshops.Workshop(experiment(model={"use": "mlp", "hidden": 2000})).is_compiled(strategy)
+    assert not workshops.Workshop(experiment()).is_compiled(replace(strategy, local=Local(losses=True)))
 
 
 def overloads() -> dict[str, int]:
@@ -507,7 +530,7 @@ def overloads() -> dict[str, int]:
 
 def begin_and_go_on() -> None:
     """In a process of its own, in which nothing is compiled yet."""
-    worth._WORTH, course._PAGE = 0, 30
+    course._PAGE = 30
     server, pages, _ = Bench(experiment()).begin(compiled=True)
     before = overloads()
     entered = ("learn.kernel.train", "runtime.compiled.kernel.proceed", "runtime.compiled.sums._sum")

@@ -11,7 +11,7 @@ from fairlag.lab.simulate import simulate
 from fairlag.runtime.compiled import available
 
 LONG = 100_000
-"""Updates of a run that is trained by compiled loops, as long ones of small models are with the extra `fast`."""
+"""Updates of the run with `engine = "compiled"`, which needs the extra `fast`."""
 EVALUATIONS = {"fashion_cnn": 4, "logistic": 100}
 
 
@@ -28,7 +28,9 @@ def _data(name: str) -> Dataset:
     return Dataset(f"{name}'s", images, labels, 10, train)
 
 
-def run(name: str, aggregations: int, workers: int, every: int) -> list[tuple[int, float, float, int]]:
+def run(
+    name: str, aggregations: int, workers: int, every: int, engine: str = "standard"
+) -> list[tuple[int, float, float, int]]:
     """Updates, time, processor time and version at every progress told, from the first version to the last but one.
 
     The last is left out, because the evaluation at the end comes before it is told.
@@ -43,7 +45,7 @@ def run(name: str, aggregations: int, workers: int, every: int) -> list[tuple[in
         "aggregations": aggregations,
         "data": {"use": {"fashion_cnn": fashion_cnn, "logistic": logistic}[name], "holdout": "official"},
         "model": {"use": name},
-        "local": {"steps": 1, "batch": work.BATCH, "lr": work.LR},
+        "local": {"steps": 1, "batch": work.BATCH, "lr": work.LR, "engine": engine},
         "evaluate": {"every": every},
         "strategies": [{"use": "fedbuff", "buffer": work.BUFFER, "concurrency": work.CLIENTS}],
     }
@@ -65,7 +67,8 @@ def main() -> None:
     if long and not available():
         raise SystemExit("the extra `fast` is not installed")
     workers, wanted = (1, LONG) if long else (int(options.variant or 1), options.updates)
-    marks = run(options.model, (work.WARM + wanted) // work.BUFFER + 1, workers, 10**9)
+    engine = "compiled" if long else "standard"
+    marks = run(options.model, (work.WARM + wanted) // work.BUFFER + 1, workers, 10**9, engine)
     marks = [mark for mark in marks if mark[0] >= work.WARM]
     meter = work.Meter(wanted)
     meter.marks = [mark[:3] for mark in (marks[0], marks[-1])]

@@ -6,8 +6,7 @@ from fairlag.analyse.throttling import Need
 from fairlag.analyse.timings import COMPILED_SEARCH
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.worth import expected_updates, updates_per_version
-from fairlag.runtime.compiled import available
-from fairlag.runtime.compiled.plan import Plan, plan
+from fairlag.runtime.compiled.plan import Plan, plan, plan_if_available
 
 FAIRNESS_UPDATES = 400_000
 """How many updates the fairness part simulates at the most by default, unless one seed alone needs more."""
@@ -50,8 +49,8 @@ class Compiling:
         for strategy in itertools.compress(strategies, known):
             once = expected_updates(experiment, strategy, fleet.mean_durations)
             updates += seeds * once + cheating
-        use = (updates >= _WORTH if wanted is None else wanted) and available()
-        self.strategies = [use and yes for yes in known]
+        use = updates >= _WORTH if wanted is None else wanted
+        self.strategies = [use and plan_if_available(strategy, fleet) is not None for strategy in strategies]
         """For each strategy: does the loop take it?"""
         self.here = updates < _LONG
         """Is it so short that workers would only take longer?"""

@@ -15,8 +15,7 @@ from fairlag.errors import InputError
 from fairlag.fleet.timing import Throttle, Timing
 from fairlag.lab.experiment import Experiment, Use
 from fairlag.lab.worth import updates_per_version
-from fairlag.runtime.compiled import available
-from fairlag.runtime.compiled.plan import Plan, plan
+from fairlag.runtime.compiled.plan import plan_if_available
 from fairlag.types import Floats
 
 SEEDS = 8
@@ -210,7 +209,7 @@ class _Settler:
         self._fleet = fleet = experiment.fleet()
         strategy = experiment.strategy(experiment.strategies[number])
         self._buffer = updates_per_version(strategy)
-        self._compiled = available() and isinstance(plan(strategy, fleet), Plan)
+        self._compiled = plan_if_available(strategy, fleet) is not None
         self._budget = budget if budget is not None else COMPILED_UPDATES if self._compiled else SERVER_UPDATES
         self._sizes = np.bincount(fleet.group_of)
         self._firsts = [fleet.members(group)[0] for group in range(len(self._sizes))]

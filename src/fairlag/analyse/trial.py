@@ -18,7 +18,7 @@ from fairlag.fleet.timing import Timing
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.staff import usable
 from fairlag.runtime import virtual
-from fairlag.runtime.compiled.plan import plan
+from fairlag.runtime.compiled.plan import plan_if_available
 from fairlag.server import Server
 from fairlag.strategy import Strategy
 from fairlag.types import Aggregation, Floats, Integers, Presence, Row
@@ -195,9 +195,9 @@ def _by_the_server(strategy: Strategy, fleet: Fleet, trial: Trial) -> Observatio
 
 
 def _timeline(strategy: Strategy, fleet: Fleet, trial: Trial) -> "Timeline | None":
-    """The compiled loop, ready to begin; None where it does not know the strategy or the fleet."""
-    known = plan(strategy, fleet)
-    if isinstance(known, str):
+    """The compiled loop, ready to begin; None if it cannot simulate the strategy on this fleet."""
+    known = plan_if_available(strategy, fleet)
+    if known is None:
         return None
     # Here, because it imports numba, which need not be there, and takes as long as a small audit.
     from fairlag.runtime.compiled.timeline import Timeline

@@ -111,7 +111,8 @@ def _own(workshop: Workshop, planned: Planned) -> _Model:
         )
     setting, data, blueprint = workshop.setting(planned.seed), workshop.data, workshop.blueprint
     assert setting.placement is not None  # there is data
-    learner = Learner(blueprint, data.inputs, data.labels, setting.placement, planned.seed)
+    # It only evaluates: nothing is trained here, so nothing need be compiled.
+    learner = Learner(replace(blueprint, compiled=False), data.inputs, data.labels, setting.placement, planned.seed)
     state = {name: each.numpy() for name, each in blueprint.build(planned.seed).state_dict().items()}
     fixed = {name: each for name, each in state.items() if name not in setting.layout.names}
     hidden = frozenset(setting.layout.names) - state.keys()

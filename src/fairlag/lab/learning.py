@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -101,6 +101,14 @@ class Model(Made):
     """A `[model]` table: what is trained."""
 
 
+def _unless_standard(engine: Literal["standard", "compiled"] | None) -> Literal["standard", "compiled"] | None:
+    return None if engine == "standard" else engine
+
+
+Engine = Annotated[Literal["standard", "compiled"] | None, AfterValidator(_unless_standard)]
+"""None says "standard". It is not written into run directories, so those begun before there was a choice go on."""
+
+
 class LocalTraining(Table):
     """A `[local]` table: what a client does with the model it is handed."""
 
@@ -131,11 +139,17 @@ class LocalTraining(Table):
         description="The factor μ of (μ/2)‖x − w‖², which pulls local training back to the model w that was handed out "
         "(FedProx).",
     )
+    engine: Engine = Field(
+        default=None,
+        description='What trains: `"standard"`, the default, is PyTorch, or NumPy for small models of linear layers. '
+        '`"compiled"` trains such small models by compiled loops, and everything else as by default. It is faster, '
+        "needs the extra `fast`, and changes the last bits of results.",
+    )
 
     def build(self) -> Recipe:
         """The rules of local training; without a number of steps or epochs it is one step."""
         steps = 1 if self.steps is None and self.epochs is None else self.steps
-        return Recipe(**{**self.model_dump(), "steps": steps, "lr": schedule(self.lr)})
+        return Recipe(**{**self.model_dump(exclude={"engine"}), "steps": steps, "lr": schedule(self.lr)})
 
 
 class Evaluate(Table):

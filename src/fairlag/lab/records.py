@@ -1,7 +1,8 @@
 """Where a planned run is kept: its store, made or opened again, and what listeners are told when it begins and ends."""
 
 import json
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from importlib import metadata
@@ -14,16 +15,17 @@ import numpy as np
 from fairlag.errors import FairlagError, InputError, Interrupted, StoreError, UnreadableError, WorkerError
 from fairlag.lab import rollback
 from fairlag.lab.events import Begun, Over, Tell
+from fairlag.lab.experiment import Experiment
 from fairlag.lab.folder import MODEL, check_experiment, check_free, check_model, is_run
 from fairlag.lab.plan import Planned, difference, key_of, settings_of
 from fairlag.lab.run import Run
 from fairlag.lab.store import KEPT, Store
 from fairlag.lab.workshop import Workshop
-from fairlag.runtime.compiled import available
+from fairlag.limits import printable
 from fairlag.strategy import Strategy
 
-LIBRARIES = ("numpy", "torch", "numba")
-"""Those whose versions may be noted of a run."""
+_NO_NUMBA = "none"
+"""What an older fairlag noted of a run that it would have trained by compiled loops, had there been numba."""
 
 
 def check_same(planned: Planned) -> None:
@@ -85,7 +87,7 @@ def opened(
             "experiment_sha256": planned.sha256,
             "experiment_key": key_of(experiment),
             "queues": _queues(experiment.strategy(planned.use)),
-            **_versions(workshop, planned),
+            **_versions(experiment),
             **facts,
             **(meta or {}),
         },
@@ -138,22 +140,46 @@ def name_of(planned: Planned) -> str:
     return f"{planned.use.label}, seed {planned.seed}"
 
 
-def version_of(library: str) -> str:
-    """Of one of the libraries that numbers go through; numba, which takes long to load, may be missing."""
-    return "none" if library == "numba" and not available() else metadata.version(library)
-
-
 def _queues(strategy: Strategy) -> bool:
     """Do idle clients wait to be picked? Who looks at the run later cannot build a strategy that is code."""
     return strategy.select.places is not None or strategy.select.rounds
 
 
-def _versions(workshop: Workshop, planned: Planned) -> dict[str, str]:
+def engine(workshop: Workshop, planned: Planned) -> dict[str, str]:
+    """Which engine trains the tasks of a run, to be noted of it; nothing if there is nothing to train."""
+    experiment = workshop.experiment
+    if experiment.data is None:
+        return {}
+    if not workshop.is_compiled(experiment.strategy(planned.use)):
+        return {"engine": "standard"}
+    return {"engine": "compiled", "numba": metadata.version("numba")}
+
+
+def check_engine(folder: Path) -> None:
+    """Refuses to continue a run that an older fairlag trained by compiled loops because numba was installed."""
+    meta = Run(folder).meta if is_run(folder) else {}
+    if "engine" not in meta and meta.get("numba", _NO_NUMBA) != _NO_NUMBA:
+        raise InputError(
+            f"the run in {str(folder)!r} was begun by an older fairlag, which trained it by compiled loops without "
+            "being asked, and cannot be continued with the same bytes: run its experiment again in a different folder, "
+            'with engine = "compiled" in [local] if it should be as fast'
+        )
+
+
+def remark_on_versions(folders: Iterable[Path]) -> None:
+    """Says on stderr if unfinished runs were begun with other versions of the libraries than are installed now."""
+    begun = [Run(folder).meta for folder in folders if is_run(folder)]
+    for name in ("numpy", "torch", "numba"):
+        noted = {meta[name] for meta in begun if name in meta} - {_NO_NUMBA}
+        if others := noted and sorted(noted - {now := metadata.version(name)}):
+            sentence = f"begun with {name} {others[0]}, resumed with {now}: the bytes may differ"
+            print(printable(sentence), file=sys.stderr, flush=True)
+
+
+def _versions(experiment: Experiment) -> dict[str, str]:
     """Of the libraries that every number of a run goes through."""
-    experiment, names = workshop.experiment, ["numpy"]
-    if experiment.data is not None:
-        names += ["torch"] + ["numba"] * workshop.compiles(experiment.strategy(planned.use))
-    return {name: version_of(name) for name in names}
+    names = ("numpy",) if experiment.data is None else ("numpy", "torch")
+    return {name: metadata.version(name) for name in names}
 
 
 def _learnt(workshop: Workshop) -> dict[str, object]:

@@ -1,6 +1,5 @@
 """Running an experiment: every run of a plan in turn, new or resumed; and `fairlag.simulate`, its Python side."""
 
-import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, nullcontext
@@ -16,12 +15,22 @@ from fairlag.lab.events import Event, Tell
 from fairlag.lab.experiment import Experiment, Use, given
 from fairlag.lab.folder import is_run
 from fairlag.lab.plan import Plan, Planned
-from fairlag.lab.records import LIBRARIES, begun, check_same, name_of, opened, over, told, version_of
+from fairlag.lab.records import (
+    begun,
+    check_engine,
+    check_same,
+    engine,
+    name_of,
+    opened,
+    over,
+    remark_on_versions,
+    told,
+)
 from fairlag.lab.run import Run
 from fairlag.lab.staff import Staff
 from fairlag.lab.track.listen import Trackers
 from fairlag.lab.workshop import Workshop
-from fairlag.limits import printable
+from fairlag.runtime.compiled import available
 
 Watch = Callable[[Planned, Event], None]
 
@@ -64,11 +73,12 @@ def execute(
     if left:
         if plan.experiment.data is not None:
             staff.check()
+            _check_extra(plan.experiment)
         with closing(Workshop(plan.experiment, staff)) as workshop:
             if new:
                 workshop.setting(left[0].seed)
                 plan.save()
-            _remark_on_versions(left)
+            remark_on_versions(planned.folder for planned in left)
             _make(workshop, plan, left, tell, damaged)
     _check_made(plan, damaged)
     return [_made(planned, plan.experiment) for planned in plan]
@@ -185,15 +195,13 @@ def _check_made(plan: Plan, failures: Mapping[str, FairlagError]) -> None:
 
 def _conduct(workshop: Workshop, planned: Planned, watch: Watch) -> None:
     tell = partial(watch, planned)
-    with opened(workshop, planned) as store, told(store, planned, tell):
+    check_engine(planned.folder)
+    with opened(workshop, planned, engine(workshop, planned)) as store, told(store, planned, tell):
         stage = simulated(workshop, planned.use, planned.seed)
         Conductor(workshop.experiment, planned.use, stage, store, tell).to_the_end()
 
 
-def _remark_on_versions(left: list[Planned]) -> None:
-    begun = [Run(planned.folder).meta for planned in left if is_run(planned.folder)]
-    for name in LIBRARIES:
-        noted = {meta[name] for meta in begun if name in meta}
-        if others := noted and sorted(noted - {version_of(name)}):
-            sentence = f"begun with {name} {others[0]}, resumed with {version_of(name)}: the bytes may differ"
-            print(printable(sentence), file=sys.stderr, flush=True)
+def _check_extra(experiment: Experiment) -> None:
+    """Refuses compiled training without the extra that it needs."""
+    if experiment.local.engine == "compiled" and not available():
+        raise InputError("engine = \"compiled\" in [local] needs the extra `fast`: pip install 'fairlag[fast]'")

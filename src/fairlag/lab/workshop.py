@@ -1,6 +1,6 @@
 """What all runs of an experiment share: the data, the model, and the executor that computes tasks and evaluations."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,8 +16,6 @@ from fairlag.execute import Learning
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.learning import share_out
 from fairlag.lab.staff import Staff
-from fairlag.lab.worth import is_long
-from fairlag.runtime.compiled import available
 from fairlag.strategy import Strategy
 from fairlag.types import Integers
 from fairlag.vector import EMPTY, Layout, Vector
@@ -57,7 +55,7 @@ class Workshop:
         """Nothing is loaded or built before it is asked for."""
         self.experiment = experiment
         self._staff = staff
-        self._executors: dict[tuple[str, bool], Learning] = {}
+        self._executors: dict[str, Learning] = {}
         self._settings: dict[int, Setting] = {}
 
     @cached_property
@@ -97,6 +95,7 @@ class Workshop:
             offset=data.offset,
             stream=self.stream,
             folder=self.experiment.folder,
+            compiled=self.experiment.local.engine == "compiled",
         )
 
     def shares(self, seed: int) -> tuple[Integers, Shares]:
@@ -130,17 +129,13 @@ class Workshop:
         if not self._executors:
             self._staff = self._staff.limited(self._jobs_at_once(setting))
         name = self._staff.chosen(batched=self.blueprint.is_batched(strategy.local))
-        compiled = self.compiles(strategy) and available()
-        if (name, compiled) not in self._executors:
-            if (other := self._executors.pop((name, not compiled), None)) is not None:
-                other.close()  # there is room for one
+        if name != "serial" and self.is_compiled(strategy):
+            self._compile(setting.placement, strategy)
+        if name not in self._executors:
             vectors = max(self.experiment.strategy(use).local.vectors for use in self.experiment.strategies)
-            blueprint = replace(self.blueprint, compiled=compiled)
-            if compiled and name != "serial":
-                self._compile(blueprint, setting.placement, strategy)
-            engaged = self._staff.engaged(name, blueprint, self.data, setting.placement, vectors)
-            self._executors[name, compiled] = engaged
-        executor = self._executors[name, compiled]
+            engaged = self._staff.engaged(name, self.blueprint, self.data, setting.placement, vectors)
+            self._executors[name] = engaged
+        executor = self._executors[name]
         executor.begin(setting.seed, setting.placement, strategy.local)
         return executor
 
@@ -153,15 +148,15 @@ class Workshop:
         parts = 0 if setting.scoring is None else len(chunks(setting.scoring.sample))
         return min(most, self.experiment.population) + parts
 
-    def _compile(self, blueprint: "Blueprint", placement: "Placement", strategy: Strategy) -> None:
+    def _compile(self, placement: "Placement", strategy: Strategy) -> None:
         """Here, where it is said if it takes long; workers on this machine then load it."""
         from fairlag.learn.learner import Learner
 
-        Learner(blueprint, self.data.inputs, self.data.labels, placement, 0, strategy.local)
+        Learner(self.blueprint, self.data.inputs, self.data.labels, placement, 0, strategy.local)
 
-    def compiles(self, strategy: Strategy) -> bool:
-        """Are tasks of a run of this strategy trained by compiled loops, where they can be?"""
-        return self.blueprint.is_compilable(strategy.local) and is_long(self.experiment, strategy)
+    def is_compiled(self, strategy: Strategy) -> bool:
+        """Are tasks of a run of this strategy trained by compiled loops?"""
+        return self.blueprint.is_compiled(strategy.local)
 
     def close(self) -> None:
         """Ends the workers, if there are any."""

@@ -1,4 +1,4 @@
-"""Which runs compiled loops are worth: decided by the experiment alone, so that whoever goes on with a run agrees."""
+"""How long a run is: how many updates it merges, by the experiment alone."""
 
 from math import inf
 
@@ -7,20 +7,6 @@ import numpy as np
 from fairlag.lab.experiment import Experiment
 from fairlag.strategy import Strategy
 from fairlag.types import Floats
-
-_WORTH = 20_000
-"""From so many updates on, training by compiled loops makes up for the second that it takes to load them."""
-
-
-def is_long(experiment: Experiment, strategy: Strategy) -> bool:
-    """Is a run of this strategy long enough?
-
-    >>> from fairlag.lab.experiment import load
-    >>> from fairlag.zoo import fedstaleweight
-    >>> [is_long(load("demo").checked(aggregations=count), fedstaleweight(buffer=5)) for count in (3999, 4000)]
-    [False, True]
-    """
-    return expected_updates(experiment, strategy, experiment.fleet().mean_durations) >= _WORTH
 
 
 def updates_per_version(strategy: Strategy) -> int:

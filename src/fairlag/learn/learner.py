@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from fairlag import seeds
 from fairlag.data.stream import Stream
 from fairlag.errors import ProtocolError
+from fairlag.fastpath import other_field
 from fairlag.learn import models
 from fairlag.learn.eager import Eager
 from fairlag.learn.local import Recipe
-from fairlag.learn.small import Lot, Small, compilable, step_sizes
+from fairlag.learn.small import BATCHED, COMPILED, Lot, Small, step_sizes
 from fairlag.learn.stack import Stack, recognised
 from fairlag.rules.admit import well_formed
 from fairlag.rules.local import Local
@@ -53,7 +54,7 @@ class Blueprint:
     stream: Stream | None = None
     folder: Path | None = None
     compiled: bool = False
-    """Are small models trained by compiled loops? That needs the extra `fast` wherever they are."""
+    """Does the experiment ask for compiled training? That needs the extra `fast` wherever tasks are trained."""
 
     def build(self, seed: int) -> torch.nn.Module:
         """The model with the first weights of that seed."""
@@ -65,13 +66,17 @@ class Blueprint:
         """Are tasks trained together, in a run whose strategy asks for that?"""
         return self.stack(self.build(0), local) is not None
 
-    def is_compilable(self, local: Local) -> bool:
-        """Is the model one that compiled loops can train, in a run whose strategy asks for that?"""
-        return compilable(self.stack(self.build(0), local), local)
+    def is_compiled(self, local: Local) -> bool:
+        """Are tasks trained by compiled loops, in a run whose strategy asks for that?"""
+        return self.compiles(self.stack(self.build(0), local), local)
 
     def stack(self, model: torch.nn.Module, local: Local) -> Stack | None:
-        """What a model is, where its tasks are trained together: by itself and what is asked of it alone."""
-        return recognised(model, self.shape) if local.direction is None else None
+        """What a model is if its tasks are trained together: by itself and what is asked of it alone."""
+        return recognised(model, self.shape) if other_field(self.recipe.asked(local), BATCHED) is None else None
+
+    def compiles(self, stack: Stack | None, local: Local) -> bool:
+        """Do compiled loops train that stack? Only if the experiment asks for them, and they know all of the recipe."""
+        return self.compiled and stack is not None and other_field(self.recipe.asked(local), COMPILED) is None
 
 
 class Placement(NamedTuple):
@@ -162,7 +167,7 @@ class Learner:
         model, data = blueprint.build(seed), (inputs, labels)
         stack, scaling = blueprint.stack(model, local), (blueprint.scale, blueprint.offset)
         given = self._recipe, data, placement.holdings, scaling
-        most = int(self._examples.max()) if blueprint.compiled and compilable(stack, local) else 0
+        most = int(self._examples.max()) if blueprint.compiles(stack, local) else 0
         self._small = None if stack is None else Small(stack, *given, compiled=most)
         self._eager = Eager(model, self._recipe, data, scaling)
 

@@ -3,7 +3,7 @@
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Protocol
 
 from fairlag import text
@@ -156,10 +156,11 @@ class Recipe:
         return max(effort, sys.float_info.min) if steps else 0.0
 
     def asked(self, local: Local) -> "Recipe":
-        """The same, with what a strategy asks for.
+        """The same, with what a strategy asks of clients; a field of Local that is None asks for nothing.
 
         >>> Recipe(steps=1, prox=0.5).asked(Local(prox=0.1)).prox, Recipe(steps=1, prox=0.5).asked(Local()).prox
         (0.1, 0.5)
         """
-        prox = self.prox if local.prox is None else local.prox
-        return replace(self, prox=prox, direction=local.direction, losses=local.losses)
+        wanted = local.at_clients
+        given = {field.name: getattr(wanted, field.name) for field in fields(wanted)}
+        return replace(self, **{name: value for name, value in given.items() if value is not None})

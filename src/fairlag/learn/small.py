@@ -11,12 +11,16 @@ from fairlag import seeds
 from fairlag.learn.blas import ONE_THREAD
 from fairlag.learn.local import Recipe
 from fairlag.learn.stack import Stack
-from fairlag.rules.local import Local
 from fairlag.types import Floats, Integers
 from fairlag.vector import Matrix, Vector, finite, published
 
 if TYPE_CHECKING:
     from fairlag.learn.quick import Quick
+
+BATCHED = frozenset(("steps", "epochs", "batch", "lr", "momentum", "weight_decay", "prox", "losses"))
+"""The fields of a recipe that are implemented here; with any other, PyTorch trains."""
+COMPILED = frozenset(("steps", "epochs", "batch", "lr", "momentum", "weight_decay", "prox"))
+"""Those that compiled loops implement; with any other, NumPy trains, or PyTorch."""
 
 _TOGETHER = 1 << 18
 """How many parameters are trained together: those of more models would not fit into the cache."""
@@ -190,11 +194,6 @@ class Small:
         scaled *= self._scaling[0]
         scaled += self._scaling[1]
         return scaled
-
-
-def compilable(stack: Stack | None, local: Local) -> bool:
-    """Can compiled loops train what a strategy asks for? They do not note losses."""
-    return stack is not None and not local.losses
 
 
 def step_sizes(rates: Sequence[float]) -> Vector:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from operator import index
 from typing import Protocol
 
@@ -124,7 +124,7 @@ class Local:
         return replace(self, steps=None, pace=None)
 
     def __repr__(self) -> str:
-        given = {name: getattr(self, name) for name in ("prox", "steps", "pace", "direction", "losses")}
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
         words = [
             f"{name}={label_of(value) if callable(value) or name == 'steps' else repr(value)}"
             for name, value in given.items()

@@ -6,6 +6,7 @@ where something comes up that is not known here.
 
 import numpy as np
 
+from fairlag.fastpath import other_field
 from fairlag.fleet.clients import Fleet
 from fairlag.learn import kernel
 from fairlag.learn.learner import Learner
@@ -22,6 +23,11 @@ from fairlag.state import State, take
 from fairlag.strategy import Strategy
 from fairlag.types import Aggregation, Dispatch, Integers, Presence, Stop, quick
 from fairlag.vector import Matrix, Vector, finite, published
+
+STRATEGY = frozenset(("select", "trigger", "weigh", "local", "reduce", "apply"))
+LOCAL = frozenset(("prox",))
+APPLY = frozenset(("label", "init", "update"))
+"""The fields of a strategy, of its Local and of its Apply that are implemented here or in plan.py."""
 
 _PAGE = 512
 """About how many updates are learnt before anything else is looked at, or as many as there are clients."""
@@ -48,15 +54,17 @@ def known(strategy: Strategy, fleet: Fleet, size: int) -> Plan | None:
     >>> [known(strategy, fleet, 650) is not None for strategy in (fedstaleweight(), fedavg(cohort=5), fedasync())]
     [True, False, False]
     """
-    found, local = plan(strategy, fleet), strategy.local
-    if isinstance(found, str) or found.rounds or strategy.admit is not None:
+    found = plan(strategy, fleet)
+    if isinstance(found, str) or found.rounds:
+        return None
+    known_fields = (strategy, STRATEGY), (strategy.local, LOCAL), (strategy.apply, APPLY)
+    if any(other_field(*each) for each in known_fields):
         return None
     if fleet.clients > min(_MOST, _ROOM // max(size, 1)):
         return None
-    usual = local.pace is None and local.direction is None and not local.losses
     applied = recipe(strategy.apply.update)
-    plain = strategy.edit is None and strategy.reduce is weighted_sum and applied is not None and applied.make is scale
-    return found if usual and plain else None
+    plain = strategy.reduce is weighted_sum and applied is not None and applied.make is scale
+    return found if plain else None
 
 
 class Course:

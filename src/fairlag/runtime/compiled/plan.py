@@ -1,17 +1,28 @@
 """Which strategies on which fleets the compiled loop knows: told by how their rules were made, never by a name."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from sys import maxsize
 from typing import NamedTuple
 
 from fairlag.accounts import Entitlement
+from fairlag.fastpath import other_field
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import Constant, Delay, Scaled, Uniform
 from fairlag.rules import admit, local, select, trigger, weigh
 from fairlag.rules.keep import Keeping, replacing
-from fairlag.rules.rule import label_of, recipe, traits
+from fairlag.rules.rule import Recipe, label_of, recipe, traits
+from fairlag.runtime.compiled import available
 from fairlag.strategy import Strategy
+
+STRATEGY = frozenset(("select", "trigger", "weigh", "local", "admit", "edit", "reduce", "apply"))
+"""The fields of a strategy that are looked at here, or change no timeline, as `edit` and `apply` do."""
+LOCAL = frozenset(("prox", "pace", "direction", "losses"))
+"""The fields of Local that are looked at here, or change no timeline."""
+GROUP = frozenset(("name", "count", "delay", "away", "download", "upload", "steps", "per", "timing"))
+"""The fields of a client group that the loop implements for clients that are always there."""
+TERMS = frozenset(("entitled", "importance", "limit", "reward"))
+"""The terms of accounts that the loop implements for clients that are always there."""
 
 _PLAIN = (
     weigh.uniform,
@@ -24,6 +35,7 @@ _PLAIN = (
 )
 _MADE = frozenset((weigh.constant, weigh.hinge, weigh.polynomial, weigh.exponential, weigh.by_ticks))
 _AROUND_ONE = frozenset((weigh.divided, weigh.normalised, weigh.capped))
+_MAKERS = (select.all_idle, select.concurrency, select.cohort, trigger.count, trigger.cohort_done)
 
 
 class Spending(NamedTuple):
@@ -75,8 +87,12 @@ def plan(strategy: Strategy, fleet: Fleet) -> Plan | str:
     """
     if not fleet.steady:
         return "clients come, go or vanish"
-    if strategy.local.steps is not None or strategy.local.pace not in (None, local.log_delay):
+    if other := next(filter(None, (other_field(group, GROUP) for group in fleet.groups)), None):
+        return f"the loop does not know {other!r} of a client group"
+    if other_field(strategy.local, LOCAL) or strategy.local.pace not in (None, local.log_delay):
         return f"the loop does not know {strategy.local}"
+    if other := other_field(strategy, STRATEGY):
+        return f"the loop does not know {other!r} of a strategy"
     replaces = strategy.reduce == replacing()
     if isinstance(strategy.reduce, Keeping) and not replaces:
         return f"the loop does not know {strategy.reduce.label}"
@@ -95,6 +111,12 @@ def plan(strategy: Strategy, fleet: Fleet) -> Plan | str:
     return Plan(buffer, fresh, places, rounds, limit, strategy.weigh, strategy.profiles, window, replaces, spent)
 
 
+def plan_if_available(strategy: Strategy, fleet: Fleet) -> Plan | None:
+    """The plan, if the loop can simulate this strategy on this fleet: it knows both, and the extra `fast` is there."""
+    known = plan(strategy, fleet)
+    return known if isinstance(known, Plan) and available() else None
+
+
 def spending(rule: weigh.Weigh) -> Spending | None:
     """The terms of a weighting by account, bounded per update, per version, or not at all; None for any other.
 
@@ -106,11 +128,10 @@ def spending(rule: weigh.Weigh) -> Spending | None:
         cap, made = made.arguments["cap"], recipe(made.arguments["rule"])
     if made is not None and made.make is weigh.at_most:
         most, made = made.arguments["most"], recipe(made.arguments["rule"])
-    return (
-        None
-        if made is None or made.make is not weigh.by_balance
-        else Spending(Entitlement(**made.arguments), most, cap)
-    )
+    if made is None or made.make is not weigh.by_balance:
+        return None
+    terms = Entitlement(**made.arguments)
+    return None if other_field(terms, TERMS) else Spending(terms, most, cap)
 
 
 def knows(rule: weigh.Weigh, window: int = 0) -> bool:
@@ -139,14 +160,13 @@ def _limit(rule: admit.Admit | None) -> int | None:
 
 def _loop(strategy: Strategy) -> tuple[int, bool, int, bool] | str:
     """How many updates make a version, must they be fresh, how many places are there, and are there rounds?"""
-    rule, chosen = strategy.trigger, recipe(strategy.select.start)
-    ready, wake = recipe(rule.ready), recipe(rule.wake)
-    if ready == (trigger.count, {"k": rule.needs}) and rule.wake is None:
+    rule, chosen = strategy.trigger, as_made(strategy.select, "start")
+    if as_made(rule, "ready") == (trigger.count, {"k": rule.needs}):
         if chosen is not None and chosen.make is select.all_idle:
             return rule.needs, chosen.arguments["fresh"], 0, False
         if chosen is not None and chosen.make is select.concurrency:
             return rule.needs, chosen.arguments["fresh"], chosen.arguments["m"], False
-    elif ready == wake == (trigger.cohort_done, {}) and rule.needs == 1:
+    elif as_made(rule, "ready", "wake") == (trigger.cohort_done, {}):
         if chosen is not None and chosen.make is select.cohort:
             size, whole = chosen.arguments["m"], {"over": 0.0, "deadline": None}
             if chosen.arguments == {"m": size, **whole}:
@@ -154,6 +174,20 @@ def _loop(strategy: Strategy) -> tuple[int, bool, int, bool] | str:
     else:
         return f"the loop does not know {rule.label}"
     return f"the loop does not know {strategy.select.label}"
+
+
+def as_made(rule: select.Select | trigger.Trigger, *functions: str) -> Recipe | None:
+    """How a rule was made, told by its functions; None if that is not known, or any other field was changed since.
+
+    >>> as_made(select.all_idle(), "start").arguments, as_made(replace(select.all_idle(), lag=1), "start")
+    ({'fresh': True}, None)
+    """
+    parts = {name: getattr(rule, name) for name in functions}
+    made, *others = map(recipe, parts.values())
+    if made is None or any(other != made for other in others) or made.make not in _MAKERS:
+        return None
+    again: object = made.make(**made.arguments)
+    return made if isinstance(again, type(rule)) and replace(again, **parts) == rule else None
 
 
 def straight(group: Group, steps: int) -> tuple[float, float, float] | None:
