@@ -13,8 +13,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from fairlag.errors import ExperimentError, InputError
+from fairlag.files import put
 from fairlag.lab.experiment import Experiment, Use, check, parse
-from fairlag.lab.folder import EXPERIMENT, PLAN, explained, in_use, is_begun, is_run, put
+from fairlag.lab.folder import EXPERIMENT, PLAN, explained, in_use, is_begun, is_run
 from fairlag.limits import json_of, shown, text_of
 from fairlag.rules.rule import label_of
 from fairlag.strategy import Strategy
