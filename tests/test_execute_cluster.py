@@ -138,7 +138,7 @@ def test_without_ray_a_sentence_says_how_to_get_it(call: Call, tmp_path: Path, m
     ("words", "sentence"),
     [
         (["--executor", "rays"], "unknown executor 'rays': did you mean 'ray'?"),
-        (["--executor", "x"], "unknown executor 'x': known are: serial, processes, ray"),
+        (["--executor", "x"], "unknown executor 'x': known are: processes, ray, serial"),
         (["--address", "auto"], "the address 'auto' is that of a Ray cluster: it needs the executor ray"),
         (["--executor", "serial", "--workers", "2"], "workers is 2, but the serial executor is one: take processes or"),
         (["--executor", "ray", "--workers", "0"], "--workers is 0, it must be at least 1"),

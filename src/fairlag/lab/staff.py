@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from fairlag.errors import InputError, closest
+from fairlag.errors import InputError, nearest
 from fairlag.execute import Executor
 from fairlag.rules.local import Local
 from fairlag.vector import Vector
@@ -80,9 +80,7 @@ class Staff:
 
     def __post_init__(self) -> None:
         if self.executor not in (None, *EXECUTORS):
-            meant = closest(str(self.executor), EXECUTORS)
-            hint = f"did you mean {meant!r}?" if meant else f"known are: {', '.join(EXECUTORS)}"
-            raise InputError(f"unknown executor {self.executor!r}: {hint}")
+            raise InputError(f"unknown executor {self.executor!r}: {nearest(str(self.executor), EXECUTORS)}")
         if self.executor == "serial" and self.workers not in (None, 1):
             raise InputError(f"workers is {self.workers}, but the serial executor is one: take processes or ray")
         if self.address is not None and self.executor != "ray":
