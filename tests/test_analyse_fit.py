@@ -14,8 +14,8 @@ from fairlag.analyse.observed import observed
 from fairlag.errors import InputError
 from fairlag.fleet.delay import parse as delay
 from fairlag.lab.experiment import Experiment, parse
-from fairlag.lab.override import as_tables
 from fairlag.lab.run import Run
+from fairlag.lab.serialise import as_tables
 from tests.fleets import PAPER, STALE, changed, deployed, made, tables
 
 FEDBUFF = {"use": "fedbuff", "buffer": 5, "concurrency": 8}

@@ -1,6 +1,7 @@
 """`fairlag report`: the page that is written, and what is refused with which sentence."""
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -87,17 +88,18 @@ def test_what_is_refused(call: Call, runs: Path, words: tuple[str, ...], sentenc
     ],
     ids=["report", "figure"],
 )
+@pytest.mark.parametrize("before", [None, "what was there"])
 def test_a_full_disk_leaves_no_half_of_a_file(
-    call: Call, runs: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+    call: Call, runs: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], before: str | None
 ) -> None:
-    write = Path.write_bytes
-
-    def full(file: Path, content: bytes) -> int:
-        write(file, content[:100])
+    def full(number: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(os, "fsync", full)
+    file = Path(words[-1])
+    if before is not None:
+        file.write_text(before)
     done = call(*words)
     assert done.code == 2
-    assert done.err == f"fairlag: '{words[-1]}' cannot be written: No space left on device\n"
-    assert not Path(words[-1]).exists()
+    assert done.err == f"fairlag: '{file}' cannot be written: No space left on device\n"
+    assert (file.read_text() if file.exists() else None) == before and not list(Path().glob("x.*.partial"))

@@ -128,7 +128,7 @@ def test_how_a_partition_is_written() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("dirichlett(1)", r"there is no partition 'dirichlett' \(did you mean dirichlet\?\)"),
+        ("dirichlett(1)", r"there is no partition 'dirichlett': did you mean 'dirichlet'\?"),
         ("dirichlet", r"dirichlet does not fit .* write dirichlet\(alpha\)"),
         ("dirichlet(0)", "alpha of dirichlet is 0, but must be a finite number above 0"),
         ("quantity(-1)", "alpha of quantity is -1"),

@@ -217,7 +217,7 @@ def test_what_a_stream_does_in_words(text: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("liner(0.1, 1)", r"^there is no stream 'liner' \(did you mean linear\?\); there are linear, poisson$"),
+        ("liner(0.1, 1)", r"^there is no stream 'liner': did you mean 'linear'\?$"),
         ("linear", r"linear does not fit .* write linear\(start, per_second\)"),
         ("poisson(0.1)", r"poisson\(0\.1\) does not fit .* write poisson\(start, per_second\)"),
         ("linear(0.1, 1, 2)", "does not fit"),

@@ -111,7 +111,7 @@ def test_without_ray_a_sentence_says_how_to_get_it(call: Call, tmp_path: Path, m
     ("words", "sentence"),
     [
         (["--executor", "rays"], "unknown executor 'rays': did you mean 'ray'?"),
-        (["--executor", "x"], "unknown executor 'x': known are: serial, processes, ray"),
+        (["--executor", "x"], "unknown executor 'x': known are: processes, ray, serial"),
         (["--address", "auto"], "the address 'auto' is only for the executor ray"),
         (
             ["--executor", "ray"],

@@ -159,7 +159,7 @@ def test_ways_of_writing() -> None:
 @pytest.mark.parametrize(
     ("written", "parts"),
     [
-        ("alway", ["'alway'", "did you mean always?", "alternating, always, daily"]),
+        ("alway", ["'alway'", "did you mean 'always'?"]),
         ("uniform(1, 2)", ["'uniform'", "alternating, always, daily"]),
         ("alternating(always, 3)", ["no delay 'always'", "uniform"]),
         ("alternating(60)", ["alternating(60) does not fit", "write alternating(on, off)"]),

@@ -147,7 +147,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"until_time": -1.0}, "until_time is -1.0"),
     ({"seed": "x"}, "seed is 'x': input should be a valid integer"),
     (learning(stream="linear(2, 0.1)"), "data.stream: start of linear is 2, but must be a number from 0 to 1"),
-    (learning(stream="poison(0, 1)"), "data.stream: there is no stream 'poison' (did you mean poisson?)"),
+    (learning(stream="poison(0, 1)"), "data.stream: there is no stream 'poison': did you mean 'poisson'?"),
     (learning(stream=0.1), "data.stream is 0.1: input should be a valid string"),
     (learning(partition="iid(3)"), "data.partition: iid(3) does not fit"),
 ]

@@ -13,7 +13,8 @@ import pytest
 from fairlag import zoo
 from fairlag.errors import InputError
 from fairlag.lab.experiment import Experiment, Use, load, parse
-from fairlag.lab.plan import Plan, difference, key_of, written
+from fairlag.lab.plan import Plan, difference
+from fairlag.lab.serialise import key_of, written
 from fairlag.lab.simulate import execute
 from fairlag.rules import weigh
 from fairlag.rules.rule import factory

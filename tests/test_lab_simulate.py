@@ -22,8 +22,9 @@ from fairlag.lab import conduct
 from fairlag.lab.conduct import Conductor
 from fairlag.lab.events import Event, Progress
 from fairlag.lab.experiment import load, parse
-from fairlag.lab.plan import Plan, Planned, key_of
+from fairlag.lab.plan import Plan, Planned
 from fairlag.lab.run import Run
+from fairlag.lab.serialise import key_of
 from fairlag.lab.simulate import execute
 from fairlag.lab.staff import Staff
 from fairlag.lab.store import Store

@@ -9,8 +9,8 @@ from fairlag.analyse.fates import fates
 from fairlag.analyse.timeline import timeline_if_any
 from fairlag.analyse.weights import weights
 from fairlag.lab.experiment import parse
-from fairlag.lab.plan import written
 from fairlag.lab.run import Run
+from fairlag.lab.serialise import written
 from fairlag.lab.store import Store
 from fairlag.report.page.build import runs_page
 from fairlag.report.page.losses import losses_section

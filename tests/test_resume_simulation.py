@@ -104,7 +104,7 @@ class Life:
     @property
     def result(self) -> tuple[object, ...]:
         server = self.server
-        ends = server.stopped, server.partial, server.last_loss, dict(server.refusals), server.counts
+        ends = server.stopped, server.partial, server.tasks.last_loss, dict(server.refusals), server.counts
         # When a run is over, how long its last stretch would have been depends on how it was divided.
         state = exact({**self.simulation.state(), "passed": 0})
         return (*ends, server.versions.kept, plain(server.versions.newest), state)

@@ -14,8 +14,9 @@ from fairlag.errors import InputError, Interrupted
 from fairlag.lab import conduct
 from fairlag.lab.events import Begun, Event, Kept, Over, Progress
 from fairlag.lab.experiment import Experiment, parse
-from fairlag.lab.plan import Plan, key_of
+from fairlag.lab.plan import Plan
 from fairlag.lab.run import Run
+from fairlag.lab.serialise import key_of
 from fairlag.lab.simulate import execute, simulate
 from fairlag.lab.track import ALL, TRACKERS, Tracker, listen
 from tests.command import Call

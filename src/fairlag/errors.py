@@ -7,13 +7,18 @@ from pathlib import Path
 from fairlag.limits import sentence
 
 
-def closest(name: str, known: Iterable[str]) -> str | None:
-    """What a misspelt name probably meant.
+def nearest(name: str, known: Iterable[str]) -> str:
+    """What a misspelt name probably meant, or all names that are known.
 
-    >>> closest("agregations", ["aggregations", "seed"]), closest("xyz", ["aggregations", "seed"])
-    ('aggregations', None)
+    >>> nearest("agregations", ["aggregations", "seed"])
+    "did you mean 'aggregations'?"
+    >>> nearest("xyz", ["aggregations", "seed"]), nearest("xyz", [])
+    ('known are: aggregations, seed', 'there are none')
     """
-    return next(iter(get_close_matches(name, list(known), n=1)), None)
+    names = sorted(known)
+    if meant := get_close_matches(name, names, n=1):
+        return f"did you mean {meant[0]!r}?"
+    return f"known are: {', '.join(names)}" if names else "there are none"
 
 
 class FairlagError(Exception):

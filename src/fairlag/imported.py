@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import Any
 
-from fairlag.errors import FairlagError, InputError, closest
+from fairlag.errors import FairlagError, InputError, nearest
 
 Maker = Callable[..., Any]
 
@@ -91,9 +91,7 @@ def found(use: str | Maker, makers: Mapping[str, Maker], noun: str, folder: Path
     if is_code(use):
         return function(use, noun, folder)
     if use not in makers:
-        meant = closest(use, makers)
-        hint = f"did you mean {meant!r}?" if meant else f"known are: {', '.join(makers)}, and 'module:function'"
-        raise InputError(f"unknown {noun} {use!r}: {hint}")
+        raise InputError(f"unknown {noun} {use!r}: {nearest(use, [*makers, 'module:function'])}")
     return makers[use]
 
 
@@ -107,7 +105,7 @@ def called(make: Maker, name: str, parameters: Mapping[str, object], noun: str) 
     >>> called(table, "own:table", {"row": 3}, "data set")
     Traceback (most recent call last):
     ...
-    fairlag.errors.InputError: the data set own:table has no parameter 'row' (did you mean rows?)
+    fairlag.errors.InputError: the data set own:table has no parameter 'row': did you mean 'rows'?
     """
     _check_fit(make, name, parameters, noun)
     try:
@@ -127,9 +125,8 @@ def _check_fit(make: Maker, name: str, parameters: Mapping[str, object], noun: s
         return  # a function written in C may not say what it takes
     anything = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
     if not anything and (unknown := [each for each in parameters if each not in signature.parameters]):
-        meant = closest(unknown[0], signature.parameters)
-        hint = f" (did you mean {meant}?)" if meant else f"; it has {', '.join(signature.parameters) or 'none'}"
-        raise InputError(f"the {noun} {name} has no parameter {unknown[0]!r}{hint}")
+        known = nearest(unknown[0], signature.parameters)
+        raise InputError(f"the {noun} {name} has no parameter {unknown[0]!r}: {known}")
     try:
         signature.bind(**parameters)
     except TypeError as reason:

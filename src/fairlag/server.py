@@ -1,38 +1,37 @@
 """The server: a pure state machine, events in, commands out. It owns no clock, no thread, no socket, no training."""
 
 import math
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from fairlag import seeds
-from fairlag.errors import InputError, ProtocolError
+from fairlag.admission import Admission
+from fairlag.counting import TaskCounter
+from fairlag.dispatching import Dispatcher
+from fairlag.errors import ProtocolError
 from fairlag.ledger import Ledger
 from fairlag.merger import Merger
-from fairlag.rules.admit import Remembering, no_negative_variance, well_formed
 from fairlag.rules.rule import failure
 from fairlag.state import Savable, State, take
 from fairlag.strategy import Strategy
 from fairlag.types import (
-    NOTHING,
     Aggregation,
     Arrived,
     Cancel,
     Command,
     Dispatch,
-    Ended,
     Event,
     Failed,
     Integers,
     Joined,
     Left,
     Outcome,
-    Presence,
     Record,
     Stop,
     Vouched,
     Wake,
     Woke,
     aggregations_made,
+    check_limits,
     quick,
     time_reached,
 )
@@ -40,12 +39,13 @@ from fairlag.vector import EMPTY, Layout, Vector
 from fairlag.versions import Versions
 from fairlag.view import View
 
-_PLAIN = {"partial": int, "last_loss": str, "_next_task": int, "_wake": float}
+_PLAIN = {"partial": int, "_wake": float}
 
 
 class Server:
     """Runs one strategy: told of every event, it answers with what to do next.
 
+    >>> from fairlag.types import NOTHING
     >>> from fairlag.zoo import buffered_fedavg
     >>> server = Server(buffered_fedavg(buffer=2), clients=2)
     >>> [command.client for command in server.handle(Joined(0.0, [0, 1]))]
@@ -81,10 +81,7 @@ class Server:
         is refused as a whole; without, a model that is not finite ends the run with a DivergedError.
         """
         strategy.check(clients)
-        if aggregations is not None and aggregations < 1:
-            raise InputError(f"aggregations is {aggregations}, it must be at least 1, or None for no limit")
-        if until_time is not None and not until_time > 0:
-            raise InputError(f"until_time is {until_time}, it must be positive, or None for no limit")
+        check_limits(aggregations, until_time)
         self.strategy = strategy
         self._ledger = Ledger(
             clients=clients,
@@ -99,24 +96,22 @@ class Server:
         """The tasks that are running, by number, in the order of their dispatch."""
         self.versions = Versions(parameters, before=strategy.select.lag)
         """The parameters of the newest version and of those that a task still needs."""
-        self._size = self.versions.newest.size
-        layout = layout or Layout(("parameters",), ((self._size,),))
-        self._variances, self._parameters = layout.variances, layout.parameters.size
-        self._has_statistics = layout.statistics > 0
-        self.view = View(self._ledger, self.versions, layout.size - self._parameters)
+        size = self.versions.newest.size
+        layout = layout or Layout(("parameters",), ((size,),))
+        self.view = View(self._ledger, self.versions, layout.size - layout.parameters.size)
         self._merger = Merger(strategy, self.versions, self.view, layout, max_growth)
         self.stopped: Stop | None = None
         self.partial = 0
-        self.last_loss = ""
         self.refused = ""
         """Why nothing of the last aggregation was used, and who is suspected, if that is so."""
-        self.refusals: Counter[str] = Counter()
-        self._ended: Counter[Outcome] = Counter()
-        """How many tasks ended in each way, apart from those that were aggregated, which the ledger counts."""
+        self.tasks = TaskCounter(self._ledger, self.versions, record)
+        """What became of the tasks."""
+        self.refusals = self.tasks.refusals
+        """How many updates were refused, by reason."""
         self._selector = strategy.select.start(self.view, seeds.key(seed, "select"))
         self._ledger.round = self._selector
-        self._usual = strategy.local.steps is None and strategy.local.pace is None and not strategy.select.lag
-        """Is every client handed the newest version, and nothing asked of it that it would not do by itself?"""
+        self._dispatcher = Dispatcher(strategy, self._ledger, self.versions, self._selector, self.view, self._merger)
+        self._dispatch = self._dispatcher.dispatch
         self._parts: dict[str, Savable] = {
             "ledger": self._ledger,
             "versions": self.versions,
@@ -125,15 +120,15 @@ class Server:
         }
         self._store = self._merger.store if self._merger.stores else None
         self._trigger = strategy.trigger
-        self._admit = strategy.admit
-        if isinstance(strategy.admit, Remembering):
-            self._admit = self._parts["admit"] = strategy.admit.start()
-        self._record = record
+        self._admission = Admission(strategy, layout, size, self.view)
+        self._blank, self._trusts = self._admission.blank, self._admission.asks_nothing
+        if self._admission.memory is not None:
+            self._parts["admit"] = self._admission.memory
+        self.record = record
+        """Is told of each version, of each task that ended without being part of one, and of who comes and goes."""
         self._aggregations = aggregations
         self._until_time = until_time
-        self._next_task = 0
         self._wake = -math.inf
-        self._blank = object() if self._size else NOTHING
         self._handlers: dict[type, Callable[..., list[Command]]] = {
             Joined: self._joined,
             Left: self._left,
@@ -144,24 +139,13 @@ class Server:
     @property
     def counts(self) -> dict[str, int]:
         """How many tasks were dispatched, and what became of them: the rest adds up to the first."""
-        ledger = self._ledger
-        return {
-            "dispatched": self._next_task,
-            **{outcome.value: self._count(outcome) for outcome in Outcome},
-            "running": len(ledger.running),
-            "buffered": len(ledger.buffer),
-        }
+        return self.tasks.counts(self._dispatcher.next_task)
 
     @property
     def part(self) -> float:
         """How much of the run is over, by versions or by time, from 0 to 1; 0 where it has no end."""
         versions = self._ledger.version / self._aggregations if self._aggregations is not None else 0.0
         return max(versions, self._ledger.time / self._until_time) if self._until_time is not None else versions
-
-    @property
-    def record(self) -> Record | None:
-        """Who is told of each version, of each task that ended without being part of one, and of who comes and goes."""
-        return self._record
 
     @property
     def awaits(self) -> float:
@@ -201,9 +185,8 @@ class Server:
             **{name: part.state() for name, part in self._parts.items()},
             "stopped": self.stopped and self.stopped.reason,
             **{name: getattr(self, name) for name in _PLAIN},
-            "refusals": list(self.refusals),
-            "refused": list(self.refusals.values()),
-            "ended": [self._count(outcome) for outcome in Outcome],
+            "_next_task": self._dispatcher.next_task,
+            **self.tasks.state(),
         }
 
     def restore(self, state: State) -> None:
@@ -214,8 +197,8 @@ class Server:
         for name, kind in _PLAIN.items():
             setattr(self, name, take(state, name, kind))
         self.stopped = Stop(reason) if isinstance(reason := state["stopped"], str) else None
-        self.refusals = Counter(dict(zip(take(state, "refusals", list), take(state, "refused", list), strict=True)))
-        self._ended = Counter(dict(zip(Outcome, take(state, "ended", list), strict=True)))
+        self._dispatcher.next_task = take(state, "_next_task", int)
+        self.tasks.restore(state)
 
     # What each event does
 
@@ -224,26 +207,18 @@ class Server:
         ledger = self._ledger
         task = ledger.running.pop(number, None) if type(number) is int else None
         if task is None:
-            ended = type(number) is int and 0 <= number < self._next_task
+            ended = type(number) is int and 0 <= number < self._dispatcher.next_task
             self.refusals["replay of a task that has ended" if ended else "unknown task"] += 1
             return []
-        known = update is self._blank or type(update) is Vouched
-        reason = None if known else well_formed(update, self._size)
-        if reason is None and self._variances:
-            reason = no_negative_variance(update, self._variances)
-        if reason is None and self._admit is not None:
-            seen = update._replace(delta=update.delta[: self._parameters]) if self._has_statistics else update
-            try:
-                reason = self._admit(seen, task, self.view)
-            except Exception as error:
-                raise failure("admission rule", self.strategy.admit, error) from error
+        known = self._trusts and (update is self._blank or type(update) is Vouched)
+        reason = None if known else self._admission.reason(update, task)
         if reason is None:
             if self._store is not None:
                 self._store(update.delta, len(ledger.buffer))
             ledger.admit(task, update.report)
         else:
             self.refusals[reason] += 1
-            self._end(task, Outcome.REFUSED, reason)
+            self.tasks.end(task, Outcome.REFUSED, reason)
         client = task[1]
         self._selector.free(client, ledger.contributed[client] == ledger.version, reason is None)
         return self._advance()
@@ -257,7 +232,7 @@ class Server:
             if not ledger.join(client):
                 raise ProtocolError(f"client {client} joined at time {event.time} but is already there")
             self._free(client)
-        self._attend(event.clients, present=True)
+        self.tasks.attend(event.clients, present=True)
         commands: list[Command] = []
         if first:
             ledger.renewed = event.time
@@ -270,11 +245,11 @@ class Server:
         if not ledger.is_present(client):
             raise ProtocolError(f"client {client} left at time {event.time} but was not there")
         task = ledger.leave(client)
-        self._attend((client,), present=False)
+        self.tasks.attend((client,), present=False)
         if task is None:
             self._selector.gone(client)
             return self._advance()
-        self._end(task, Outcome.LOST, "its client left")
+        self.tasks.end(task, Outcome.LOST, "its client left")
         return [Cancel(task.task), *self._advance()]
 
     def _failed(self, event: Failed) -> list[Command]:
@@ -286,8 +261,8 @@ class Server:
             self.refusals[event.reason] += 1
         if event.gone:
             ledger.leave(task.client)
-            self._attend((task.client,), present=False)
-        self._end(task, Outcome.REFUSED if event.refused else Outcome.LOST, event.reason)
+            self.tasks.attend((task.client,), present=False)
+        self.tasks.end(task, Outcome.REFUSED if event.refused else Outcome.LOST, event.reason)
         if not event.gone:
             self._free(task.client)
         return self._advance()
@@ -333,34 +308,6 @@ class Server:
             self._wake = time
             commands.append(Wake(time))
 
-    def _dispatch(self, commands: list[Command]) -> None:
-        try:
-            picked = self._selector.pick()
-        except Exception as error:
-            raise failure("selection", self.strategy.select, error) from error
-        if not picked:
-            return
-        number, ledger = self._next_task, self._ledger
-        version = ledger.version
-        if self._usual:
-            for client in picked:
-                commands.append(ledger.dispatch(number, client, version))
-                number += 1
-            self.versions.hold(version, len(picked))
-        else:
-            for client in picked:
-                commands.append(self._order(number, client))
-                number += 1
-        self._next_task = number
-
-    def _order(self, number: int, client: int) -> Dispatch:
-        """A task with all that selection and the rules of local training may ask for."""
-        older = self._selector.version(client)
-        version = self._ledger.version if older is None else older
-        self.versions.hold(version, 1)
-        steps, pace = self.strategy.local.asked(self.view, client, self._merger.stepper)
-        return self._ledger.dispatch(number, client, version, steps, pace)
-
     def _aggregate(self, commands: list[Command], *, partial: bool) -> None:
         ledger = self._ledger
         tasks, staleness, reports, arrivals = ledger.merge()
@@ -374,9 +321,9 @@ class Server:
         self.versions.release([task[2] for task in tasks])
         ledger.renew()
         self.partial += partial
-        if self._record is not None:
+        if self.record is not None:
             row = (ledger.version, ledger.time, tasks, arrivals, buffer.staleness, weights, partial, self.refused)
-            self._record(quick(Aggregation, (*row, parts, ledger.acted)))
+            self.record(quick(Aggregation, (*row, parts, ledger.acted)))
         if called_off := self._selector.renew():
             self._dismiss(called_off, commands)
         if ledger.version == self._aggregations:
@@ -386,7 +333,7 @@ class Server:
         """Whoever runs one of these tasks need not go on."""
         for number, reason in called_off.items():
             task = self._ledger.running.pop(number)
-            self._end(task, Outcome.CANCELLED, reason)
+            self.tasks.end(task, Outcome.CANCELLED, reason)
             self._free(task.client)
             commands.append(Cancel(number))
 
@@ -394,22 +341,6 @@ class Server:
         """The client is there and idle, and has not just sent an update."""
         ledger = self._ledger
         self._selector.free(client, ledger.contributed[client] == ledger.version, False)
-
-    def _attend(self, clients: Sequence[int], *, present: bool) -> None:
-        if self._record is not None and len(clients):
-            self._record(Presence(self._ledger.time, self._ledger.version, clients, present))
-
-    def _end(self, task: Dispatch, outcome: Outcome, reason: str) -> None:
-        """A task ends without being aggregated."""
-        self.versions.release([task.version])
-        self._ended[outcome] += 1
-        if outcome is Outcome.LOST:
-            self.last_loss = reason
-        if self._record is not None:
-            self._record(Ended(task, self._ledger.time, outcome, reason))
-
-    def _count(self, outcome: Outcome) -> int:
-        return self._ledger.received if outcome is Outcome.AGGREGATED else self._ended[outcome]
 
     def _stop(self, reason: str) -> Stop:
         self.stopped = Stop(reason)

@@ -9,7 +9,7 @@ from numbers import Real
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
-from fairlag.errors import InputError, closest
+from fairlag.errors import InputError, nearest
 from fairlag.limits import DEPTH, clipped, shown
 
 Made = TypeVar("Made")
@@ -113,9 +113,7 @@ def build(call: Call, makers: Mapping[str, Callable[..., Made]], noun: str, nest
     8
     """
     if call.name not in makers:
-        meant = closest(call.name, makers)
-        hint = f" (did you mean {meant}?)" if meant else ""
-        raise InputError(f"there is no {noun} {shown(call.name)}{hint}; there are {', '.join(sorted(makers))}")
+        raise InputError(f"there is no {noun} {shown(call.name)}: {nearest(call.name, makers)}")
     maker = makers[call.name]
     arguments = [nested(value) if isinstance(value, Call) else value for value in call.arguments]
     keywords = {name: nested(value) if isinstance(value, Call) else value for name, value in call.keywords.items()}

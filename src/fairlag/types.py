@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fairlag.errors import InputError
 from fairlag.vector import EMPTY, Vector
 
 quick = tuple.__new__
@@ -133,6 +134,20 @@ class Stop(NamedTuple):
 
 
 Command = Dispatch | Cancel | Wake | Stop
+
+
+def check_limits(aggregations: int | None, until_time: float | None) -> None:
+    """Refuses a run that would end before it begins.
+
+    >>> check_limits(0, None)
+    Traceback (most recent call last):
+    ...
+    fairlag.errors.InputError: aggregations is 0, it must be at least 1, or None for no limit
+    """
+    if aggregations is not None and aggregations < 1:
+        raise InputError(f"aggregations is {aggregations}, it must be at least 1, or None for no limit")
+    if until_time is not None and not until_time > 0:
+        raise InputError(f"until_time is {until_time}, it must be positive, or None for no limit")
 
 
 def aggregations_made(count: int) -> str:

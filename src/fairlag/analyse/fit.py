@@ -12,7 +12,7 @@ from fairlag.analyse.observed import Observed, observed
 from fairlag.errors import InputError
 from fairlag.lab.experiment import Experiment, parse
 from fairlag.lab.run import Run, Runs, given
-from fairlag.lab.toml import toml
+from fairlag.lab.serialise import toml
 from fairlag.types import Outcome
 
 _SUFFIX = "-fitted"

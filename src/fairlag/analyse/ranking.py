@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from fairlag.analyse.compare import Comparison, GroupComparison, Reached, Spread
 from fairlag.analyse.significance import Test, told_apart
-from fairlag.errors import InputError, closest
+from fairlag.errors import InputError, nearest
 
 
 class Ranked(NamedTuple):
@@ -74,13 +74,10 @@ def check_criterion(by: str) -> None:
 
     >>> check_criterion("accurracy")
     Traceback (most recent call last):
-    fairlag.errors.InputError: nothing is ranked by 'accurracy' (did you mean accuracy?); choose accuracy, group, \
-influence, jain or time
+    fairlag.errors.InputError: nothing is ranked by 'accurracy': did you mean 'accuracy'?
     """
     if by not in CRITERIA:
-        hint = f" (did you mean {meant}?)" if (meant := closest(by, CRITERIA)) else ""
-        *others, last = CRITERIA
-        raise InputError(f"nothing is ranked by {by!r}{hint}; choose {', '.join(others)} or {last}")
+        raise InputError(f"nothing is ranked by {by!r}: {nearest(by, CRITERIA)}")
 
 
 def least_served(strategies: Sequence[Comparison]) -> str | None:

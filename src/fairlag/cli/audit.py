@@ -38,6 +38,7 @@ from fairlag.cli.terminal import (
     tell,
 )
 from fairlag.errors import InputError
+from fairlag.files import save
 from fairlag.lab.experiment import load
 from fairlag.lab.override import with_buffers, with_costs
 from fairlag.lab.staff import cores
@@ -45,7 +46,6 @@ from fairlag.report import tables
 from fairlag.report.answer import answer
 from fairlag.report.page.build import audit_page
 from fairlag.report.page.shell import html
-from fairlag.report.save import save
 from fairlag.report.settled import settled_table
 
 

@@ -12,9 +12,9 @@ from fairlag.analyse.durations import BEST, WAYS, check_way
 from fairlag.cli.results import looked_at
 from fairlag.cli.terminal import Json, check_file, say, show
 from fairlag.errors import InputError
+from fairlag.files import save
 from fairlag.lab.experiment import Experiment, parse
 from fairlag.report.fitted import fit_table
-from fairlag.report.save import save
 
 
 def fit_fleet(

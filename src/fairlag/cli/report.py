@@ -14,6 +14,7 @@ from fairlag.cli.audit import trials_progress
 from fairlag.cli.results import looked_at, planned_folders
 from fairlag.cli.terminal import Workers, at_least_one, check_page, complain, say
 from fairlag.errors import InputError
+from fairlag.files import save
 from fairlag.lab.damaged import without_damaged
 from fairlag.lab.folder import DATABASE, is_locked
 from fairlag.lab.run import Run, run_folders
@@ -23,7 +24,6 @@ from fairlag.report.audits import Throttled, throttled
 from fairlag.report.page.build import runs_page, waiting_page
 from fairlag.report.page.shell import html
 from fairlag.report.page.spec import Page
-from fairlag.report.save import save
 from fairlag.report.watch import Address, Follower, Server, is_loopback
 
 _PORTS = 65535

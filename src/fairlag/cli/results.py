@@ -12,9 +12,10 @@ from fairlag.analyse import compare as comparing
 from fairlag.analyse.ranking import CRITERIA, Ranking, check_criterion, ranked
 from fairlag.cli.terminal import Json, check_file, complain, say, show
 from fairlag.errors import InputError
+from fairlag.files import put
 from fairlag.lab import rollback as going_back
 from fairlag.lab.damaged import Made, without_damaged
-from fairlag.lab.folder import explained, put
+from fairlag.lab.folder import explained
 from fairlag.lab.plan import planned_labels, slug
 from fairlag.lab.run import Run, run_folders
 from fairlag.lab.verify import verified

@@ -170,7 +170,9 @@ def check_file(option: str, file: Path | None) -> None:
         raise InputError(f"{option} is {str(file)!r}, a folder: give the name of a file in it")
     if not file.parent.is_dir():
         raise InputError(f"{option} is {str(file)!r}, but there is no folder {str(file.parent)!r}")
-    if not os.access(file if file.exists() else file.parent, os.W_OK):
+    is_device = file.exists() and not file.is_file()
+    needed = [file] if is_device else [file.resolve().parent, *([file] if file.exists() else [])]
+    if not all(os.access(each, os.W_OK) for each in needed):
         raise InputError(f"{option} is {str(file)!r}, which cannot be written")
 
 

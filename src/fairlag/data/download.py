@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from fairlag.data.places import is_right, verified
 from fairlag.data.sources import SOURCES, Source
 from fairlag.errors import InputError
+from fairlag.files import put
 
 Progress = Callable[[int, int], None]
 """Is told how many bytes came, and how many there are in all."""
@@ -21,7 +22,6 @@ def get(name: str, progress: Progress | None = None) -> Path:
     folder, others = source.downloads, ", or by ".join(source.ways[1:])
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        # On the same disk, so that a file is moved into place in one step.
         with TemporaryDirectory(dir=folder, prefix=".partial-") as partial:
             _fill(folder, source, Path(partial), _Bar(progress, source.size), f"try again, or get it by {others}")
     except OSError as error:
@@ -34,8 +34,7 @@ def _fill(folder: Path, source: Source, partial: Path, bar: "_Bar", advice: str)
         address = f"{source.address}{file}"
         _fetch(address, partial / file, bar, advice)
         for part, content in verified(source, source.remote, partial / file, origin=address, advice=advice):
-            content.tofile(partial / part)
-            (partial / part).replace(folder / part)
+            put(folder / part, content.data)
 
 
 def _fetch(address: str, file: Path, bar: "_Bar", advice: str) -> None:

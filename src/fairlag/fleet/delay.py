@@ -148,10 +148,10 @@ def parse(text: str | float | Delay, folder: Path | None = None) -> Delay:
     3.016666666666667
     >>> parse("2.5")
     Constant(seconds=2.5)
-    >>> parse("unifrom(1, 2)")  # doctest: +ELLIPSIS
+    >>> parse("unifrom(1, 2)")
     Traceback (most recent call last):
     ...
-    fairlag.errors.InputError: there is no delay 'unifrom' (did you mean uniform?); there are constant, ...
+    fairlag.errors.InputError: there is no delay 'unifrom': did you mean 'uniform'?
     """
     value = read(text, "delay", "uniform(1, 2)") if isinstance(text, str) else text
     if isinstance(value, Call):

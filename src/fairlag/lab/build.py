@@ -9,9 +9,8 @@ from typing import Any, get_args, get_type_hints
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from fairlag import imported
-from fairlag.errors import InputError, StrategyError
+from fairlag.errors import InputError, StrategyError, nearest
 from fairlag.imported import Maker, name_of
-from fairlag.lab.words import nearest
 from fairlag.rules.rule import failure, traits
 from fairlag.strategy import Strategy
 from fairlag.text import Call, read

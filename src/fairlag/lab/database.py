@@ -9,19 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from fairlag.errors import UnreadableError
+from fairlag.files import PARTIAL, place
 from fairlag.lab import digest
 from fairlag.lab.folder import (
     DATABASE,
     FORMAT,
     LAYOUT,
-    PARTIAL,
     SCHEMA,
     check_own,
     check_rows,
     connected,
     locked,
     meta_of,
-    place,
 )
 
 

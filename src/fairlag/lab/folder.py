@@ -1,6 +1,5 @@
 """What writing and reading a run directory share: its files, its tables, its lock, and how its mishaps are worded."""
 
-import os
 import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from fairlag.errors import InputError, StoreError, UnreadableError
+from fairlag.files import PARTIAL
 from fairlag.lab import digest
 from fairlag.limits import json_of, shown
 
@@ -28,8 +28,6 @@ PLAN = "plan.json"
 SUMS = "SHA256SUMS"
 """Of a finished run: the digests of its files, as `sha256sum -c` reads them."""
 LOCK = "lock"
-PARTIAL = ".partial"
-"""Ends the name of a file that is not whole yet."""
 
 SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -354,41 +352,6 @@ def explained(folder: Path, what: str, remedy: str) -> Iterator[None]:
         full = getattr(error, "errno", None) in (ENOSPC, EDQUOT) or "disk is full" in str(error)
         cause = "the disk is full; make room" if full else f"{error}; mend that"
         raise StoreError(f"cannot write {what} to {str(folder)!r}: {cause}, then {remedy}") from error
-
-
-def put(file: Path, content: bytes) -> None:
-    """Writes a file such that under its name it is whole or not there, even after a power cut."""
-    partial = file.with_name(file.name + PARTIAL)
-    try:
-        write_anew(partial, content)
-        place(partial, file)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-
-
-def write_anew(file: Path, content: bytes) -> None:
-    """Writes a new file in the place of what was there: never through a link that somebody put there."""
-    if file.is_symlink() or file.exists():
-        file.unlink()
-    with file.open("xb") as stream:
-        stream.write(content)
-
-
-def place(partial: Path, file: Path) -> None:
-    """Gives a file that is complete its name, once its content has reached the disk."""
-    _flush(partial)
-    partial.replace(file)
-    if os.name == "posix":  # elsewhere a folder cannot be opened, and names need no flushing
-        _flush(file.parent)
-
-
-def _flush(path: Path) -> None:
-    number = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
 
 
 def packed(tensors: Mapping[str, NDArray[Any]], words: dict[str, str]) -> bytes:

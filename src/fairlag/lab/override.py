@@ -5,12 +5,10 @@ from collections.abc import Iterable, Sequence
 from math import inf, nan
 from typing import Any
 
-from pydantic import BaseModel
-
-from fairlag.errors import InputError
+from fairlag.errors import InputError, nearest
 from fairlag.lab.build import label, takes
 from fairlag.lab.experiment import Experiment, Use, parse
-from fairlag.lab.words import nearest
+from fairlag.lab.serialise import as_tables
 
 _FORM = "write path.to.key=value"
 
@@ -87,20 +85,6 @@ def _cost(text: str, part: str) -> float:
             f"--cost has {part!r}, it must be a number of at least 0, such as 0.01, or fast=0.01,slow=0.02"
         )
     return cost
-
-
-def as_tables(model: BaseModel) -> dict[str, Any]:
-    """An experiment, or a table of it, as a file would have it: without what is not there."""
-    table = {key: _plain(value) for key, value in model if value is not None}
-    if isinstance(model, Use) and model.label == label(model.use, model.parameters):
-        del table["label"]  # it only says what the parameters are, and they may change
-    return table
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, BaseModel):
-        return as_tables(value)
-    return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
 
 def _put(tables: dict[str, Any], experiment: Experiment, setting: str) -> None:

@@ -1,23 +1,19 @@
 """What is to be run: an experiment and its seeds, kept as text beside the runs so that `resume` needs nothing else."""
 
-import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from math import isinf
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
-
 from fairlag.errors import ExperimentError, InputError
+from fairlag.files import put
 from fairlag.lab.experiment import Experiment, Use, check, parse
-from fairlag.lab.folder import EXPERIMENT, PLAN, explained, in_use, is_begun, is_run, put
+from fairlag.lab.folder import EXPERIMENT, PLAN, explained, in_use, is_begun, is_run
+from fairlag.lab.serialise import sha256, written
 from fairlag.limits import json_of, shown, text_of
-from fairlag.rules.rule import label_of
-from fairlag.strategy import Strategy
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,28 +101,7 @@ class Plan:
     def _planned(self, use: Use, seed: int) -> Planned:
         alone = self.experiment.checked(strategies=(use,), seed=seed)
         place = self.folder if self.single else self.folder / f"{slug(use.label)}-seed{seed}"
-        return Planned(use, seed, place, written(alone), _digest(_text(_tables(alone), None)))
-
-
-def written(experiment: Experiment) -> str:
-    """An experiment as JSON, from which the same experiment can be read.
-
-    >>> from fairlag.lab.experiment import load
-    >>> json.loads(written(load("demo")))["experiment"]["name"]
-    'demo'
-    """
-    return _text(_tables(experiment), experiment.folder)
-
-
-def key_of(experiment: Experiment) -> str:
-    """The same for experiments that differ in nothing but their seeds, strategies and folder.
-
-    >>> from fairlag.lab.experiment import load
-    >>> key_of(load("demo")) == key_of(load("demo").checked(seed=7)) != key_of(load("demo").checked(aggregations=7))
-    True
-    """
-    tables = _tables(experiment)
-    return _digest(_text({name: tables[name] for name in tables if name not in ("seed", "strategies")}, None))
+        return Planned(use, seed, place, written(alone), sha256(alone))
 
 
 def planned_labels(folder: Path) -> list[str]:
@@ -187,40 +162,6 @@ def _named(tables: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, boo
             yield from _named(value, f"{path}{key}.")
         else:
             yield f"{path}{key}", value if isinstance(value, bool | int | float | str) else json.dumps(value)
-
-
-def _tables(experiment: Experiment) -> dict[str, Any]:
-    """What makes a run the one it is: who else is told of it changes none of its bytes."""
-    return {name: table for name, table in _plain(experiment).items() if name != "track"}
-
-
-def _text(tables: Mapping[str, Any], folder: Path | None) -> str:
-    place = None if folder is None else str(folder.resolve())
-    return json.dumps({"experiment": tables, "folder": place}, indent=2, default=_word)
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _word(given: object) -> str:
-    """How a Python object is written: with its parameters, but not with where in memory it happens to be."""
-    words = repr(given) if isinstance(given, Strategy) else label_of(given)
-    return f"<{re.sub(r' at 0x[0-9a-fA-F]+', '', words)}>"
-
-
-def _plain(table: Any) -> Any:
-    """Without what is not there: JSON knows no infinity, and None is the default wherever it may be."""
-    if isinstance(table, BaseModel):
-        return _plain(dict(table))
-    if isinstance(table, Mapping):
-        kept = {key: _plain(value) for key, value in table.items()}
-        return {key: value for key, value in kept.items() if value is not None and not _endless(value)}
-    return [_plain(each) for each in table] if isinstance(table, list | tuple) else table
-
-
-def _endless(value: object) -> bool:
-    return isinstance(value, float) and isinf(value)
 
 
 def _leaves(tables: Any, path: str = "") -> dict[str, Any]:

@@ -17,8 +17,9 @@ from fairlag.lab import rollback
 from fairlag.lab.events import Begun, Over, Tell
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.folder import MODEL, check_experiment, check_free, check_model, is_run
-from fairlag.lab.plan import Planned, difference, key_of, settings_of
+from fairlag.lab.plan import Planned, difference, settings_of
 from fairlag.lab.run import Run
+from fairlag.lab.serialise import key_of
 from fairlag.lab.store import KEPT, Store
 from fairlag.lab.workshop import Workshop
 from fairlag.limits import printable

@@ -5,7 +5,7 @@ import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from fairlag.errors import InputError, closest
+from fairlag.errors import InputError, nearest
 from fairlag.execute import EXECUTORS, Kind, Learning, Work
 
 if TYPE_CHECKING:
@@ -58,9 +58,7 @@ class Staff:
 
     def __post_init__(self) -> None:
         if self.executor not in (None, *EXECUTORS):
-            meant = closest(str(self.executor), EXECUTORS)
-            hint = f"did you mean {meant!r}?" if meant else f"known are: {', '.join(EXECUTORS)}"
-            raise InputError(f"unknown executor {self.executor!r}: {hint}")
+            raise InputError(f"unknown executor {self.executor!r}: {nearest(str(self.executor), EXECUTORS)}")
         kind = self._kind
         if kind is not None and kind.alone and self.workers not in (None, 1):
             others = " or ".join(name for name, each in EXECUTORS.items() if not each.alone)

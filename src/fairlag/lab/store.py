@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairlag.errors import InputError
+from fairlag.files import PARTIAL, put, write_anew
 from fairlag.lab import checkpoints, digest
 from fairlag.lab.database import Database, make_database
 from fairlag.lab.folder import (
@@ -22,7 +23,6 @@ from fairlag.lab.folder import (
     EXPERIMENT,
     FORMAT,
     MODEL,
-    PARTIAL,
     SUMS,
     check_experiment,
     check_is_run,
@@ -32,9 +32,7 @@ from fairlag.lab.folder import (
     is_begun,
     locked,
     packed,
-    put,
     unpacked,
-    write_anew,
 )
 from fairlag.presence import ranges
 from fairlag.types import Aggregation, Ended, Integers, Outcome, Presence, Record, Row

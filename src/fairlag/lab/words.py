@@ -1,10 +1,10 @@
-"""How mistakes in input are put into words: the nearest known name, and one sentence for a failed validation."""
+"""How a failed validation is put into words: one sentence for its most telling mistake."""
 
 from collections.abc import Iterable, Mapping
 
 from pydantic import ValidationError
 
-from fairlag.errors import closest
+from fairlag.errors import nearest
 from fairlag.limits import shown
 
 _OWN_WORDS = {
@@ -13,19 +13,6 @@ _OWN_WORDS = {
     "string_too_short": "it must not be empty",
     "less_than": "it must be finite and within its range",
 }
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """What a misspelt name probably meant, or all that could be meant.
-
-    >>> nearest("agregations", ["aggregations", "seed"])
-    "did you mean 'aggregations'?"
-    >>> nearest("xyz", ["aggregations", "seed"])
-    'known are: aggregations, seed'
-    """
-    names = sorted(known)
-    meant = closest(name, names)
-    return f"did you mean {meant!r}?" if meant else f"known are: {', '.join(names)}"
 
 
 def first_mistake(error: ValidationError, keys: Mapping[str, Iterable[str]]) -> str:

@@ -135,7 +135,9 @@ class Watchdog:
         counts = self._server.counts
         common = self._server.refusals.most_common(1) if counts["refused"] else []
         refused = f"{counts['refused']} refused" + "".join(f" (most of them: {reason})" for reason, _ in common)
-        lost = f"{counts['lost']} were lost" + (f" (the last because {self._server.last_loss})" * bool(counts["lost"]))
+        lost = f"{counts['lost']} were lost" + (
+            f" (the last because {self._server.tasks.last_loss})" * bool(counts["lost"])
+        )
         return (
             f"nothing but waiting in {self._quiet} events, up to time {self._server.view.time:.6g}: "
             f"{self._server.waits_for}; of all tasks so far {lost} and {refused}"

@@ -5,8 +5,8 @@ from math import inf
 from pathlib import Path
 from typing import Protocol
 
+from fairlag.errors import nearest
 from fairlag.lab.events import Begun
-from fairlag.lab.words import nearest
 
 TRACKERS = ("mlflow", "tensorboard", "wandb")
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fairlag.analyse.compare import Repeated
 from fairlag.errors import InputError
+from fairlag.files import save
 from fairlag.report.colours import GROUPS, LINES, STRATEGIES, Shade, strategy_places
-from fairlag.report.save import save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

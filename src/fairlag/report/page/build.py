@@ -15,8 +15,8 @@ from fairlag.analyse.ranking import Ranking, ranked
 from fairlag.analyse.timeline import timeline_if_any
 from fairlag.analyse.weights import weights
 from fairlag.lab.experiment import Experiment
-from fairlag.lab.plan import written
 from fairlag.lab.run import Run
+from fairlag.lab.serialise import written
 from fairlag.report.answer import answer
 from fairlag.report.colours import strategy_places
 from fairlag.report.page.accuracy import accuracy_section

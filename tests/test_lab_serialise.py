@@ -1,12 +1,13 @@
 """Experiments written as files: read again they are the same, whatever their names are made of."""
 
+import json
 import tomllib
+from math import inf
 
 import pytest
 
 from fairlag.lab.experiment import load, parse, presets
-from fairlag.lab.override import as_tables
-from fairlag.lab.toml import toml
+from fairlag.lab.serialise import as_tables, toml, written
 from tests.fleets import PAPER, STALE, tables
 
 
@@ -37,3 +38,11 @@ def test_what_is_at_its_default_is_left_out() -> None:
     assert text.startswith('# One.\n# Two.\nname = "fleet"\nseed = 0\naggregations = 1500\n\n[[clients]]\n')
     assert "availability" not in text and "[local]" not in text and "track" not in text
     assert text.endswith("[evaluate]\nevery = 7\nsample = 2000\n")
+
+
+def test_an_infinite_parameter_is_kept() -> None:
+    """An infinite default, such as `leave`, is left out; a parameter of a strategy has a default of its own."""
+    experiment = parse(tables(PAPER, {"use": "fairshare", "cap": inf}))
+    (table,) = (again := json.loads(written(experiment))["experiment"])["strategies"]
+    assert table["cap"] == inf and "leave" not in again["clients"][0]
+    assert parse(again).strategies == parse(as_tables(experiment)).strategies == experiment.strategies

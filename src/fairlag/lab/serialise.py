@@ -1,17 +1,58 @@
-"""An experiment as the text of a file, with comments; reading one is in experiment.py."""
+"""An experiment as text: JSON beside its runs, or TOML with comments. Reading one is in experiment.py."""
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from math import isinf
 from textwrap import wrap
+from typing import Any
 
 from pydantic import BaseModel
 
+from fairlag.lab.build import label
 from fairlag.lab.experiment import Clients, Experiment
-from fairlag.lab.override import as_tables
+from fairlag.rules.rule import label_of
+from fairlag.strategy import Strategy
 
 _WIDTH = 116
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def as_tables(experiment: Experiment) -> dict[str, Any]:
+    """An experiment as a file would have it: without what is absent, and without labels that repeat the parameters."""
+    tables: dict[str, Any] = _plain(experiment)
+    for use, table in zip(experiment.strategies, tables["strategies"], strict=True):
+        if use.label == label(use.use, use.parameters):
+            del table["label"]  # the parameters may change
+    return tables
+
+
+def written(experiment: Experiment) -> str:
+    """An experiment as JSON, from which the same experiment can be read.
+
+    >>> from fairlag.lab.experiment import load
+    >>> json.loads(written(load("demo")))["experiment"]["name"]
+    'demo'
+    """
+    place = None if experiment.folder is None else str(experiment.folder.resolve())
+    return _json(_decisive(experiment), place)
+
+
+def sha256(experiment: Experiment) -> str:
+    """The digest of an experiment, the same in every folder."""
+    return _digest(_decisive(experiment))
+
+
+def key_of(experiment: Experiment) -> str:
+    """The same for experiments that differ in nothing but their seeds, strategies and folder.
+
+    >>> from fairlag.lab.experiment import load
+    >>> key_of(load("demo")) == key_of(load("demo").checked(seed=7)) != key_of(load("demo").checked(aggregations=7))
+    True
+    """
+    tables = _decisive(experiment)
+    return _digest({name: tables[name] for name in tables if name not in ("seed", "strategies")})
 
 
 def toml(experiment: Experiment, head: Sequence[str] = (), beside: Mapping[str, Sequence[str]] | None = None) -> str:
@@ -48,6 +89,39 @@ def toml(experiment: Experiment, head: Sequence[str] = (), beside: Mapping[str, 
     if experiment.track:
         blocks[0].append(f"track = {_value(tables['track'])}")
     return "\n\n".join("\n".join(lines) for lines in blocks) + "\n"
+
+
+def _decisive(experiment: Experiment) -> dict[str, Any]:
+    """What makes a run the one it is: which trackers are told of it changes none of its bytes."""
+    return {name: table for name, table in _plain(experiment).items() if name != "track"}
+
+
+def _digest(tables: Mapping[str, Any]) -> str:
+    return hashlib.sha256(_json(tables, None).encode()).hexdigest()
+
+
+def _json(tables: Mapping[str, Any], folder: str | None) -> str:
+    return json.dumps({"experiment": tables, "folder": folder}, indent=2, default=_word)
+
+
+def _word(given: object) -> str:
+    """How a Python object is written: with its parameters, but without its address in memory."""
+    words = repr(given) if isinstance(given, Strategy) else label_of(given)
+    return f"<{re.sub(r' at 0x[0-9a-fA-F]+', '', words)}>"
+
+
+def _plain(value: Any) -> Any:
+    """Tables and lists, without keys that are None or at an infinite default: JSON knows no infinity."""
+    if isinstance(value, BaseModel):
+        fields = type(value).model_fields
+        return _plain({key: inner for key, inner in value if not (_endless(inner) and key in fields)})
+    if isinstance(value, Mapping):
+        return {key: _plain(inner) for key, inner in value.items() if inner is not None}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _endless(value: object) -> bool:
+    return isinstance(value, float) and isinf(value)
 
 
 def _changed(table: Mapping[str, object], kind: type[BaseModel]) -> dict[str, object]:
