@@ -7,6 +7,7 @@ from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
+from weakref import finalize
 
 from fairlag.ending import terminated_cleanly
 from fairlag.errors import FairlagError, InputError, Interrupted, StoreError, UnreadableError, WorkerError
@@ -102,6 +103,11 @@ def simulate(
     the run is kept in a temporary folder, as long as the returned Run lives. `executor` is serial, processes or ray, at
     the `address` of a Ray cluster if there is one; which, and how many workers, never changes a result. `track` names
     trackers instead of those of the experiment, and `watch` hears every event of `fairlag.lab.events`.
+
+    >>> import fairlag
+    >>> run = fairlag.simulate(fairlag.load("demo").checked(aggregations=5), strategy="fairshare", workers=1)
+    >>> run.label, run.version, run.status
+    ('FairShare', 5, 'finished')
     """
     chosen = single(experiment, strategy, seed=seed, track=track)
     temporary = None
@@ -117,7 +123,8 @@ def simulate(
     seen = None if watch is None else lambda _, event: watch(event)
     with terminated_cleanly() if temporary else nullcontext():
         run = execute(plan, new=new, workers=workers, executor=executor, address=address, watch=seen)[0]
-    run.kept = temporary
+    if temporary is not None:
+        finalize(run, temporary.cleanup)
     return run
 
 
