@@ -1,4 +1,4 @@
-"""What the documentation site adds to docs/: pages made of files elsewhere, and links that lead to where they are shown."""
+"""What the site adds to docs/: pages made of files elsewhere, and links that lead to where they are shown."""
 
 import json
 import re
@@ -31,10 +31,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path, uri in PAGES.items():
         if (ROOT / path).suffix in (".md", ".ipynb"):
             files.append(File.generated(config, uri, content=_text(ROOT / path)))
-    linked = {
-        found for file in files.documentation_pages() for found in _linked(file) if _uri(found) not in files.src_uris
-    }
-    for path in sorted(linked):
+    linked = {path for file in files.documentation_pages() for path in _linked(file)}
+    for path in sorted(path for path in linked if _uri(path) not in files.src_uris):
         files.append(File.generated(config, _uri(path), content=_source(path)))
     return files
 
@@ -90,7 +88,7 @@ def _source(path: str) -> str:
     file = ROOT / path
     shown = file / "__init__.py" if file.is_dir() else file
     language = {".py": "python", ".toml": "toml"}.get(shown.suffix, "text")
-    return f"# {path}\n\n`````{language}\n{shown.read_text('utf-8')}`````\n"
+    return f"---\nsearch:\n  exclude: true\n---\n\n# {path}\n\n`````{language}\n{shown.read_text('utf-8')}`````\n"
 
 
 def _lists(markdown: str) -> str:
