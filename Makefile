@@ -8,14 +8,15 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet --no-compile -c constraints.txt
 unexport PYTHONDONTWRITEBYTECODE
 
-# One environment, two depths: the demo and the examples need fairlag alone, which installs in half the time.
+# One environment, three depths: the demo and the examples need fairlag alone, which installs in half the time.
 BASE := $(VENV)/base.stamp
 DEV := $(VENV)/dev.stamp
+DOCS := $(VENV)/docs.stamp
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow test-all lint format bench bench-peers examples clean
+.PHONY: help demo test test-slow test-all lint format bench bench-peers examples docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -61,8 +62,11 @@ examples: $(BASE) ## Run every example script
 	    echo "$(BIN)/python $$example"; $(BIN)/python "$$example"; \
 	done
 
-clean: ## Remove the virtual environment, the caches and the demo's output
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist demo-run
+docs: $(DOCS) ## Build the documentation site into site/, every warning an error; site/index.html is its first page
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+clean: ## Remove the virtual environment, the caches, the site and the demo's output
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist demo-run site
 	find src tests benchmarks examples -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(VENV)/made.stamp:
@@ -78,4 +82,8 @@ $(BASE): pyproject.toml constraints.txt | $(VENV)/made.stamp
 
 $(DEV): pyproject.toml constraints.txt | $(VENV)/made.stamp
 	$(INSTALL) -e '.[dev]'
+	@touch $(BASE) $@
+
+$(DOCS): pyproject.toml constraints.txt | $(VENV)/made.stamp
+	$(INSTALL) -e '.[docs]'
 	@touch $(BASE) $@

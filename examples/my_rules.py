@@ -4,11 +4,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fairlag
-from fairlag.buffer import Buffer
-from fairlag.view import View
 
 
-def square_root(buffer: Buffer, view: View, *, power: float = 0.5) -> NDArray[np.float64]:
+def square_root(buffer: fairlag.Buffer, view: fairlag.View, *, power: float = 0.5) -> NDArray[np.float64]:
     """Half-way between FedAvg and equal influence: weigh by a power of how rarely a client is heard."""
     rarity = view.mean_gap(buffer.clients) ** power
     weights: NDArray[np.float64] = rarity / rarity.sum()

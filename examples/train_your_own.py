@@ -4,11 +4,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fairlag
-from fairlag.buffer import Buffer
-from fairlag.view import View
 
 
-def logarithm(buffer: Buffer, view: View) -> NDArray[np.float64]:
+def logarithm(buffer: fairlag.Buffer, view: fairlag.View) -> NDArray[np.float64]:
     """Rarely heard clients weigh more, but never many times more: by the logarithm of the gap between updates."""
     rarity = np.log(1 + view.mean_gap(buffer.clients))
     weights: NDArray[np.float64] = rarity / rarity.sum()

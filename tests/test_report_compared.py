@@ -1,7 +1,5 @@
 """`fairlag.compare` and `fairlag.figure`: a comparison as a sequence, text, frame and HTML; pictures in memory."""
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -149,9 +147,3 @@ def test_what_cannot_be_drawn_is_refused_at_once(tmp_path: Path) -> None:
     for kind, options, sentence in refused:
         with pytest.raises(InputError, match=sentence):
             fairlag.figure(bare(tmp_path / f"{kind}{options}"), kind, **options)
-
-
-def test_all_that_is_public_is_there_and_imported_late() -> None:
-    assert all(getattr(fairlag, name) for name in fairlag.__all__)
-    heavy = "import sys, fairlag; print([m for m in ('numpy', 'rich', 'fairlag.report') if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True, check=True).stdout == "[]\n"

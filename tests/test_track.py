@@ -5,7 +5,6 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -312,8 +311,10 @@ def test_simulate_is_told_whom_to_tell(tmp_path: Path, records: Records) -> None
     with pytest.raises(InputError, match=r"^a run that is tracked by mlflow is not kept in a temporary folder: give"):
         simulate(training())
     run = simulate(training(), workers=1, track=())
-    assert run.status == "finished" and isinstance(run.kept, TemporaryDirectory)
-    run.kept.cleanup()
+    folder = run.folder
+    assert run.status == "finished" and folder.is_dir()
+    del run
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize(

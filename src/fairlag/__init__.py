@@ -1,37 +1,48 @@
-"""fairlag: an engine and test bench for asynchronous federated learning."""
+"""fairlag: an engine and test bench for asynchronous federated learning.
 
-from importlib import import_module, metadata
+What this module exports is public, with all that `fairlag.zoo` and `fairlag.rules` export. Anything else may change
+without notice.
+
+>>> import fairlag
+>>> fairlag.zoo.fedbuff(buffer=5, concurrency=10).trigger.label
+'count(5)'
+"""
+
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fairlag.analyse.audit import audit
-    from fairlag.analyse.fit import fit_fleet
-    from fairlag.lab.deploy import deploy
-    from fairlag.lab.experiment import load
-    from fairlag.lab.run import Run, runs
-    from fairlag.lab.simulate import simulate
-    from fairlag.report.compared import compare
-    from fairlag.report.figures.picture import figure
-    from fairlag.strategy import Strategy
+    from fairlag import errors as errors
+    from fairlag import flower as flower
+    from fairlag import rules as rules
+    from fairlag import types as types
+    from fairlag import zoo as zoo
+    from fairlag.analyse.audit import audit as audit
+    from fairlag.analyse.fit import fit_fleet as fit_fleet
+    from fairlag.buffer import Buffer as Buffer
+    from fairlag.fleet.clients import Fleet as Fleet
+    from fairlag.lab.deploy import deploy as deploy
+    from fairlag.lab.experiment import Experiment as Experiment
+    from fairlag.lab.experiment import load as load
+    from fairlag.lab.run import Run as Run
+    from fairlag.lab.run import runs as runs
+    from fairlag.lab.simulate import simulate as simulate
+    from fairlag.report.compared import compare as compare
+    from fairlag.report.figures.picture import figure as figure
+    from fairlag.server import Server as Server
+    from fairlag.strategy import Strategy as Strategy
+    from fairlag.view import View as View
 
-__version__ = metadata.version("fairlag")
-__all__ = [
-    "Run",
-    "Strategy",
-    "__version__",
-    "audit",
-    "compare",
-    "deploy",
-    "figure",
-    "fit_fleet",
-    "load",
-    "runs",
-    "simulate",
-]
+    __version__: str
 
 _HOMES = {
+    "Buffer": "fairlag.buffer",
+    "Experiment": "fairlag.lab.experiment",
+    "Fleet": "fairlag.fleet.clients",
     "Run": "fairlag.lab.run",
+    "Server": "fairlag.server",
     "Strategy": "fairlag.strategy",
+    "View": "fairlag.view",
     "audit": "fairlag.analyse.audit",
     "compare": "fairlag.report.compared",
     "deploy": "fairlag.lab.deploy",
@@ -41,13 +52,25 @@ _HOMES = {
     "runs": "fairlag.lab.run",
     "simulate": "fairlag.lab.simulate",
 }
+_MODULES = {
+    "errors": "fairlag.errors",
+    "flower": "fairlag.flower",
+    "rules": "fairlag.rules",
+    "types": "fairlag.types",
+    "zoo": "fairlag.zoo",
+}
+__all__ = ["__version__", *_HOMES, *_MODULES]
 
 
 def __getattr__(name: str) -> object:
     """What users need, imported when first asked for: the core must not load what only the laboratory needs."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'fairlag' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    if name in _MODULES:
+        return import_module(_MODULES[name])
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    if name == "__version__":
+        return import_module("importlib.metadata").version("fairlag")
+    raise AttributeError(f"module 'fairlag' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,12 @@
-"""The exception tree: every error that fairlag raises on purpose, and what helps to word them."""
+"""The exception tree: every error that fairlag raises on purpose, and what helps to word them.
+
+>>> import fairlag
+>>> try:
+...     fairlag.zoo.fedbuff(buffer=0)
+... except fairlag.errors.InputError as error:
+...     print(error)
+the buffer is 0, it must be a positive whole number up to 10,000,000
+"""
 
 from collections.abc import Iterable
 from difflib import get_close_matches

@@ -1,4 +1,10 @@
-"""The frozen records that rooms of the house hand each other: events, commands, updates, and rows of history."""
+"""The frozen records that rooms of the house hand each other: events, commands, updates, and rows of history.
+
+>>> import fairlag
+>>> server = fairlag.Server(fairlag.zoo.fedasync(), clients=1)
+>>> server.handle(fairlag.types.Joined(time=0.0, clients=[0]))
+[Dispatch(task=0, client=0, version=0, ordinal=0, time=0.0, steps=0, pace=1.0)]
+"""
 
 from collections.abc import Callable, Sequence
 from enum import StrEnum

@@ -8,7 +8,7 @@ from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from digits_fleet.task import Net, examples, fleet
-from fairlag.runtime.flower.client import introduced
+from fairlag.flower import introduced
 
 app = introduced(ClientApp())
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from flwr.serverapp import Grid
 from numpy.typing import ArrayLike, NDArray
 
 from fairlag.errors import InputError
@@ -35,6 +34,7 @@ from fairlag.types import Integers
 from fairlag.vector import Layout, Vector, is_statistic
 
 if TYPE_CHECKING:
+    from flwr.serverapp import Grid
     from torch import nn
 
 Arrays = Mapping[str, ArrayLike]
@@ -44,7 +44,7 @@ each a number, or one number a class."""
 
 
 def deploy(
-    grid: Grid,
+    grid: "Grid",
     experiment: Experiment | Mapping[str, Any] | str | Path,
     *,
     out: str | Path,
@@ -64,6 +64,13 @@ def deploy(
     named arrays; then `evaluate`, if given, judges versions. A run that is in `out` already is gone on with from its
     last version. `keep` checkpoints are kept, ever further apart, so that `fairlag rollback` can go back to one.
     `options` are those of `fairlag.runtime.flower.options.Options`.
+
+    >>> import fairlag
+    >>> from flwr.serverapp import ServerApp
+    >>> app = ServerApp()
+    >>> @app.main()
+    ... def main(grid, context):
+    ...     fairlag.deploy(grid, "demo", strategy="fairshare", out="runs/fleet")
     """
     chosen = single(experiment, strategy, seed=seed, track=track)
     how = Options(**options)
@@ -191,7 +198,7 @@ def _conduct(
 class _Fleet:
     """The link to a fleet, once there is a server to drive, and what was learnt of its clients."""
 
-    grid: Grid
+    grid: "Grid"
     wire: Wire
     roster: Roster
     options: Options

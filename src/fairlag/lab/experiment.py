@@ -346,7 +346,11 @@ def check(tables: dict[str, Any]) -> Experiment:
 
 
 def load(source: str | Path) -> Experiment:
-    """An experiment from a file, or a preset by its name."""
+    """An experiment from a file, or a preset by its name.
+
+    >>> [use.label for use in load("demo").strategies]
+    ['Buffered FedAvg', 'FedStaleWeight', 'FairShare']
+    """
     path = Path(source)
     shipped = presets()
     if str(source) in shipped and not path.is_file():

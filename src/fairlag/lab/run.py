@@ -75,6 +75,12 @@ _KINDS = {
 class Run:
     """One run: every question is answered from what is on disk at that moment.
 
+    >>> import fairlag
+    >>> experiment = fairlag.load("demo").checked(aggregations=5)
+    >>> run = fairlag.simulate(experiment, strategy="fairshare", workers=1)
+    >>> run.version, run.influence("group")["updates"].tolist()
+    (5, [25, 0])
+
     >>> Run("no/such/folder")
     Traceback (most recent call last):
     fairlag.errors.UnreadableError: there is no run in 'no/such/folder': it has no file run.sqlite
@@ -92,8 +98,6 @@ class Run:
         """The names of the client groups."""
         self.planned: int | None = meta.get("aggregations")
         """How many aggregations were to be made, if a number of them was to end the run."""
-        self.kept: object = None
-        """What keeps a temporary folder from being removed."""
         self.make: Callable[..., nn.Module] | None = None
         """The function that builds the model, if the experiment was given one by this process."""
         self.trusted = False
@@ -411,7 +415,16 @@ def given(meant: Runs) -> list[Run]:
 
 
 def runs(folder: str | Path) -> list[Run]:
-    """The runs in a folder and its folders, sorted by name; those that cannot be read are left out, with a warning."""
+    """The runs in a folder and its folders, sorted by name; those that cannot be read are left out, with a warning.
+
+    >>> import fairlag
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     experiment = fairlag.load("demo").checked(aggregations=5)
+    ...     _ = fairlag.simulate(experiment, strategy="fairshare", workers=1, out=Path(folder, "mine"))
+    ...     [run.label for run in runs(folder)]
+    ['FairShare']
+    """
     found = []
     for each in run_folders(folder):
         try:

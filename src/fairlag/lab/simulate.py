@@ -6,6 +6,7 @@ from contextlib import closing, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
+from weakref import finalize
 
 from fairlag.ending import terminated_cleanly
 from fairlag.errors import FairlagError, InputError, Interrupted, StoreError, UnreadableError, WorkerError
@@ -113,6 +114,11 @@ def simulate(
     `fairlag.execute.EXECUTORS`, and `address` the cluster for one that needs it; neither it nor the number of workers
     changes a result. `track` names trackers instead of those of the experiment, and `watch` hears every event of
     `fairlag.lab.events`.
+
+    >>> import fairlag
+    >>> run = fairlag.simulate(fairlag.load("demo").checked(aggregations=5), strategy="fairshare", workers=1)
+    >>> run.label, run.version, run.status
+    ('FairShare', 5, 'finished')
     """
     chosen = single(experiment, strategy, seed=seed, track=track)
     temporary = None
@@ -128,7 +134,8 @@ def simulate(
     seen = None if watch is None else lambda _, event: watch(event)
     with terminated_cleanly() if temporary else nullcontext():
         run = execute(plan, new=new, workers=workers, executor=executor, address=address, watch=seen)[0]
-    run.kept = temporary
+    if temporary is not None:
+        finalize(run, temporary.cleanup)
     return run
 
 

@@ -26,6 +26,11 @@ def compare(runs: Runs, targets: Sequence[float] = (), *, by: str = "accuracy") 
     any, one is chosen. They are ranked `by` accuracy, jain, time to the first target, or by the accuracy ("group") or
     the influence of the least served group.
 
+    >>> import fairlag
+    >>> experiment = fairlag.load("demo").checked(aggregations=5)
+    >>> compared = compare([fairlag.simulate(experiment, strategy="fairshare", workers=1)])
+    >>> compared[0].label, compared.frame()["aggregations"].tolist()
+    ('FairShare', [5.0])
     >>> compare([], by="speed")
     Traceback (most recent call last):
     fairlag.errors.InputError: nothing is ranked by 'speed'; choose accuracy, group, influence, jain or time

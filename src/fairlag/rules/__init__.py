@@ -1,5 +1,32 @@
-"""The rules that strategies are composed of, one module a slot."""
+"""The rules that strategies are composed of: one module per slot, and what a rule declares of itself.
 
+`keep` has reductions with a memory, `tolerant` and `utility` two more selections.
+
+>>> import fairlag
+>>> from fairlag.rules import select, trigger, weigh
+>>> fairlag.Strategy(select.concurrency(10), trigger.count(5), weigh.polynomial(0.5))
+Strategy(select=concurrency(10), trigger=count(5), weigh=polynomial(0.5), reduce=weighted_sum, apply=scale(1.0))
+"""
+
+from fairlag.rules import admit, apply, edit, keep, local, reduce, select, tolerant, trigger, utility, weigh
 from fairlag.rules.rule import mixes_statistics, reads_account, reads_profiles, reads_updates, reads_window, sums_only
 
-__all__ = ["mixes_statistics", "reads_account", "reads_profiles", "reads_updates", "reads_window", "sums_only"]
+__all__ = [
+    "admit",
+    "apply",
+    "edit",
+    "keep",
+    "local",
+    "mixes_statistics",
+    "reads_account",
+    "reads_profiles",
+    "reads_updates",
+    "reads_window",
+    "reduce",
+    "select",
+    "sums_only",
+    "tolerant",
+    "trigger",
+    "utility",
+    "weigh",
+]

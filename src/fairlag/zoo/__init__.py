@@ -2,6 +2,10 @@
 
 fair.py has the paper's own and its baselines, rounds.py the methods that work in rounds, arrivals.py those that
 merge updates as they come.
+
+>>> import fairlag
+>>> fairlag.zoo.fedbuff(buffer=5, concurrency=10).select.label
+'concurrency(10)'
 """
 
 # Not sorted by name: this is the order in which algorithms are listed.

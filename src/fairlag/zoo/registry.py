@@ -20,6 +20,11 @@ class Algorithm:
     """A registered algorithm: its name in files, its title for people, and the function that makes it.
 
     Its docstring is a sentence, the formula, and paragraphs that begin with `Departs:` and `Reference:`.
+
+    >>> from fairlag.zoo import ALGORITHMS
+    >>> fedbuff = ALGORITHMS["fedbuff"]
+    >>> fedbuff.title, list(fedbuff.parameters)[:2]
+    ('FedBuff', ['buffer', 'concurrency'])
     """
 
     name: str

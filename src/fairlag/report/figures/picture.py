@@ -23,6 +23,11 @@ def figure(
 
     `runs` are Runs, or the folder that they are in; `size` is "single" or "double", the columns of a paper. A timeline
     shows the virtual time from `begin` to `until`.
+
+    >>> import fairlag
+    >>> experiment = fairlag.load("demo").checked(aggregations=5)
+    >>> figure(fairlag.simulate(experiment, strategy="fairshare", workers=1), "influence", size="single")
+    <influence of 1 run, 1020 × 780 pixels; .save('figure.pdf') keeps it>
     """
     chosen = Kind(kind, size, begin, until)
     return made_of(runs, lambda found: Picture(chosen, found))

@@ -10,12 +10,11 @@ def introduced(app: ClientApp) -> ClientApp:
     """The same app, which answers the question who it is by the configuration of its node.
 
     `name` or, without one, `partition-id` is what the node is known by, also after a restart; `group` is the group of
-    clients that it belongs to. All else in the app stays as it is:
+    clients that it belongs to. All else in the app stays as it is.
 
-        app = introduced(ClientApp())
-
-        @app.train()
-        def train(message, context): ...
+    >>> app = introduced(ClientApp())
+    >>> @app.train()
+    ... def train(message, context): ...
     """
 
     @app.query("fairlag")
