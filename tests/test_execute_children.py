@@ -12,7 +12,7 @@ import pytest
 from fairlag.errors import InputError, WorkerError
 from fairlag.execute import child, children, crew
 from fairlag.execute.crew import Crew
-from tests.patience import wait_until
+from tests.patience import PATIENCE, wait_until
 
 SCRIPT = """
 import fairlag
@@ -50,7 +50,7 @@ def test_a_script_need_not_be_protected(tmp_path: Path) -> None:
     """Its own functions are found, without its runs being started again, if they are above the first run."""
     script = tmp_path / "plain.py"
     script.write_text(SCRIPT)
-    done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
     assert done.stderr == ""
     assert done.stdout.splitlines() == [
         "2",

@@ -12,6 +12,7 @@ import fairlag
 from fairlag.cli.report import watched
 from fairlag.errors import InputError
 from tests.command import Call
+from tests.patience import PATIENCE
 
 _PLANTED = """
 from pathlib import Path
@@ -84,7 +85,7 @@ def planted(tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> Iter
 def page_of(folder: Path) -> str:
     with watched(folder, ("127.0.0.1", 0)) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-        with urllib.request.urlopen(f"{server.address}page.json", timeout=60) as answer:
+        with urllib.request.urlopen(f"{server.address}page.json", timeout=PATIENCE) as answer:
             text: str = answer.read().decode()
         server.shutdown()
     return text

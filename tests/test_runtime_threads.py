@@ -5,7 +5,6 @@ import statistics
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,8 @@ from fairlag.vector import Vector, published
 from fairlag.zoo import buffered_fedavg, fairshare, fedavg, fedstaleweight
 
 SLOW = slice(10, 15)
-AN_HOUR = 3600.0
+FOR_EVER = 1e12
+"""Seconds of the fleet: a test that waited for it would never end."""
 
 
 @pytest.fixture(autouse=True)
@@ -70,12 +70,13 @@ def observed_duration(server: Server, group: range) -> float:
     return float(np.average(server.view.mean_duration(np.array(group)), weights=server.view.update_counts[group]))
 
 
+@pytest.mark.slow  # how late a busy machine wakes sleepers matters here
 def test_threads_agree_with_virtual_time() -> None:
     strategy, aggregations = fedstaleweight(buffer=5), 500
     fleet = paper_fleet(seed=0)
     server = Server(strategy, clients=fleet.clients, aggregations=aggregations)
-    threads.run(server, fleet, speedup=200.0)
-    # A busy machine wakes sleepers late, and at this speed 1 ms late is 0.1 s. What is to agree is who the model
+    threads.run(server, fleet, speedup=20.0)
+    # A busy machine wakes sleepers late, and at this speed 10 ms late are 0.2 s. What is to agree is who the model
     # listens to on a fleet that is as slow as this one really was, so the delays are scaled to what was observed.
     late = {
         group.name: observed_duration(server, fleet.members(place)) / group.delay.mean
@@ -98,6 +99,7 @@ def test_threads_agree_with_virtual_time() -> None:
         assert abs(value - mean) <= 6 * deviation, f"{name}: {value} here, {mean} ± {deviation} in virtual time, {late}"
 
 
+@pytest.mark.slow
 def test_one_strategy_object_makes_the_same_versions_in_both_runtimes() -> None:
     strategy = fedstaleweight(buffer=2)
     # The clients' durations are so far apart that the order of arrivals cannot depend on the machine.
@@ -114,7 +116,7 @@ def test_one_strategy_object_makes_the_same_versions_in_both_runtimes() -> None:
         if runtime == "virtual":
             virtual.run(server, fleet, Ones())
         else:
-            threads.run(server, fleet, Ones(), speedup=1000.0)
+            threads.run(server, fleet, Ones(), speedup=50.0)
         merged.append((-1, [], server.versions.newest.tolist()))
         made.append(merged)
     assert made[0] == made[1]
@@ -197,34 +199,30 @@ def test_a_run_in_which_everything_fails_ends() -> None:
 
 
 def test_cancel_interrupts_sleeping_clients() -> None:
-    groups = [Group("fast", 4, parse("uniform(1, 2)")), Group("asleep", 2, parse(AN_HOUR))]
+    groups = [Group("fast", 4, parse("uniform(1, 2)")), Group("asleep", 2, parse(FOR_EVER))]
     fleet = Fleet(groups, seed=0)
-    server = Server(fedavg(cohort=4, over=0.5, deadline=100.0), clients=6, aggregations=10)
-    started = monotonic()
+    server = Server(fedavg(cohort=4, over=0.5, deadline=1e5), clients=6, aggregations=10)
     assert threads.run(server, fleet, speedup=50.0).reason == "10 aggregations were made"
-    # Uninterrupted, those that sleep for an hour would hold up the run for 72 s.
-    assert monotonic() - started < 60
-    assert server.view.time < AN_HOUR / 2
     assert server.counts == {**server.counts, "cancelled": 20, "aggregated": 40, "dispatched": 60, "running": 0}
 
 
+@pytest.mark.slow  # the deadline leaves the fast ones 1.5 s
 def test_a_deadline_ends_a_round_that_is_not_complete() -> None:
-    fleet = Fleet([Group("fast", 2, parse(1)), Group("asleep", 2, parse(AN_HOUR))], seed=0)
-    server = Server(fedavg(cohort=4, deadline=60.0), clients=4, aggregations=3)
+    fleet = Fleet([Group("fast", 2, parse(1)), Group("asleep", 2, parse(FOR_EVER))], seed=0)
+    server = Server(fedavg(cohort=4, deadline=300.0), clients=4, aggregations=3)
     threads.run(server, fleet, speedup=200.0)
     assert server.counts == {**server.counts, "aggregated": 6, "cancelled": 6}
-    assert 180.0 <= server.view.time < AN_HOUR / 2
+    assert server.view.time >= 900.0
 
 
 def test_the_end_interrupts_sleeping_clients() -> None:
-    fleet = Fleet([Group("asleep", 5, parse(AN_HOUR))], seed=0)
+    fleet = Fleet([Group("asleep", 5, parse(FOR_EVER))], seed=0)
     server = Server(fedstaleweight(), clients=5, until_time=10.0)
-    started = monotonic()
     assert threads.run(server, fleet, speedup=100.0).reason == "time 10.0 was reached"
-    assert monotonic() - started < 30
     assert server.counts["running"] == ended(server) == 5
 
 
+@pytest.mark.slow
 def test_clients_come_and_go_and_vanish() -> None:
     hours = availability.parse("alternating(exponential(20), exponential(10))")
     losses: Counter[str] = Counter()
@@ -276,8 +274,7 @@ def test_the_run_ends_when_everyone_is_gone() -> None:
     fleet = Fleet([Group("guests", 3, parse("uniform(1, 2)"), join=1.0, leave=10.0)], seed=0)
     server, twin = (Server(fedstaleweight(buffer=3), clients=3) for _ in range(2))
     assert threads.run(server, fleet, speedup=200.0) == virtual.run(twin, fleet) == NOTHING_MORE
-    assert server.view.version > 0
-    assert server.counts["running"] == 0
+    assert server.counts["running"] == 0 and server.counts["dispatched"] > 0
     assert ended(server) == server.counts["dispatched"]
 
 
@@ -313,12 +310,19 @@ class ControlC(Nothing):
         return super().result(task)
 
 
-@pytest.mark.parametrize("executor", [Interrupting("submit"), Interrupting("result"), ControlC()])
-def test_an_interruption_leaves_no_thread(executor: Executor) -> None:
-    fleet = Fleet([Group("fast", 3, parse(1)), Group("asleep", 3, parse(AN_HOUR))], seed=0)
+@pytest.mark.parametrize(
+    ("executor", "speedup"),
+    [
+        (Interrupting("submit"), 20.0),
+        (Interrupting("result"), 20.0),
+        pytest.param(ControlC(), 1.0, marks=pytest.mark.slow),  # by then, all threads must have been started
+    ],
+)
+def test_an_interruption_leaves_no_thread(executor: Executor, speedup: float) -> None:
+    fleet = Fleet([Group("fast", 3, parse(1)), Group("asleep", 3, parse(FOR_EVER))], seed=0)
     server = Server(fedstaleweight(), clients=6)
     with pytest.raises(KeyboardInterrupt):
-        threads.run(server, fleet, executor, speedup=20.0)
+        threads.run(server, fleet, executor, speedup=speedup)
     assert ended(server) == server.counts["dispatched"]
 
 
@@ -328,7 +332,7 @@ def test_an_error_in_the_server_loop_leaves_no_thread(error: type[BaseException]
         if isinstance(row, Aggregation):
             raise error
 
-    fleet = Fleet([Group("fast", 3, parse(1)), Group("asleep", 3, parse(AN_HOUR))], seed=0)
+    fleet = Fleet([Group("fast", 3, parse(1)), Group("asleep", 3, parse(FOR_EVER))], seed=0)
     with pytest.raises(error):
         threads.run(Server(fedstaleweight(buffer=3), clients=6, record=note), fleet, speedup=20.0)
 

@@ -267,12 +267,21 @@ def layout_of(database: sqlite3.Connection, folder: Path) -> digest.Layout:
 
 def check_experiment(folder: Path, meta: Mapping[str, Any]) -> None:
     """Refuses a run whose resolved experiment is not the one that it was made from."""
+    _check_bytes(folder, EXPERIMENT, meta.get("file_sha256"))
+
+
+def check_model(folder: Path, meta: Mapping[str, Any]) -> None:
+    """Refuses a finished run whose model is gone or damaged."""
+    _check_bytes(folder, MODEL, meta.get("model_sha256"))
+
+
+def _check_bytes(folder: Path, name: str, wanted: object) -> None:
     try:
-        found = digest.of_file(folder / EXPERIMENT)
+        found = digest.of_file(folder / name)
     except OSError as error:
-        raise unreadable(folder, f"its {EXPERIMENT} is missing or spoilt ({error})") from None
-    if found != meta.get("file_sha256"):
-        raise damaged(folder, f"its {EXPERIMENT} is not what was written")
+        raise damaged(folder, f"its {name} is gone ({error.strerror})") from None
+    if found != wanted:
+        raise damaged(folder, f"its {name} is not what was written")
 
 
 def check_own(folder: Path) -> None:
@@ -361,16 +370,6 @@ def packed(tensors: Mapping[str, NDArray[Any]], words: dict[str, str]) -> bytes:
     0
     """
     return save({name: np.asarray(tensor, order="C") for name, tensor in tensors.items()}, words)
-
-
-def check_model(folder: Path, meta: Mapping[str, Any]) -> None:
-    """Refuses a finished run whose model is gone or damaged."""
-    try:
-        found = digest.of_file(folder / MODEL)
-    except OSError as error:
-        raise damaged(folder, f"its {MODEL} is gone ({error.strerror})") from None
-    if found != meta.get("model_sha256"):
-        raise damaged(folder, f"its {MODEL} is not what was written")
 
 
 def unpacked(file: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:

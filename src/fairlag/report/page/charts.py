@@ -1,12 +1,12 @@
 """What charts of several sections share: names as plotly shows them, bands, panels, and the choice of a strategy."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from fairlag.report.page.spec import Json, Named, Section, Switch, numbers
+from fairlag.report.page.spec import Json, Named, Section, Switch, View, numbers
 from fairlag.report.words import shortened
 from fairlag.types import Floats
 
@@ -49,6 +49,14 @@ def plain_names(names: Sequence[str], width: int = _LEGEND) -> list[str]:
 def strategy_switch(shown: Sequence[Named]) -> Switch:
     """Which strategy a chart shows; its key is that of `strategy_key`."""
     return Switch("Strategy", {strategy_key(place): named.label for place, named in enumerate(shown)})
+
+
+def by_strategy(
+    shown: Sequence[tuple[Named, Found]], view: Callable[[Named, Found], View]
+) -> tuple[dict[str, View], list[Switch]]:
+    """The views of a chart that shows one strategy at a time, and the choice among them."""
+    views = {strategy_key(place): view(named, found) for place, (named, found) in enumerate(shown)}
+    return views, [strategy_switch([named for named, _ in shown])]
 
 
 def strategy_key(place: int) -> str:

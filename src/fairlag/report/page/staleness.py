@@ -12,14 +12,13 @@ from fairlag.report.page.charts import (
     MOST_GROUPS,
     Panels,
     axis,
+    by_strategy,
     empty,
     left_out,
     named_once,
     place_of_axis,
     plain_names,
     present,
-    strategy_key,
-    strategy_switch,
 )
 from fairlag.report.page.spec import Chart, Json, Named, Section, Table, View, group_colour, numbers
 from fairlag.types import Floats, Integers
@@ -113,6 +112,7 @@ def staleness_section(shown: Sequence[tuple[Named, Sequence[GroupStaleness] | No
     bins = _Bins.up_to(_longest(cut))
     if bins.long:
         remarks.append("The axis of staleness is logarithmic, and a bar stands for a span that its tooltip names.")
+    views, switches = by_strategy(cut, lambda named, groups: _view(named, groups, bins, tall))
     chart = Chart(
         name="staleness",
         title="Staleness of updates",
@@ -120,8 +120,8 @@ def staleness_section(shown: Sequence[tuple[Named, Sequence[GroupStaleness] | No
             "A panel a client group: the higher a bar, the more of its updates are so many versions late; the solid "
             "line is their mean, the dashed one the mean that theory predicts for clients that never wait."
         ),
-        views={strategy_key(place): _view(named, groups, bins, tall) for place, (named, groups) in enumerate(cut)},
-        switches=[strategy_switch([named for named, _ in cut])],
+        views=views,
+        switches=switches,
         height=Panels.of(panels, tall).height,
         table=_table(cut),
     )

@@ -8,7 +8,7 @@ import numpy as np
 
 from fairlag.analyse.timeline import Timeline
 from fairlag.numerals import NONE, VIRTUAL
-from fairlag.report.page.charts import Room, plain_names, present, strategy_key, strategy_switch
+from fairlag.report.page.charts import Room, by_strategy, plain_names, present
 from fairlag.report.page.lanes import SPOILT, Rows, aggregations, colour_bar, rows_of, spoilt, tasks, waits_of
 from fairlag.report.page.spec import Chart, Json, Named, Section, Table, View
 from fairlag.types import Outcome
@@ -31,12 +31,13 @@ def timeline_section(shown: Sequence[tuple[Named, Timeline | None]], clock: str 
     there, missing = present(shown, "no task has ended yet")
     if not there:
         return Section("timeline", "Timeline", _LEAD, remarks=["No task has ended yet."])
+    views, switches = by_strategy(there, lambda named, found: _view(named, found, clock))
     chart = Chart(
         name="timeline",
         title="Who works when, and from which version",
         reading=_READING,
-        views={strategy_key(place): _view(*pair, clock) for place, pair in enumerate(there)},
-        switches=[strategy_switch([named for named, _ in there])],
+        views=views,
+        switches=switches,
         height=max(_height(each) for _, each in there),
         travels=True,
         table=_table(there, clock),
