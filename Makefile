@@ -62,7 +62,8 @@ examples: $(BASE) ## Run every example script
 	    echo "$(BIN)/python $$example"; $(BIN)/python "$$example"; \
 	done
 
-docs: $(DOCS) ## Build the documentation site into site/, every warning an error; site/index.html is its first page
+# It can be read from the files; only its search needs a server, such as `python -m http.server -d site`.
+docs: $(DOCS) ## Build the documentation site, site/index.html, every warning an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean: ## Remove the virtual environment, the caches, the site and the demo's output

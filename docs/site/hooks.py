@@ -22,7 +22,7 @@ PAGES = {
     "src/fairlag/rules": "api-rules.md",
     "src/fairlag/zoo": "api-zoo.md",
 }
-"""Where files and folders outside docs/ are shown; another file that a page links to is shown as it is."""
+"""Where files and folders outside docs/ are shown; any other that a page links to gets a page below source/."""
 LINK = re.compile(r"(?<=\]\()([^)\s#:]+)(#[^)\s]*)?(?=\))")
 
 
@@ -85,10 +85,11 @@ def _text(path: Path) -> str:
 
 
 def _source(path: str) -> str:
+    """A file as it is, or what is in a folder; the search does not look into it."""
     file = ROOT / path
-    shown = file / "__init__.py" if file.is_dir() else file
-    language = {".py": "python", ".toml": "toml"}.get(shown.suffix, "text")
-    return f"---\nsearch:\n  exclude: true\n---\n\n# {path}\n\n`````{language}\n{shown.read_text('utf-8')}`````\n"
+    text = "\n".join(sorted(each.name for each in file.iterdir())) if file.is_dir() else file.read_text("utf-8")
+    language = {".py": "python", ".toml": "toml"}.get(file.suffix, "text")
+    return f"---\nsearch:\n  exclude: true\n---\n\n# {path}\n\n`````{language}\n{text.rstrip()}\n`````\n"
 
 
 def _lists(markdown: str) -> str:
