@@ -63,8 +63,8 @@ def _on_timings(audits: Sequence[StrategyAudit]) -> list[str]:
         many, seeds = span([each.tried for each in tried]), span([each.replications for each in tried])
         remarks.append(
             f"The best timing is the best of {many} per group: schedules, late starts, leaving and returning. The "
-            f"most promising were measured again in {seeds} fresh runs. New names, two clients: what a client gains by coming "
-            "back as somebody new, or by being two, which no weighting can prevent."
+            f"most promising were measured again in {seeds} fresh runs. New names, two clients: what a client gains by "
+            "coming back as somebody new, or by being two, which no weighting can prevent."
         )
     left = dict.fromkeys(
         f"{audit.label}: not tried: {audit.timings.left_out}." for audit in audits if audit.timings.left_out
