@@ -1,6 +1,7 @@
 """Which cap and limit a fleet needs, against the closed form and against what strategies have."""
 
 from math import inf
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -11,6 +12,8 @@ from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
 from fairlag.strategy import Strategy
 from tests.command import Call
+
+CHOICES: tuple[Literal["present", "known"], ...] = ("present", "known")
 
 RARE = Fleet([Group("fast", 5, parse("0.54")), Group("slow", 7, parse("12.7"))], seed=0)
 
@@ -34,6 +37,15 @@ def test_rare_clients_need_a_high_cap_and_a_high_limit() -> None:
 def test_importance_by_group_counts() -> None:
     plain, important = (of(zoo.fairshare(buffer=2, importance=each)) for each in ({}, {"slow": 0.01}))
     assert important[1] == pytest.approx(1.0) and important[1] < plain[1]
+
+
+def test_whoever_is_known_is_owed_as_much_as_all_others_if_the_strategy_says_so() -> None:
+    sent, rarely = np.repeat([100, 10], [5, 7]), np.repeat([1.0, 0.1], [5, 7])
+    present, known = (bounds(zoo.fairshare(buffer=2, entitled=each), RARE, sent, rarely, 2) for each in CHOICES)
+    assert present is not None and known is not None
+    assert present.limit_needed == pytest.approx(1 / 2)  # as rarely there as heard
+    assert known.limit_needed == pytest.approx(1 / 12 / 2 * 570 / 10)
+    assert bounds(zoo.fairshare(), RARE, sent, np.zeros(12), 2) is None
 
 
 def test_weights_without_a_cap_have_no_bounds() -> None:

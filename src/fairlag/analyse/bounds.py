@@ -40,7 +40,7 @@ class Bounds:
 
 
 def bounds(strategy: Strategy, fleet: Fleet, updates: Integers, entitled: Floats, buffer: float) -> Bounds | None:
-    """Of a strategy whose total weight is capped; None of any other.
+    """Of a strategy whose total weight is capped; None of any other, or if nobody is entitled to anything.
 
     `updates` and `entitled` say how many updates each client sent and how many versions it was entitled to; clients of
     a group are taken to send equally many. A client with a part p of all updates and q of all that clients are entitled
@@ -51,9 +51,12 @@ def bounds(strategy: Strategy, fleet: Fleet, updates: Integers, entitled: Floats
         return None
     terms = strategy.account
     by_group = [1.0 if terms is None else terms.of_group(group.name) for group in fleet.groups]
-    owed = entitled * np.array(by_group)[fleet.group_of]
+    shared = np.ones(fleet.clients) if terms is not None and terms.entitled == "known" else entitled
+    owed = shared * np.array(by_group)[fleet.group_of]
     sent = (np.bincount(fleet.group_of, updates) / np.bincount(fleet.group_of))[fleet.group_of]
     heard = (sent > 0) & (owed > 0)
+    if not heard.any():
+        return None
     shares, parts = sent[heard] / sent.sum(), owed[heard] / owed.sum()
     cap = made.arguments["cap"]
     limit = inf if terms is None or terms.limit is None else terms.limit
