@@ -111,7 +111,6 @@ class Server:
         self._selector = strategy.select.start(self.view, seeds.key(seed, "select"))
         self._ledger.round = self._selector
         self._dispatcher = Dispatcher(strategy, self._ledger, self.versions, self._selector, self.view, self._merger)
-        self._dispatch = self._dispatcher.dispatch
         self._parts: dict[str, Savable] = {
             "ledger": self._ledger,
             "versions": self.versions,
@@ -289,11 +288,11 @@ class Server:
         if ready:
             self._aggregate(commands, partial=False)
         if self.stopped is None:
-            self._dispatch(commands)
+            self._dispatcher.dispatch(commands)
         if not ledger.running and ledger.buffer and self._stalled():
             self._aggregate(commands, partial=True)
             if self.stopped is None:
-                self._dispatch(commands)
+                self._dispatcher.dispatch(commands)
         # With nobody running and nothing in the buffer a Woke could do nothing, however many of them came.
         if trigger.wake is not None and self.stopped is None and (ledger.running or ledger.buffer):
             self._ask_to_wake(trigger.wake(self.view), commands)
