@@ -116,7 +116,7 @@ def whole(model_name: str, workers: int) -> dict[str, float]:
     computing = [0.0]
     _time(computing, Learner, "train_all" if model_name in SMALL else "train", "evaluate")
     if available():
-        _time(computing, import_module("fairlag.learn.quick").Quick, "train")
+        _time(computing, import_module("fairlag.learn.trainer").CompiledTrainer, "train")
 
     def watch(event: Event) -> None:
         over = isinstance(event, Progress) and event.version == AGGREGATIONS[model_name]

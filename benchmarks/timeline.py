@@ -33,19 +33,19 @@ from dataclasses import replace
 from functools import wraps
 from statistics import median
 
-from fairlag.buffer import Buffer
+from fairlag.core.buffer import Buffer
+from fairlag.core.server import Server
+from fairlag.core.strategy import Strategy
+from fairlag.core.types import Floats
+from fairlag.core.view import View
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
 from fairlag.lab.events import Event, Progress
 from fairlag.lab.experiment import parse as parse_experiment
 from fairlag.lab.simulate import simulate
 from fairlag.runtime import virtual
-from fairlag.runtime.compiled.plan import Plan, plan
+from fairlag.runtime.compiled.spec import LoopSpec, loop_spec
 from fairlag.runtime.compiled.timeline import Timeline
-from fairlag.server import Server
-from fairlag.strategy import Strategy
-from fairlag.types import Floats
-from fairlag.view import View
 from fairlag.zoo import async_fedavg, buffered_fedavg, fairshare, fedavg, fedbuff, fedstaleweight
 
 STRATEGIES: dict[str, Callable[[int], Strategy]] = {
@@ -121,8 +121,8 @@ def served(strategy: Strategy, clients: int, events: int) -> float:
 def compiled(strategy: Strategy, clients: int, events: int) -> float:
     """Seconds per event through the compiled loop, from the first page to the last."""
     fleet = fleet_of(clients)
-    known = plan(strategy, fleet)
-    assert isinstance(known, Plan), known
+    known = loop_spec(strategy, fleet)
+    assert isinstance(known, LoopSpec), known
     timeline = Timeline(known, fleet, seed=0, aggregations=events // known.buffer + 10_000)
     pages = iter(timeline)
     next(pages)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 import fairlag
+from fairlag.core.vector import Layout, Vector
 from fairlag.rules.apply import Apply, chain, momentum
-from fairlag.vector import Layout, Vector
 from fairlag.zoo import buffered_fedavg
 
 

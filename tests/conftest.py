@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.clusters import LOOPBACK
-from tests.command import Call, caller
+pytest.register_assert_rewrite("tests.support")
+
+from tests.support.clusters import LOOPBACK  # noqa: E402 (helpers are registered first)
+from tests.support.command import Call, caller  # noqa: E402 (helpers are registered first)
 
 os.environ.update(LOOPBACK)
 

@@ -18,6 +18,7 @@ from fairlag.analyse.effort import Compiling
 from fairlag.analyse.evidence import Influence
 from fairlag.analyse.incentives import FACTORS, Incentive, judge
 from fairlag.analyse.trial import Bench, Trial, influence
+from fairlag.core.strategy import Strategy
 from fairlag.errors import InputError, StrategyError
 from fairlag.fleet.clients import Fleet
 from fairlag.lab.experiment import Experiment, load, parse
@@ -25,7 +26,6 @@ from fairlag.report.tables import audit_table
 from fairlag.rules.select import all_idle
 from fairlag.rules.trigger import count
 from fairlag.rules.weigh import constant, normalised
-from fairlag.strategy import Strategy
 
 
 def paper(*uses: dict[str, object], aggregations: int = 4000, racer: bool = False) -> Experiment:

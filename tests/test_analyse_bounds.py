@@ -8,10 +8,10 @@ import pytest
 
 from fairlag import zoo
 from fairlag.analyse.bounds import bounds
+from fairlag.core.strategy import Strategy
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
-from fairlag.strategy import Strategy
-from tests.command import Call
+from tests.support.command import Call
 
 CHOICES: tuple[Literal["present", "known"], ...] = ("present", "known")
 

@@ -1,20 +1,16 @@
 """Comparisons of small runs made by hand: exact means, deviations and times, and what is remarked."""
 
 import json
-from collections.abc import Sequence
 from math import sqrt
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from fairlag.analyse.compare import Spread, compare, repeated
 from fairlag.errors import InputError
 from fairlag.fairness import jain
-from fairlag.lab.run import Run
-from fairlag.lab.store import Score, Store
-from fairlag.types import Aggregation, Dispatch
-from tests.test_lab_run import made
+from tests.support.analyse_compare import bare
+from tests.support.lab_run import made
 
 
 def test_accuracy_over_seeds(tmp_path: Path) -> None:
@@ -121,26 +117,6 @@ def test_different_lengths_are_remarked(tmp_path: Path) -> None:
     found = compare([made(tmp_path / "a"), bare(tmp_path / "b", planned=5), bare(tmp_path / "c", "Z", planned=None)])
     assert "lengths differ: here 2, 5 aggregations were planned" in found[0].remarks
     assert "lengths differ: here any number of aggregations were planned" in found[1].remarks
-
-
-def bare(
-    folder: Path,
-    label: str = "FedAvg",
-    planned: int | None = 2,
-    weight: float | None = None,
-    groups: Sequence[str] = ("fast", "slow"),
-) -> Run:
-    """A run without evaluations, and without updates unless one has a weight."""
-    meta = {"experiment": "demo", "label": label, "seed": 0, "aggregations": planned}
-    sizes = np.array([0, 0])
-    group_of = np.array([0, len(groups) - 1])
-    with Store.create(folder, meta, experiment="", groups=groups, group_of=group_of, examples=sizes) as store:
-        if weight is not None:
-            tasks = (Dispatch(0, 0, 0, 0, 0.0), Dispatch(1, 1, 0, 0, 0.0))
-            store.record(Aggregation(1, 1.0, tasks, [1.0, 1.0], np.array([0, 0]), np.array([1.0, weight]), False))
-        store.evaluated(0, 0.0, [Score("group", "slow", 0, 0, 0.0)])
-        store.commit({}, "", 0)
-    return Run(folder)
 
 
 def test_a_run_that_has_nothing_to_say_says_nothing(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from math import isnan
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from fairlag.analyse.classes import COLUMNS, class_curves
@@ -13,15 +12,10 @@ from fairlag.analyse.compare import Spread, repeated
 from fairlag.analyse.curves import band, curves, evenly
 from fairlag.lab.run import Run
 from fairlag.lab.store import Score, Store
-from tests.fleets import changed
-from tests.test_analyse_compare import bare
-from tests.test_lab_run import made
-
-
-def curve(times: list[float], accuracies: list[float]) -> pd.DataFrame:
-    """An evaluation every ten aggregations."""
-    versions = 10 * np.arange(len(times))
-    return pd.DataFrame({"time": times, "version": versions, "accuracy": accuracies, "standard_error": 0.01})
+from tests.support.analyse_compare import bare
+from tests.support.analyse_curves import curve
+from tests.support.fleets import changed
+from tests.support.lab_run import made
 
 
 def test_the_mean_ends_with_the_first_seed_and_does_not_jump_to_the_others() -> None:

@@ -12,11 +12,11 @@ from scipy.optimize import root
 
 from fairlag.analyse.equilibrium import Look, Rest, best_response, considered, settle
 from fairlag.analyse.settling import Equilibrium, GroupAtRest, Untried, equilibria
+from fairlag.core.types import Floats
 from fairlag.lab.experiment import Experiment, parse
 from fairlag.report.settled import remarks
 from fairlag.runtime.compiled import available
-from fairlag.types import Floats
-from tests.command import Call
+from tests.support.command import Call
 
 fast_loops = pytest.mark.skipif(not available(), reason="needs the extra `fast`")
 

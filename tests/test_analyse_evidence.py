@@ -21,44 +21,15 @@ from fairlag.analyse.evidence import (
 )
 from fairlag.analyse.predictions import predicted
 from fairlag.analyse.timeline import Bar, timeline, timeline_if_any
+from fairlag.core.types import Dispatch, Ended, Outcome
 from fairlag.errors import InputError
 from fairlag.fairness import gini, jain
 from fairlag.lab.experiment import parse
 from fairlag.lab.run import Run
 from fairlag.lab.store import Store
-from fairlag.types import Aggregation, Dispatch, Ended, Outcome
-from tests.test_analyse_compare import bare
-from tests.test_lab_run import made
-
-LEAN = {
-    "name": "lean",
-    "aggregations": 300,
-    "clients": [
-        {"group": "fast", "count": 4, "delay": "uniform(1, 2)"},
-        {"group": "slow", "count": 2, "delay": "uniform(8, 12)"},
-    ],
-    "strategies": [{"use": "fedbuff", "concurrency": 3, "buffer": 2}],
-}
-
-
-def shuffled(folder: Path, *, clients: int = 4, tasks: int = 8) -> Run:
-    """Clients of two groups in turn; the tasks of each follow one another and last a second, each makes a version."""
-    store = Store.create(
-        folder,
-        {"experiment": "demo", "label": "Turns", "use": "fedavg", "seed": 3, "aggregations": tasks},
-        experiment='{"name": "demo"}',
-        groups=["even", "odd"],
-        group_of=np.arange(clients) % 2,
-        examples=np.ones(clients, int),
-    )
-    with store:
-        for place in range(tasks):
-            ordinal, client = divmod(place, clients)
-            task = Dispatch(place, client, place // 2, ordinal, float(ordinal))
-            stale, weight = np.array([place - place // 2]), np.array([1.0])
-            store.record(Aggregation(place + 1, ordinal + 1.0, (task,), [ordinal + 1.0], stale, weight, False))
-        store.finish({}, "done")
-    return Run(folder)
+from tests.support.analyse_compare import bare
+from tests.support.analyse_evidence import LEAN, shuffled
+from tests.support.lab_run import made
 
 
 def test_influence_is_sorted_by_group_and_kept_per_seed(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlag.analyse import predictions, theory
+from fairlag.core.types import Floats
 from fairlag.errors import InputError
 from fairlag.lab.experiment import parse
-from fairlag.types import Floats
 
 PAPER = 1 / np.repeat([1.5, 10.0], [10, 5])
 DURATIONS = [1.0, 1.0, 2.0, 3.0, 5.0, 8.0]

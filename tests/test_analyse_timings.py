@@ -11,13 +11,13 @@ from fairlag.analyse.audit import StrategyAudit, audit
 from fairlag.analyse.incentives import Incentive, judge_pair
 from fairlag.analyse.timings import Found, Search, Timings, leaving, plans
 from fairlag.analyse.trial import Bench, Trial, observe
-from fairlag.buffer import Buffer
+from fairlag.core.buffer import Buffer
+from fairlag.core.types import Floats
+from fairlag.core.view import View
 from fairlag.fleet.timing import Schedule, Throttle, Truthful
 from fairlag.fleet.timing import parse as timing
 from fairlag.lab.experiment import Experiment, load, parse
 from fairlag.runtime.compiled import available
-from fairlag.types import Floats
-from fairlag.view import View
 
 fast_loops = pytest.mark.skipif(not available(), reason="needs the extra `fast`")
 

@@ -9,8 +9,8 @@ import pytest
 import fairlag
 from fairlag.analyse.compare import repeated
 from fairlag.lab.run import Run
-from tests.fleets import PAPER, made, tables
-from tests.sealed import edited
+from tests.support.fleets import PAPER, made, tables
+from tests.support.sealed import edited
 
 
 def ran(folder: Path, *seeds: int, strategy: dict[str, Any] | None = None, **more: Any) -> list[Run]:

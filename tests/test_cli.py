@@ -13,9 +13,9 @@ import pytest
 import fairlag
 from fairlag.analyse.incentives import FACTORS
 from fairlag.zoo import ALGORITHMS
-from tests.command import Call
-from tests.patience import PATIENCE
-from tests.test_lab_run import made
+from tests.support.command import Call
+from tests.support.lab_run import made
+from tests.support.patience import PATIENCE
 
 ROOT = Path(__file__).parent.parent
 

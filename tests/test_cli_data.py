@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fairlag.data.sources import SOURCES
-from tests.command import Call
-from tests.data_files import SMALL, empty_machine, put
+from tests.support.command import Call
+from tests.support.data_files import SMALL, empty_machine, put
 from tests.test_data_download import place, server  # noqa: F401
 
 

@@ -27,10 +27,10 @@ from fairlag.report.figures import (
 )
 from fairlag.report.figures.identity import group_look, strategy_look
 from fairlag.runtime.compiled import available
-from tests.command import Call
-from tests.test_analyse_compare import bare
-from tests.test_analyse_evidence import LEAN, shuffled
-from tests.test_lab_run import made
+from tests.support.analyse_compare import bare
+from tests.support.analyse_evidence import LEAN, shuffled
+from tests.support.command import Call
+from tests.support.lab_run import made
 
 FAST, SLOW = group_look(0).colour, group_look(1).colour
 

@@ -7,8 +7,8 @@ import pytest
 
 from fairlag.lab.experiment import load
 from fairlag.lab.run import runs as found_runs
-from tests.command import Call
-from tests.fleets import PAPER, changed, made, tables
+from tests.support.command import Call
+from tests.support.fleets import PAPER, changed, made, tables
 
 
 @pytest.fixture

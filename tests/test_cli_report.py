@@ -9,17 +9,8 @@ import pytest
 from fairlag.lab.experiment import parse
 from fairlag.lab.plan import Plan
 from fairlag.lab.simulate import execute
-from tests.command import Call
-
-SMALL = {
-    "name": "small",
-    "aggregations": 20,
-    "clients": [
-        {"group": "fast", "count": 3, "delay": "uniform(1, 2)"},
-        {"group": "slow", "count": 2, "delay": "uniform(8, 12)"},
-    ],
-    "strategies": [{"use": "fairshare", "buffer": 2}],
-}
+from tests.support.cli_report import SMALL, spoilt
+from tests.support.command import Call
 
 
 @pytest.fixture
@@ -28,21 +19,6 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     execute(Plan(parse(SMALL), (0, 1), Path("runs")), new=True, workers=1)
     return Path("runs")
-
-
-def spoilt(folder: Path, how: str) -> None:
-    """Spoils a run."""
-    database, experiment = folder / "run.sqlite", folder / "experiment.json"
-    if how == "no database":
-        database.write_bytes(b"x" * 5000)
-    elif how == "pages":
-        content = bytearray(database.read_bytes())
-        content[4096 * 2 :] = b"\xaa" * (len(content) - 4096 * 2)
-        database.write_bytes(content)
-    elif how == "no file":
-        experiment.unlink()
-    else:
-        experiment.write_text(how)
 
 
 @pytest.mark.parametrize("how", ["no database", "pages", "no file", "{", "[1]", '{"experiment": {}}'])

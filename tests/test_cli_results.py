@@ -13,8 +13,8 @@ from fairlag.cli.progress import Board, Lines
 from fairlag.lab.events import Over, Progress
 from fairlag.lab.experiment import load
 from fairlag.lab.plan import Plan, slug
-from tests.command import Call
-from tests.test_lab_run import made
+from tests.support.command import Call
+from tests.support.lab_run import made
 
 
 @pytest.fixture

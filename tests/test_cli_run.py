@@ -15,9 +15,9 @@ from fairlag.cli import run as command
 from fairlag.data.sources import SOURCES
 from fairlag.errors import DivergedError, FairlagError, StalledError, StoreError, WorkerError
 from fairlag.lab.run import runs
-from tests.command import Call
-from tests.data_files import SMALL, empty_machine, put
-from tests.patience import PATIENCE
+from tests.support.command import Call
+from tests.support.data_files import SMALL, empty_machine, put
+from tests.support.patience import PATIENCE
 
 TINY = ["--set", "model.use=logistic", "--set", "evaluate.every=10", "--workers", "1"]
 SHORT = [*TINY, "--aggregations", "20"]

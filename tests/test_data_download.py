@@ -13,7 +13,7 @@ import pytest
 from fairlag.data.load import get, known, load
 from fairlag.data.sources import SOURCES
 from fairlag.errors import InputError
-from tests.data_files import FORMS, SMALL, empty_machine, gzipped, put
+from tests.support.data_files import FORMS, SMALL, empty_machine, gzipped, put
 
 
 @pytest.fixture

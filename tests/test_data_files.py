@@ -14,7 +14,7 @@ import pytest
 from fairlag.data.load import known, load
 from fairlag.data.sources import SOURCES
 from fairlag.errors import InputError
-from tests.data_files import FORMS, SMALL, empty_machine, gzipped, pickles, put, tarball
+from tests.support.data_files import FORMS, SMALL, empty_machine, gzipped, pickles, put, tarball
 
 
 @pytest.fixture

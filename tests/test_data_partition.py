@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairlag.core.types import Integers
 from fairlag.data.partition import Holding, Partition, Shares, parse
 from fairlag.errors import InputError
-from fairlag.types import Integers
 
 KINDS = [
     "labels",

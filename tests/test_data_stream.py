@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlag import seeds
+from fairlag.core import seeds
 from fairlag.data import stream
 from fairlag.data.partition import Holding, Shares
 from fairlag.data.partition import parse as partition

@@ -14,15 +14,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fairlag.analyse.fit import fit_fleet
+from fairlag.analyse.fit.fleet import fit_fleet
+from fairlag.core.server import Server
 from fairlag.errors import UnreadableError
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.run import Run
 from fairlag.runtime.virtual import run as live
-from fairlag.server import Server
-from tests.command import Call
-from tests.patience import PATIENCE, wait_until
-from tests.test_runtime_flower_accounts import books
+from tests.support.command import Call
+from tests.support.patience import PATIENCE, wait_until
+from tests.support.runtime_flower_accounts import books
 
 HOME = Path(__file__).parent.parent / "examples" / "flower"
 sys.path.append(str(HOME))

@@ -10,6 +10,8 @@ import pytest
 
 import fairlag
 from fairlag.analyse.audit import audit
+from fairlag.core.server import Server
+from fairlag.core.state import State, take, unpack
 from fairlag.errors import Interrupted
 from fairlag.fleet import availability
 from fairlag.fleet.clients import Fleet, Group
@@ -21,12 +23,10 @@ from fairlag.lab.plan import Plan, Planned
 from fairlag.lab.run import Run
 from fairlag.lab.simulate import execute
 from fairlag.runtime import threads
-from fairlag.server import Server
-from fairlag.state import State, take, unpack
 from fairlag.zoo import ALGORITHMS
-from tests.helpers import small
-from tests.test_invariants import lived
-from tests.test_lab_resume import BY_ACCOUNT, contents, experiment
+from tests.support.helpers import small
+from tests.support.invariants import lived
+from tests.support.lab_resume import BY_ACCOUNT, contents, experiment
 
 every = pytest.mark.parametrize("name", ALGORITHMS)
 
@@ -42,7 +42,7 @@ def training(*names: str) -> Experiment:
     whole = experiment(small("fedavg"), LENGTH)
     fast, slow = whole.clients
     uses = tuple(Use(**small(name, 3)) for name in names)
-    model, clients = {"use": "tests.models:normalised_cnn"}, (fast, slow.model_copy(update=UNEQUAL))
+    model, clients = {"use": "tests.support.models:normalised_cnn"}, (fast, slow.model_copy(update=UNEQUAL))
     return whole.checked(name="every", clients=clients, model=model, strategies=uses)
 
 

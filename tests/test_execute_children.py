@@ -12,7 +12,7 @@ import pytest
 from fairlag.errors import InputError, WorkerError
 from fairlag.execute import child, children, crew
 from fairlag.execute.crew import Crew
-from tests.patience import PATIENCE, wait_until
+from tests.support.patience import PATIENCE, wait_until
 
 SCRIPT = """
 import fairlag

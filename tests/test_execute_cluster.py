@@ -17,13 +17,13 @@ from fairlag.execute.serial import Serial
 from fairlag.lab.run import Run
 from fairlag.lab.simulate import execute, simulate
 from fairlag.zoo import fedbuff
-from tests.clusters import several, started
-from tests.command import Call
-from tests.learning import data
-from tests.patience import PATIENCE, wait_until
-from tests.test_execute_processes import PLACES, PLAN, TABLES, is_alive, life
-from tests.test_execute_ray import pids, settle
-from tests.test_lab_resume import begun, contents, planned, under_way
+from tests.support.clusters import several, started
+from tests.support.command import Call
+from tests.support.execute_processes import PLACES, PLAN, TABLES, is_alive, life
+from tests.support.execute_ray import pids, settle
+from tests.support.lab_resume import begun, contents, planned, under_way
+from tests.support.learning import data
+from tests.support.patience import PATIENCE, wait_until
 
 
 @pytest.mark.slow

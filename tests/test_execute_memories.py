@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,24 +10,17 @@ from functools import partial
 import numpy as np
 import pytest
 
+from fairlag.core.state import State, pack, unpack
+from fairlag.core.vector import Matrix, Vector
 from fairlag.errors import InputError, ProtocolError
 from fairlag.execute import Learning
 from fairlag.execute.memories import Memories
 from fairlag.execute.processes import Processes
 from fairlag.execute.serial import Serial
-from fairlag.learn.learner import Learner, Order, Placement
-from fairlag.learn.local import Recipe, schedule
-from fairlag.rules.local import Feedback, Local, toward_drift
-from fairlag.state import State, pack, unpack
-from fairlag.types import Dispatch
-from fairlag.vector import Matrix, Vector
-from tests.learning import Pools, blueprint, data, first
-
-PLAN = blueprint(recipe=Recipe(steps=3, batch=4, lr=schedule(0.05), momentum=0.5))
-START = first(PLAN)
-ASO = Local(prox=0.5, direction=Feedback(0.3))
-CLIENTS = 6
-PLACES = Placement(np.arange(84), np.arange(0, 85, 14), np.arange(84, 120), np.zeros(CLIENTS, np.int64))
+from fairlag.learn.learner import Learner, Order
+from fairlag.rules.local import Local, toward_drift
+from tests.support.execute_memories import ASO, CLIENTS, PLACES, PLAN, START, rounds, saved, task
+from tests.support.learning import Pools, data
 
 
 @pytest.fixture(scope="module")
@@ -39,34 +32,6 @@ def pools() -> Iterator[Pools]:
 @pytest.fixture(scope="module")
 def serial() -> Serial:
     return Serial(PLAN, data(), PLACES)
-
-
-def task(number: int, client: int) -> Dispatch:
-    return Dispatch(number, client, 0, number // CLIENTS, 0.0, pace=1.0 + 0.1 * client)
-
-
-def rounds(
-    executor: Learning, *numbers: int, kill: Callable[[], object] | None = None, discard: tuple[int, ...] = ()
-) -> list[bytes]:
-    """Every client gets a task in each of these rounds, and all are read, the last submitted first."""
-    found = []
-    for number in numbers:
-        tasks = [task(number * CLIENTS + client, client) for client in range(CLIENTS)]
-        for each in tasks:
-            executor.submit(each, START, due=float(-each.task))
-        if kill is not None:
-            kill()
-        for each in reversed(tasks):
-            if each.task in discard:
-                executor.discard(each.task)
-            else:
-                found.append(executor.result(each).delta.tobytes())
-    return found
-
-
-def saved(executor: Learning) -> tuple[dict[str, bytes], str]:
-    arrays, text = pack(executor.state())
-    return {name: array.tobytes() for name, array in arrays.items()}, text
 
 
 def remembered(executor: Learning) -> dict[int, bytes]:

@@ -1,49 +1,53 @@
 """Worker processes give the bytes of the serial executor, whatever is asked in whatever order and whoever dies."""
 
-import hashlib
 import os
 import pickle
-import random
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from fairlag.core.server import Server
+from fairlag.core.strategy import Strategy
 from fairlag.errors import InputError, Interrupted, ProtocolError, WorkerError
-from fairlag.execute import Learning, interrupted
+from fairlag.execute import interrupted
 from fairlag.execute.processes import Processes
 from fairlag.execute.serial import Serial
 from fairlag.execute.worker import Evaluation, Training
-from fairlag.fleet.clients import Fleet, Group
-from fairlag.fleet.delay import parse
 from fairlag.lab.experiment import parse as parse_experiment
 from fairlag.lab.plan import Plan
 from fairlag.lab.simulate import execute
 from fairlag.learn.learner import Order, Placement
-from fairlag.learn.local import Recipe, schedule
-from fairlag.runtime import threads, virtual
-from fairlag.server import Server
-from fairlag.strategy import Strategy
-from fairlag.types import Aggregation, Dispatch, Row
-from fairlag.zoo import ALGORITHMS, fairshare, fedavg, fedbuff, fedstaleweight
-from tests.learning import PLACEMENT, Fragile, Pools, blueprint, data, first, fragile, plain, unscaled
-from tests.patience import wait_until
-
-PLAN = blueprint(recipe=Recipe(steps=2, batch=8, lr=schedule("step(0.1, every=5)"), momentum=0.5))
-FLEET = Fleet([Group("fast", 8, parse("uniform(1, 2)")), Group("slow", 4, parse("uniform(8, 12)"))], seed=0)
-PLACES = Placement(np.arange(84), np.arange(0, 85, 7), np.arange(84, 120), np.zeros(12, np.int64))
-"""Twelve clients with seven examples each."""
+from fairlag.learn.local import Recipe
+from fairlag.runtime import threads
+from fairlag.zoo import ALGORITHMS, fedbuff, fedstaleweight
+from tests.support.execute_processes import (
+    BY_ACCOUNT,
+    FLEET,
+    OVER,
+    PLACES,
+    PLAN,
+    TABLES,
+    everything,
+    expected,
+    is_alive,
+    life,
+    pids,
+    task,
+    version,
+)
+from tests.support.learning import PLACEMENT, Fragile, Pools, blueprint, data, first, fragile, plain, unscaled
+from tests.support.patience import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -69,28 +73,6 @@ def single(pools: Pools) -> Processes:
     return pools[1]
 
 
-def task(number: int, client: int = 1, version: int = 0) -> Dispatch:
-    return Dispatch(number, client, version, number, 0.0)
-
-
-def expected(serial: Serial, tasks: list[Dispatch], seed: int = 0) -> list[bytes]:
-    """What the serial executor makes of these tasks, each from the parameters of its version."""
-    serial.begin(seed, PLACES)
-    for each in tasks:
-        serial.submit(each, version(each.version), 0.0)
-    return [serial.result(each).delta.tobytes() for each in tasks]
-
-
-def version(number: int) -> Any:
-    vector = first(PLAN) + np.float32(0.001 * number)
-    vector.flags.writeable = False
-    return vector
-
-
-def pids(pool: Processes) -> list[int]:
-    return [worker.process.pid or 0 for worker in pool._workers]
-
-
 def wait_until_ready(pool: Processes) -> None:
     """One job for each worker, so that all have started."""
     for number in range(len(pool._workers)):
@@ -101,48 +83,7 @@ def wait_until_ready(pool: Processes) -> None:
         pool._pump(None)
 
 
-def is_alive(pid: int) -> bool:
-    """A process that nobody has buried yet is dead all the same."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
 # Whole runs
-
-
-def life(
-    executor: Learning, strategy: Strategy, seed: int, at: Mapping[int, Callable[[], object]] = MappingProxyType({})
-) -> dict[str, Any]:
-    """A run in virtual time, with the digest of its bytes; at these versions that happens."""
-    executor.begin(seed, PLACES, strategy.local)
-    rows: list[object] = []
-    scores: list[tuple[int, list[list[float]]]] = []
-    digest = hashlib.sha256()
-
-    def record(row: Row) -> None:
-        rows.append(str(row))
-        if isinstance(row, Aggregation):
-            digest.update(server.versions.newest.tobytes())
-            if row.version in at:
-                at[row.version]()
-            if row.version % 2 == 0:
-                executor.evaluate(row.version, server.versions.newest, row.time, 36)
-            scores.extend((number, plain(score)) for number, score in executor.evaluated())
-
-    server = Server(strategy, clients=12, parameters=first(PLAN, seed), seed=seed, aggregations=8, record=record)
-    stop = virtual.run(server, FLEET, executor)
-    while len(scores) < 4:
-        scores.extend((number, plain(score)) for number, score in executor.evaluated(1.0))
-    outcomes = {name: number for name, number in server.counts.items() if number}
-    return {"stop": stop, "digest": digest.hexdigest(), "rows": rows, "scores": scores, "outcomes": outcomes}
-
-
-OVER = fedavg(cohort=4, over=0.5)
-"""Asks six clients for four updates, and cancels the tasks of the others."""
-BY_ACCOUNT = fairshare(buffer=3, estimator="account", cap=2.0, importance="examples", limit=0.3, reward=0.2, most=0.4)
-"""Some of whose clients reach the limit."""
 
 
 @pytest.mark.slow
@@ -173,25 +114,6 @@ def test_a_run_in_which_a_worker_is_killed_ends_with_the_same_bytes(serial: Seri
     assert pids(pair)[0] != before[0]
     assert pids(pair)[1] == before[1]
     assert not is_alive(before[0])
-
-
-TABLES: dict[str, Any] = {
-    "name": "digits",
-    "aggregations": 6,
-    "data": {"use": "digits"},
-    "model": {"use": "tests.learning:dropping"},
-    "local": {"epochs": 1, "batch": 16, "lr": 0.1, "momentum": 0.9},
-    "evaluate": {"every": 2, "sample": 100},
-    "clients": [
-        {"group": "fast", "count": 8, "delay": "uniform(1, 2)", "labels": [4, 5, 6, 7, 8, 9]},
-        {"group": "slow", "count": 4, "delay": "uniform(8, 12)", "labels": [0, 1, 2, 3]},
-    ],
-    "strategies": [
-        {"use": "fedavg", "cohort": 4, "over": 0.5},
-        {"use": "fedbuff", "buffer": 3, "concurrency": 5},
-        {"use": "fedstaleweight", "buffer": 3},
-    ],
-}
 
 
 @pytest.mark.slow
@@ -291,43 +213,6 @@ def test_random_orders_of_everything(serial: Serial, pair: Processes, seed: int)
 @pytest.mark.parametrize("seed", range(100, 130))
 def test_many_random_orders_of_everything_with_deaths(serial: Serial, pools: Pools, seed: int) -> None:
     everything(serial, pools[1 + seed % 3], seed, deaths={seed - 90} if seed % 3 else set())
-
-
-def everything(serial: Serial, pool: Any, seed: int, deaths: set[int], pids: Callable[[Any], list[int]] = pids) -> None:
-    """Random actions, in both executors; at these of them a worker is killed."""
-    chance = random.Random(seed)
-    pool.begin(seed, PLACES)
-    serial.begin(seed, PLACES)
-    running: list[Dispatch] = []
-    scores: list[tuple[int, list[list[float]]]] = []
-    asked = 0
-    for number in range(120):
-        if number in deaths:
-            os.kill(chance.choice(pids(pool)), signal.SIGKILL)
-        match chance.choice(["submit", "submit", "submit", "read", "read", "discard", "evaluate", "look"]):
-            case "submit":
-                running.append(task(number, chance.randrange(12), chance.randrange(8)))
-                for executor in (serial, pool):
-                    executor.submit(running[-1], version(running[-1].version), due=chance.random())
-            case "read" if running:
-                each = running.pop(chance.randrange(len(running)))
-                assert pool.result(each).delta.tobytes() == serial.result(each).delta.tobytes()
-            case "discard" if running:
-                each = running.pop(chance.randrange(len(running)))
-                for executor in (serial, pool):
-                    executor.discard(each.task)
-            case "evaluate":
-                asked += 1
-                for executor in (serial, pool):
-                    executor.evaluate(number % 8, version(number % 8), chance.random(), stop=5)
-            case "look":
-                scores += [(each, plain(score)) for each, score in pool.evaluated(chance.choice([0.0, 0.01]))]
-    for each in running:
-        assert pool.result(each).delta.tobytes() == serial.result(each).delta.tobytes()
-    while len(scores) < asked:
-        scores += [(each, plain(score)) for each, score in pool.evaluated(1.0)]
-    assert scores == [(each, plain(score)) for each, score in serial.evaluated()]
-    assert (pool._orders, pool._done, pool._scores) == ({}, {}, {})
 
 
 def test_threads_that_ask_at_once(serial: Serial, pair: Processes) -> None:
@@ -544,10 +429,10 @@ def test_close_leaves_no_process_behind() -> None:
 
 ORPHANS = """
 import os, time
-from tests.learning import PLACEMENT, blueprint, data, first
+from tests.support.learning import PLACEMENT, blueprint, data, first
 from fairlag.execute.processes import Processes
 from fairlag.learn.local import Recipe
-from fairlag.types import Dispatch
+from fairlag.core.types import Dispatch
 if __name__ == "__main__":
     plan = blueprint(recipe=Recipe(steps=10**9))
     pool = Processes(plan, data(), PLACEMENT, workers=2)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from fairlag.core.strategy import Strategy
 from fairlag.errors import InputError, WorkerError
 from fairlag.execute import cluster
 from fairlag.execute import ray as executor
@@ -21,15 +22,12 @@ from fairlag.lab.simulate import simulate
 from fairlag.learn.learner import Blueprint
 from fairlag.learn.local import Recipe
 from fairlag.rules.local import Local
-from fairlag.strategy import Strategy
 from fairlag.zoo import asofed, fedstaleweight
-from tests.clusters import started
-from tests.learning import PLACEMENT, Fragile, blueprint, data, first, fragile, plain, unscaled
-from tests.patience import wait_until
-from tests.test_execute_memories import ASO, rounds, saved
-from tests.test_execute_memories import PLACES as FEW
-from tests.test_execute_memories import PLAN as REMEMBERING
-from tests.test_execute_processes import (
+from tests.support.clusters import started
+from tests.support.execute_memories import ASO, rounds, saved
+from tests.support.execute_memories import PLACES as FEW
+from tests.support.execute_memories import PLAN as REMEMBERING
+from tests.support.execute_processes import (
     BY_ACCOUNT,
     OVER,
     PLACES,
@@ -41,6 +39,8 @@ from tests.test_execute_processes import (
     task,
     version,
 )
+from tests.support.execute_ray import pids, settle
+from tests.support.learning import PLACEMENT, Fragile, blueprint, data, first, fragile, plain, unscaled
 
 BATCHED = blueprint("mlp", Recipe(steps=2, batch=8))
 CPUS = 6
@@ -75,21 +75,8 @@ def serial() -> Serial:
     return Serial(PLAN, data(), PLACES)
 
 
-def pids(pool: Actors) -> list[int]:
-    """The processes of the actors, once these have done what they were handed."""
-    asked = [worker.actor.__ray_call__.remote(lambda actor: os.getpid()) for worker in pool._workers]
-    found: list[int] = pool._ray.get(asked)
-    return found
-
-
 def kill(pool: Actors, place: int = 0) -> None:
     os.kill(pids(pool)[place], signal.SIGKILL)
-
-
-def settle(pool: Actors) -> None:
-    """Waits until every actor has started."""
-    ready = lambda: all(worker.ready for worker in pool._workers)  # noqa: E731
-    wait_until(ready, "the start of every actor", meanwhile=lambda: pool._pump(0.05))
 
 
 # The same bytes
@@ -266,7 +253,7 @@ def test_a_model_that_an_actor_cannot_build(make: Make) -> None:
 
 
 MODEL = """
-from tests.learning import dropping
+from tests.support.learning import dropping
 def model(shape, classes):
     return dropping(shape, classes)
 """

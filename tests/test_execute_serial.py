@@ -5,13 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from fairlag.core.types import Dispatch, Update
+from fairlag.core.vector import Vector
 from fairlag.errors import InputError, ProtocolError
 from fairlag.execute.serial import Serial
 from fairlag.learn.learner import Learner, task_key, total
 from fairlag.learn.local import Recipe
-from fairlag.types import Dispatch, Update
-from fairlag.vector import Vector
-from tests.learning import PLACEMENT, Fragile, blueprint, data, first, fragile, learner, plain, unscaled, update
+from tests.support.learning import PLACEMENT, Fragile, blueprint, data, first, fragile, learner, plain, unscaled, update
 
 PLAN = blueprint(recipe=Recipe(steps=2, batch=8))
 START = first(PLAN, seed=4)

@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 from fairlag import zoo
-from fairlag.accounts import Entitlement
+from fairlag.core.accounts import Entitlement
+from fairlag.core.strategy import Strategy
+from fairlag.core.types import Report
+from fairlag.core.vector import Vector
 from fairlag.fastpath import other_field
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
@@ -21,22 +24,19 @@ from fairlag.rules.local import Local
 from fairlag.rules.select import all_idle
 from fairlag.rules.trigger import count
 from fairlag.rules.weigh import by_balance, uniform
-from fairlag.runtime.compiled import course, plan
-from fairlag.strategy import Strategy
-from fairlag.types import Report
-from fairlag.vector import Vector
-from tests.learning import PLACEMENT, blueprint, data, drawn, first, trained_plainly
+from fairlag.runtime.compiled import paged, spec
+from tests.support.learning import PLACEMENT, blueprint, data, drawn, first, trained_plainly
 
 FAST_PATHS: dict[str, tuple[type[Any], frozenset[str], set[str]]] = {
     "batched training": (Recipe, BATCHED, {"direction"}),
     "compiled training": (Recipe, COMPILED, {"direction", "losses"}),
-    "compiled timeline": (Strategy, plan.STRATEGY, set()),
-    "its local training": (Local, plan.LOCAL, {"steps"}),
-    "its client groups": (Group, plan.GROUP, {"availability", "join", "leave", "vanish"}),
-    "its accounts": (Entitlement, plan.TERMS, set()),
-    "learning by pages": (Strategy, course.STRATEGY, {"admit", "edit"}),
-    "local training by pages": (Local, course.LOCAL, {"steps", "pace", "direction", "losses"}),
-    "server rules by pages": (Apply, course.APPLY, set()),
+    "compiled timeline": (Strategy, spec.STRATEGY, set()),
+    "its local training": (Local, spec.LOCAL, {"steps"}),
+    "its client groups": (Group, spec.GROUP, {"availability", "join", "leave", "vanish"}),
+    "its accounts": (Entitlement, spec.TERMS, set()),
+    "learning by pages": (Strategy, paged.STRATEGY, {"admit", "edit"}),
+    "local training by pages": (Local, paged.LOCAL, {"steps", "pace", "direction", "losses"}),
+    "server rules by pages": (Apply, paged.APPLY, set()),
 }
 """For each: a record, the fields that it implements, and those that it leaves to the reference."""
 
@@ -124,19 +124,19 @@ def test_what_no_recipe_knows_cannot_be_asked_for() -> None:
 def test_a_timeline_with_a_new_field_is_left_to_the_server(
     make: Callable[[int | None], tuple[Strategy, Fleet]], words: str
 ) -> None:
-    assert isinstance(plan.plan(*make(None)), plan.Plan) and course.known(*make(None), 650) is not None
-    assert plan.plan(*make(1)) == f"the loop does not know {words}"
-    assert course.known(*make(1), 650) is None
+    assert isinstance(spec.loop_spec(*make(None)), spec.LoopSpec) and paged.known(*make(None), 650) is not None
+    assert spec.loop_spec(*make(1)) == f"the loop does not know {words}"
+    assert paged.known(*make(1), 650) is None
 
 
 def test_accounts_on_new_terms_are_left_to_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert plan.spending(by_balance(reward=0.5)) is not None
-    monkeypatch.setattr(plan, "TERMS", plan.TERMS - {"reward"})  # as if it were new
-    assert plan.spending(by_balance(reward=0.5)) is None and plan.spending(by_balance()) is not None
+    assert spec.spending(by_balance(reward=0.5)) is not None
+    monkeypatch.setattr(spec, "TERMS", spec.TERMS - {"reward"})  # as if it were new
+    assert spec.spending(by_balance(reward=0.5)) is None and spec.spending(by_balance()) is not None
 
 
 def test_server_rules_with_a_new_field_are_left_to_the_simulation() -> None:
-    known = [course.known(replace(PLAIN, apply=applied(new=new)), fleet(), 650) for new in (0, 1)]
+    known = [paged.known(replace(PLAIN, apply=applied(new=new)), fleet(), 650) for new in (0, 1)]
     assert known[0] is not None and known[1] is None
 
 
@@ -146,7 +146,7 @@ def test_server_rules_with_a_new_field_are_left_to_the_simulation() -> None:
     ids=str,
 )
 def test_groups_that_come_and_go_are_left_to_the_server(options: dict[str, Any], left: bool) -> None:
-    assert isinstance(plan.plan(zoo.fedstaleweight(buffer=3), fleet(**options)), str) == left
+    assert isinstance(spec.loop_spec(zoo.fedstaleweight(buffer=3), fleet(**options)), str) == left
 
 
 def test_a_field_without_a_default_must_be_implemented() -> None:

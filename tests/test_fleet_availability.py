@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlag import seeds
+from fairlag.core import seeds
 from fairlag.errors import InputError
 from fairlag.fleet.availability import Alternating, Always, Availability, Daily, Period, between, parse
 from fairlag.fleet.delay import Constant, Delay, Exponential, Uniform

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlag import seeds
+from fairlag.core import seeds
 from fairlag.errors import InputError
 from fairlag.fleet.delay import Constant, Delay, Mixture, Scaled, Trace, Uniform, parse
 from fairlag.fleet.distribution import Exponential, Gamma, Lognormal, Normal, Pareto

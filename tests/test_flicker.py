@@ -17,7 +17,7 @@ from fairlag.analyse.trial import Trial, observe
 from fairlag.lab.experiment import Experiment, load
 from fairlag.lab.run import runs
 from fairlag.report.answer import answer
-from tests.command import Call
+from tests.support.command import Call
 
 PER_TIME = {
     "Buffered FedAvg": (1.15, 1.13, 0.15),

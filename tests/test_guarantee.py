@@ -10,8 +10,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fairlag import zoo
-from fairlag.accounts import Entitlement
 from fairlag.analyse.theory import cap_needed, expected_share
+from fairlag.core.accounts import Entitlement
+from fairlag.core.strategy import Strategy
+from fairlag.core.types import Aggregation, Arrived, Event, Floats
 from fairlag.errors import StalledError
 from fairlag.fairness import jain
 from fairlag.fleet import timing
@@ -19,13 +21,11 @@ from fairlag.fleet.availability import Always
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
 from fairlag.rules import admit, apply, select, trigger, weigh
-from fairlag.runtime.compiled.plan import plan
+from fairlag.runtime.compiled.spec import loop_spec
 from fairlag.runtime.virtual import run
-from fairlag.strategy import Strategy
-from fairlag.types import Aggregation, Arrived, Event, Floats
-from tests import test_invariants as invariants
-from tests.helpers import Computes, Watched, vec
-from tests.test_invariants import STEPS, groups, play
+from tests.support import invariants
+from tests.support.helpers import Computes, Watched, vec
+from tests.support.invariants import STEPS, groups, play
 
 TIMINGS = [
     "throttle(8)",
@@ -220,7 +220,7 @@ def lived(groups: list[Group], versions: int, **terms: Any) -> tuple[Floats, Flo
     from fairlag.runtime.compiled.timeline import Timeline
 
     fleet, strategy = Fleet(groups, seed=0), zoo.fairshare(estimator="account", **{"cap": 2.0, **terms})
-    known = plan(strategy, fleet)
+    known = loop_spec(strategy, fleet)
     assert not isinstance(known, str)
     timeline = Timeline(known, fleet, seed=0, aggregations=versions)
     steps = np.concatenate([merges.weights.sum(axis=1) for merges in timeline])

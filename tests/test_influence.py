@@ -12,7 +12,13 @@ import pytest
 import fairlag
 from fairlag import zoo
 from fairlag.analyse.trial import Trial, observe
-from fairlag.buffer import Buffer
+from fairlag.core.buffer import Buffer
+from fairlag.core.server import Server
+from fairlag.core.state import State
+from fairlag.core.strategy import Strategy
+from fairlag.core.types import Aggregation, Dispatch, Ended, Floats, Parts, Row, Update
+from fairlag.core.vector import EMPTY, Matrix, Vector
+from fairlag.core.view import View
 from fairlag.execute.nothing import Nothing
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
@@ -20,12 +26,6 @@ from fairlag.lab import experiment
 from fairlag.lab.track.points import Points
 from fairlag.rules import apply, keep, select, trigger, weigh
 from fairlag.runtime import virtual
-from fairlag.server import Server
-from fairlag.state import State
-from fairlag.strategy import Strategy
-from fairlag.types import Aggregation, Dispatch, Ended, Floats, Parts, Row, Update
-from fairlag.vector import EMPTY, Matrix, Vector
-from fairlag.view import View
 
 FAST, SLOW = 10, 5
 CLIENTS = FAST + SLOW

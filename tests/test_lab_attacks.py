@@ -10,13 +10,13 @@ from flwr.app import Message
 
 from fairlag.lab.deploy import deploy
 from fairlag.lab.experiment import parse
+from fairlag.lab.resources import Resources
 from fairlag.lab.run import Run
-from fairlag.lab.workshop import Workshop
 from fairlag.runtime.flower.wire import unpacked
-from tests.command import Call
-from tests.fleet import FakeGrid, FakeNode, replied
-from tests.test_lab_deploy import FLEET as DIGITS
-from tests.test_lab_deploy import Trained
+from tests.support.command import Call
+from tests.support.fleet import FakeGrid, FakeNode, replied
+from tests.support.lab_deploy import FLEET as DIGITS
+from tests.support.lab_deploy import Trained
 
 pytestmark = pytest.mark.usefixtures("quick_grid")
 
@@ -74,7 +74,7 @@ def test_one_enormous_reply_does_not_take_the_fleet(tmp_path: Path) -> None:
     found = run.influence().set_index("client")
     assert found["influence"][ATTACKER] < 0.6
     # Nobody says how many examples a client has at most: then it is what the largest of the experiment has.
-    assert found["examples"][ATTACKER] == Workshop(parse(DIGITS)).setting(0).examples.max()
+    assert found["examples"][ATTACKER] == Resources(parse(DIGITS)).setting(0).examples.max()
 
 
 def test_an_enormous_update_is_refused_and_nobody_else_is(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fairlag.analyse.trial import Trial, observe
+from fairlag.core.types import Presence
 from fairlag.errors import UnreadableError
 from fairlag.lab.experiment import Experiment, parse
 from fairlag.lab.folder import _LAYOUTS, LAYOUT
@@ -15,10 +16,9 @@ from fairlag.lab.run import Run
 from fairlag.lab.simulate import simulate
 from fairlag.lab.store import Store
 from fairlag.lab.verify import verified
-from fairlag.types import Presence
-from tests.sealed import edited
-from tests.test_lab_run import made
-from tests.test_lab_store import STATE, aggregation, create, rows
+from tests.support.lab_run import made
+from tests.support.lab_store import STATE, aggregation, create, rows
+from tests.support.sealed import edited
 
 
 def coming_and_going(**more: Any) -> Experiment:

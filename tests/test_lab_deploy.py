@@ -13,76 +13,23 @@ from flwr.app import Message
 from safetensors import safe_open
 from torch import nn
 
-import fairlag
+from fairlag.core.types import Floats
+from fairlag.core.vector import Matrix, Vector
 from fairlag.errors import InputError
 from fairlag.lab.checkpoints import found
 from fairlag.lab.deploy import deploy
 from fairlag.lab.events import Event, Kept, Progress
 from fairlag.lab.run import Run
-from fairlag.lab.workshop import Workshop
-from fairlag.runtime.flower.wire import unpacked
-from fairlag.types import Floats
-from fairlag.vector import Matrix, Vector
 from fairlag.zoo import buffered_fedavg
-from tests.command import Call
-from tests.fleet import FakeGrid, FakeNode, failing, replied
+from tests.support.command import Call
+from tests.support.fleet import FakeGrid, FakeNode, failing, replied
+from tests.support.lab_deploy import FLEET, OWN, QUICK, Crash, Trained, _sent, adding, counted
 
 pytestmark = pytest.mark.usefixtures("quick_grid")
-
-FLEET: dict[str, Any] = {
-    "name": "deployed",
-    "aggregations": 30,
-    "data": {"use": "digits", "holdout": 0.2},
-    "model": {"use": "logistic"},
-    "local": {"steps": 3, "batch": 16, "lr": 0.2},
-    "evaluate": {"every": 5},
-    "clients": [
-        {"group": "fast", "count": 2, "delay": 1, "labels": [4, 5, 6, 7, 8, 9]},
-        {"group": "slow", "count": 2, "delay": 5, "labels": [0, 1, 2, 3]},
-    ],
-    "strategies": [{"use": "fedstaleweight", "buffer": 2}],
-}
-OWN = {key: table for key, table in FLEET.items() if key not in ("data", "model")}
-QUICK: dict[str, Any] = {"poll": 0.005, "look": 0.01, "backoff": 0.05, "at_least": 4, "max_examples": 1000}
-
-
-def _sent(message: Message) -> dict[str, Any]:
-    """The values of the arrays of a message."""
-    return {name: unpacked(each) for name, each in message.content.array_records["arrays"].items()}
-
-
-class Trained:
-    """A client that really trains softmax regression on its share of the digits."""
-
-    def __init__(self, client: int) -> None:
-        inputs, labels = Workshop(fairlag.lab.experiment.parse(FLEET)).held(client)
-        self._inputs, self._labels = torch.from_numpy(inputs), torch.from_numpy(labels)
-
-    def __call__(self, message: Message) -> Message:
-        config: dict[str, Any] = dict(message.content.config_records["config"])
-        model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
-        model.load_state_dict({name: torch.from_numpy(each) for name, each in _sent(message).items()})
-        optimizer = torch.optim.SGD(model.parameters(), lr=config["lr"])
-        for _ in range(config["local-steps"]):
-            batch = torch.randperm(len(self._labels))[: config["batch-size"]]
-            optimizer.zero_grad()
-            torch.autograd.backward(nn.functional.cross_entropy(model(self._inputs[batch]), self._labels[batch]))
-            optimizer.step()
-        after = {name: each.numpy() for name, each in model.state_dict().items()}
-        return replied(message, after, len(self._labels))
 
 
 def four() -> FakeGrid:
     return FakeGrid({100 + each: FakeNode({"partition-id": each}, Trained(each), 0.01) for each in range(4)})
-
-
-def adding(message: Message) -> Message:
-    arrays = _sent(message)
-    return replied(message, {**arrays, "weight": arrays["weight"] + np.float32(1)}, 5)
-
-
-def counted() -> FakeGrid:
-    return FakeGrid({each: FakeNode({"partition-id": each}, adding) for each in range(4)})
 
 
 @pytest.fixture(autouse=True)
@@ -106,10 +53,6 @@ def test_a_deployment_is_a_run_like_any_other(tmp_path: Path, call: Call) -> Non
     for words in (["runs", str(tmp_path)], ["compare", str(tmp_path / "run")]):
         assert call(*words).code == 0
     assert call("report", str(tmp_path / "run"), "--out", str(tmp_path / "page.html"), "--no-incentives").code == 0
-
-
-class Crash(Exception):
-    """What a killed process would leave, without killing it."""
 
 
 def test_a_crash_costs_no_version(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

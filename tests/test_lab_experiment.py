@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from fairlag.analyse.audit import audit
+from fairlag.core.strategy import Strategy
 from fairlag.errors import ExperimentError, InputError, StrategyError
 from fairlag.lab.experiment import load, parse, presets
 from fairlag.rules.rule import traits
-from fairlag.strategy import Strategy
 from fairlag.zoo import fedbuff
 
 GROUP: dict[str, Any] = {"group": "all", "count": 3, "delay": "uniform(1, 2)"}
@@ -180,11 +180,11 @@ def test_files_are_found_read_and_blamed(tmp_path: Path) -> None:
 
 MODULE = """
 import numpy as np
-from fairlag.buffer import Buffer
+from fairlag.core.buffer import Buffer
 from fairlag.rules import reads_updates
 from fairlag.zoo import fedbuff
 
-def freshest(buffer: "fairlag.buffer.Buffer", view: "Unknown", *, sharpness: float = 1.0):
+def freshest(buffer: "fairlag.core.buffer.Buffer", view: "Unknown", *, sharpness: float = 1.0):
     weights = np.exp(-sharpness * buffer.staleness)
     return weights / weights.sum()
 

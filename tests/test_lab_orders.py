@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fairlag.core.types import Dispatch, Report
 from fairlag.lab.orders import Orders
 from fairlag.learn.local import Recipe, schedule
 from fairlag.runtime.flower.options import Options
 from fairlag.runtime.flower.wire import Told
-from fairlag.types import Dispatch, Report
 
 TASK = Dispatch(task=0, client=1, version=0, ordinal=0, time=0.0)
 PUSHED = Recipe(steps=20, batch=32, lr=schedule(0.1), momentum=0.9)

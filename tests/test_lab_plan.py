@@ -12,24 +12,13 @@ import pytest
 
 from fairlag import zoo
 from fairlag.errors import InputError
-from fairlag.lab.experiment import Experiment, Use, load, parse
+from fairlag.lab.experiment import Use, load, parse
 from fairlag.lab.plan import Plan, difference
 from fairlag.lab.serialise import key_of, written
 from fairlag.lab.simulate import execute
 from fairlag.rules import weigh
 from fairlag.rules.rule import factory
-
-FLEET: dict[str, Any] = {
-    "name": "idle",
-    "aggregations": 5,
-    "clients": [{"group": "all", "count": 8, "delay": "uniform(1, 2)"}],
-}
-
-
-def idle(*strategies: Any, folder: Path | None = None, **tables: Any) -> Experiment:
-    """An experiment that trains nothing."""
-    uses = [dict(each) if isinstance(each, dict) else {"use": each} for each in strategies or ("fedbuff",)]
-    return parse({**FLEET, "strategies": uses, **tables}, folder)
+from tests.support.lab_plan import FLEET, idle
 
 
 @factory

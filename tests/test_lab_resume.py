@@ -1,14 +1,10 @@
 """Runs that are killed at any instant and resumed end with the same bytes and rows as one that was never touched."""
 
 import os
-import random
 import signal
 import sqlite3
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from functools import partial
 from importlib import import_module
 from itertools import count
@@ -21,107 +17,14 @@ import pytest
 from fairlag.errors import Interrupted
 from fairlag.lab import conduct
 from fairlag.lab.events import Event, Progress
-from fairlag.lab.experiment import Experiment, parse
 from fairlag.lab.folder import is_begun
 from fairlag.lab.plan import Plan
 from fairlag.lab.run import Run
 from fairlag.lab.simulate import execute
-from tests.patience import PATIENCE
-from tests.test_lab_plan import idle
-from tests.test_lab_store import alone
-
-BY_ACCOUNT: dict[str, Any] = {
-    **{"use": "fairshare", "buffer": 3, "estimator": "account", "cap": 2.0, "entitled": "known", "most": 0.4},
-    **{"importance": {"fast": 0.5, "slow": 3.0}, "limit": 0.3, "reward": 0.2},
-}
-"""Every term of the accounts, and a limit that some clients reach."""
-
-TABLES = ("clients", "tasks", "aggregations", "parts", "units", "presence", "evaluations", "refusals")
-
-# What a user's process does, with checkpoints every few milliseconds so that kills fall between and into them.
-PROGRAM = """
-import sys
-from pathlib import Path
-from fairlag.lab import conduct
-from fairlag.lab.events import Progress
-from fairlag.lab.plan import Plan
-from fairlag.lab.simulate import execute
-def watch(planned, event):
-    if isinstance(event, Progress):
-        print("on", flush=True)
-if __name__ == "__main__":
-    conduct.CHECKPOINT, conduct._COSTLY = 0.02, 0
-    address = sys.argv[4] or None
-    execute(Plan.open(Path(sys.argv[1])), workers=int(sys.argv[2]), executor=sys.argv[3], address=address, watch=watch)
-"""
-
-
-def experiment(use: Mapping[str, Any], aggregations: int) -> Experiment:
-    """Digits on a fleet whose members come, go and vanish; dropout in the model."""
-    return parse(
-        {
-            "name": "resumed",
-            "aggregations": aggregations,
-            "clients": [
-                {"group": "fast", "count": 6, "delay": "uniform(1, 2)", "vanish": 0.05},
-                {
-                    "group": "slow",
-                    "count": 3,
-                    "delay": "uniform(4, 6)",
-                    "availability": "alternating(exponential(30), exponential(5))",
-                    "vanish": 0.02,
-                },
-            ],
-            "strategies": [dict(use)],
-            "data": {"use": "digits", "partition": "dirichlet(0.5)"},
-            "model": {"use": "tests.models:dropout_mlp"},
-            "local": {"steps": 2, "lr": 0.05, "momentum": 0.5},
-            "evaluate": {"every": 7, "sample": 100},
-        }
-    )
-
-
-def contents(folder: Path) -> dict[str, Any]:
-    """Every row of a run and the bytes of its model."""
-    with closing(sqlite3.connect(folder / "run.sqlite")) as database:
-        rows = {table: sorted(database.execute(f"SELECT * FROM {table}").fetchall(), key=repr) for table in TABLES}
-    return {**rows, "model": (folder / "model.safetensors").read_bytes()}
-
-
-def planned(folder: Path, use: Mapping[str, Any], aggregations: int) -> Plan:
-    plan = Plan(experiment(use, aggregations), (3,), folder)
-    plan.save()
-    return plan
-
-
-def begun(folder: Path, workers: int, executor: str | None = None, address: str = "") -> subprocess.Popen[str]:
-    """A process of its own, and the first of a group, that goes on with the plan of a folder."""
-    script = folder.parent / "program.py"
-    script.write_text(PROGRAM)
-    executor = executor or ("serial" if workers == 1 else "processes")
-    words = [sys.executable, str(script), str(folder), str(workers), executor, address]
-    return subprocess.Popen(words, stdout=subprocess.PIPE, text=True, start_new_session=True)
-
-
-def under_way(process: subprocess.Popen[str]) -> None:
-    """Waits until the run moves."""
-    assert process.stdout is not None
-    process.stdout.readline()
-
-
-def killed_again_and_again(folder: Path, workers: int) -> int:
-    """How often a run was killed at random moments, until it ended all the same; five times at the most."""
-    chance, kills = random.Random(0), 0
-    while kills < 5:
-        process = begun(folder, workers)
-        under_way(process)
-        time.sleep(chance.uniform(0, 0.4))
-        process.kill()
-        process.communicate()
-        if process.returncode == 0:
-            break
-        kills += 1
-    return kills
+from tests.support.lab_plan import idle
+from tests.support.lab_resume import BY_ACCOUNT, begun, contents, experiment, killed_again_and_again, planned, under_way
+from tests.support.lab_store import alone
+from tests.support.patience import PATIENCE
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from fairlag import zoo
+from fairlag.core.vector import Layout, Vector
 from fairlag.data import partition
 from fairlag.data.split import split
 from fairlag.errors import DivergedError, FairlagError, InputError, Interrupted
@@ -21,18 +22,17 @@ from fairlag.execute.serial import Serial
 from fairlag.lab import conduct
 from fairlag.lab.conduct import Conductor
 from fairlag.lab.events import Event, Progress
+from fairlag.lab.executors import ExecutorChoice
 from fairlag.lab.experiment import load, parse
 from fairlag.lab.plan import Plan, Planned
+from fairlag.lab.resources import Resources
 from fairlag.lab.run import Run
 from fairlag.lab.serialise import key_of
 from fairlag.lab.simulate import execute
-from fairlag.lab.staff import Staff
 from fairlag.lab.store import Store
-from fairlag.lab.workshop import Workshop
 from fairlag.rules.apply import Apply
-from fairlag.vector import Layout, Vector
-from tests.sealed import edited
-from tests.test_lab_plan import idle
+from tests.support.lab_plan import idle
+from tests.support.sealed import edited
 
 _error: FairlagError | None = None
 """What the weighting raises; None once it is mended."""
@@ -227,16 +227,16 @@ def no_model(**_: object) -> None:
 
 
 def test_who_holds_what_is_known_without_a_model() -> None:
-    train, shares = Workshop(parse(learning(model={"use": no_model}))).shares(4)
-    placement = Workshop(parse(learning())).setting(4).placement
+    train, shares = Resources(parse(learning(model={"use": no_model}))).shares(4)
+    placement = Resources(parse(learning())).setting(4).placement
     assert placement is not None
     assert np.array_equal(train[shares.order], placement.holdings)
     assert np.array_equal(shares.bounds, placement.bounds)
 
 
 def test_where_the_data_stream_examples_are_in_the_order_in_which_they_come() -> None:
-    whole = Workshop(parse(learning())).setting(4)
-    stream = Workshop(parse(learning(data={"use": "digits", "stream": "poisson(0.1, 0.01)"}))).setting(4)
+    whole = Resources(parse(learning())).setting(4)
+    stream = Resources(parse(learning(data={"use": "digits", "stream": "poisson(0.1, 0.01)"}))).setting(4)
     assert whole.placement is not None and stream.placement is not None
     assert np.array_equal(whole.placement.bounds, stream.placement.bounds)
     assert np.array_equal(whole.placement.tests, stream.placement.tests)
@@ -250,21 +250,21 @@ def test_where_the_data_stream_examples_are_in_the_order_in_which_they_come() ->
 
 
 def test_the_order_in_which_examples_come_is_a_matter_of_the_seed() -> None:
-    workshop = Workshop(parse(learning(data={"use": "digits", "stream": "linear(0.1, 0.01)", "partition": "sorted"})))
-    orders = [shares.order.tobytes() for shares in (workshop.shares(seed)[1] for seed in (4, 4, 5))]
+    resources = Resources(parse(learning(data={"use": "digits", "stream": "linear(0.1, 0.01)", "partition": "sorted"})))
+    orders = [shares.order.tobytes() for shares in (resources.shares(seed)[1] for seed in (4, 4, 5))]
     assert orders[0] == orders[1] != orders[2]
 
 
 def test_where_nothing_is_trained_nobody_sees_anything() -> None:
-    setting = Workshop(idle()).setting(0)
+    setting = Resources(idle()).setting(0)
     assert setting.visible.tolist() == setting.examples.tolist() == [0] * 8
 
 
 def test_without_a_stream_the_placement_is_what_the_partition_says() -> None:
-    workshop = Workshop(parse(learning()))
-    train, test = split(workshop.data, 0.2, seed=4)
-    shares = partition.parse("iid").share(workshop.data.labels[train], workshop.groups, seed=4)
-    placement = workshop.setting(4).placement
+    resources = Resources(parse(learning()))
+    train, test = split(resources.data, 0.2, seed=4)
+    shares = partition.parse("iid").share(resources.data.labels[train], resources.groups, seed=4)
+    placement = resources.setting(4).placement
     assert placement is not None
     assert np.array_equal(placement.holdings, train[shares.order])
     assert np.array_equal(placement.bounds, shares.bounds)
@@ -285,15 +285,15 @@ def test_without_a_stream_the_placement_is_what_the_partition_says() -> None:
 def test_small_models_are_computed_here_unless_told_otherwise(
     tables: dict[str, Any], workers: int | None, expected: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlag.lab.staff.cores", lambda: 2)
+    monkeypatch.setattr("fairlag.lab.executors.cores", lambda: 2)
     experiment = parse(learning(**tables))
-    with closing(Workshop(experiment, Staff(workers=workers))) as workshop:
-        executor = workshop.executor(workshop.setting(0), experiment.strategy(experiment.strategies[0]))
+    with closing(Resources(experiment, ExecutorChoice(workers=workers))) as resources:
+        executor = resources.executor(resources.setting(0), experiment.strategy(experiment.strategies[0]))
         assert type(executor) is expected
 
 
 def test_no_more_workers_than_can_be_used(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("fairlag.lab.staff.cores", lambda: 64)
+    monkeypatch.setattr("fairlag.lab.executors.cores", lambda: 64)
     asked: list[int] = []
 
     class Engaged:
@@ -307,12 +307,12 @@ def test_no_more_workers_than_can_be_used(monkeypatch: pytest.MonkeyPatch, capsy
     monkeypatch.setattr("fairlag.execute.processes.Processes", Engaged)
     experiment = load("demo").checked(evaluate={"sample": 300})
     for workers in (17, 18, 1000):
-        with closing(Workshop(experiment, Staff("processes", workers=workers))) as workshop:
-            workshop.executor(workshop.setting(0), experiment.strategy(experiment.strategies[0]))
+        with closing(Resources(experiment, ExecutorChoice("processes", workers=workers))) as resources:
+            resources.executor(resources.setting(0), experiment.strategy(experiment.strategies[0]))
     assert asked == [17, 17, 17]
     said = capsys.readouterr().err.splitlines()
     assert said == [f"17 workers instead of {workers}: at most 17 jobs are computed at once" for workers in (18, 1000)]
-    monkeypatch.setattr("fairlag.lab.staff.cores", lambda: 2)
-    assert Staff("processes", workers=1000).limited(17).workers == 2
+    monkeypatch.setattr("fairlag.lab.executors.cores", lambda: 2)
+    assert ExecutorChoice("processes", workers=1000).limited(17).workers == 2
     assert capsys.readouterr().err == "2 workers instead of 1000: this machine has 2 cores\n"
-    assert Staff("ray", workers=1000, address="10.0.0.1:6379").limited(17).workers == 17
+    assert ExecutorChoice("ray", workers=1000, address="10.0.0.1:6379").limited(17).workers == 17

@@ -18,23 +18,15 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
+from fairlag.core.server import Server
+from fairlag.core.types import Dispatch, Ended, Outcome, Presence
 from fairlag.errors import FairlagError, InputError, StoreError
 from fairlag.lab import checkpoints
 from fairlag.lab import folder as room
 from fairlag.lab.experiment import load
 from fairlag.lab.store import Score, Store
 from fairlag.runtime import virtual
-from fairlag.server import Server
-from fairlag.types import Aggregation, Dispatch, Ended, Outcome, Presence
-
-STATE = {"parameters": np.arange(3, dtype=np.float32), "clock": np.array(2.5), "counts": np.arange(6).reshape(2, 3).T}
-
-
-def create(folder: Path, clients: int = 3, keep: int = 2) -> Store:
-    meta = {"experiment": "demo", "label": "FedAvg", "use": "fedavg", "seed": 0, "aggregations": 2}
-    groups = np.arange(clients) % 2
-    names, examples = ["fast", "slow"], np.full(clients, 7)
-    return Store.create(folder, meta, experiment="{}", groups=names, group_of=groups, examples=examples, keep=keep)
+from tests.support.lab_store import STATE, aggregation, alone, create, rows, write
 
 
 def test_a_run_that_failed_is_tried_again_from_its_last_checkpoint(tmp_path: Path) -> None:
@@ -49,24 +41,6 @@ def test_a_run_that_failed_is_tried_again_from_its_last_checkpoint(tmp_path: Pat
         assert (store.meta["status"], store.meta["reason"]) == ("running", None)
         kept = store.checkpoint()
         assert kept is not None and kept[1] == "good"
-
-
-def aggregation(version: int) -> Aggregation:
-    tasks = tuple(Dispatch(2 * version + place, place, version - 1, version, 0.5) for place in (0, 1))
-    return Aggregation(
-        version,
-        float(version),
-        tasks,
-        [version - 0.25, float(version)],
-        np.array([0, 1]),
-        np.array([0.25, 0.75]),
-        version == 2,
-    )
-
-
-def rows(folder: Path, table: str) -> list[tuple[object, ...]]:
-    with room.reading(folder) as database:
-        return database.execute(f"SELECT * FROM {table} ORDER BY 1, 2").fetchall()
 
 
 def test_a_commit_writes_everything_and_can_be_taken_up(tmp_path: Path) -> None:
@@ -316,25 +290,6 @@ def check(folder: Path, version: int | None = None) -> int:
 
 
 # Killed at any instant. Writers are forked in a process of their own, which has no threads and starts only once.
-
-
-def alone(function: Callable[[Path], None], folder: Path) -> None:
-    name = f"from {function.__module__} import {function.__name__} as do"
-    code = f"from pathlib import Path; {name}; do(Path({str(folder)!r}))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
-def write(folder: Path) -> None:
-    """Commits for ever, three versions at a time."""
-    with Store.open(folder) if room.is_run(folder) else create(folder) as store:
-        kept = store.checkpoint()
-        version = int(kept[1]) if kept else 0
-        while True:
-            for _ in range(3):
-                version += 1
-                store.record(aggregation(version))
-            store.commit(STATE, str(version), version)
 
 
 def test_killed_at_random_moments_a_run_is_always_whole(tmp_path: Path) -> None:

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 import fairlag
-from fairlag import seeds
+from fairlag.core import seeds
+from fairlag.core.server import Server
+from fairlag.core.types import Arrived, Command, Dispatch, Event
 from fairlag.data.stream import parse as parse_stream
 from fairlag.lab import conduct
 from fairlag.lab.experiment import parse
-from fairlag.lab.workshop import Workshop
-from fairlag.server import Server
-from fairlag.types import Arrived, Command, Dispatch, Event
-from tests.helpers import small
-from tests.test_lab_resume import contents
+from fairlag.lab.resources import Resources
+from tests.support.helpers import small
+from tests.support.lab_resume import contents
 
 SEED = 3
 heard: list[tuple[Dispatch, int, int]] = []
@@ -40,7 +40,7 @@ def tables(use: str, stream: str) -> dict[str, Any]:
         ],
         "strategies": [small(use)],
         "data": {"use": "digits", "stream": stream},
-        "model": {"use": "tests.models:dropout_mlp"},
+        "model": {"use": "tests.support.models:dropout_mlp"},
         "local": {"epochs": 1, "batch": 16, "lr": 0.05},
         "evaluate": {"every": 10, "sample": 100},
     }
@@ -50,7 +50,7 @@ def tables(use: str, stream: str) -> dict[str, Any]:
 def test_a_streamed_run(use: str, stream: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conduct, "Server", Hears)
     experiment, grows = tables(use, stream), parse_stream(stream)
-    setting = Workshop(parse(experiment)).setting(SEED)
+    setting = Resources(parse(experiment)).setting(SEED)
     made = []
     for workers in (1, 2):
         heard.clear()

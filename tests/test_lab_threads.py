@@ -6,27 +6,13 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 from fairlag.lab.simulate import simulate
 from fairlag.runtime.virtual import few_collections
-
-TABLES: dict[str, Any] = {
-    "name": "threads",
-    "aggregations": 12,
-    "data": {"use": "digits"},
-    "model": {"use": "tests.learning:dropping"},
-    "local": {"steps": 2, "batch": 16, "lr": 0.1},
-    "evaluate": {"every": 4, "sample": 100},
-    "clients": [
-        {"group": "fast", "count": 4, "delay": "uniform(1, 2)"},
-        {"group": "slow", "count": 2, "delay": "uniform(8, 12)"},
-    ],
-    "strategies": [{"use": "fedstaleweight", "buffer": 3}],
-}
+from tests.support.lab_threads import TABLES
 
 
 def made(out: Path, seed: int) -> tuple[list[bytes], list[float]]:

@@ -9,6 +9,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
+from fairlag.core.types import Dispatch, Ended, Outcome
 from fairlag.errors import InputError, UnreadableError
 from fairlag.lab import checkpoints
 from fairlag.lab import folder as room
@@ -16,9 +17,8 @@ from fairlag.lab.database import Database
 from fairlag.lab.run import Run
 from fairlag.lab.store import Score, Store
 from fairlag.lab.verify import verified
-from fairlag.types import Dispatch, Ended, Outcome
-from tests.command import Call
-from tests.test_lab_store import STATE, aggregation, create
+from tests.support.command import Call
+from tests.support.lab_store import STATE, aggregation, create
 
 
 def made(folder: Path, *, commits: int = 4, finished: bool = False) -> Path:

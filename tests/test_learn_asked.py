@@ -10,14 +10,24 @@ import pytest
 import torch
 from torch.nn import functional
 
-from fairlag import seeds
+from fairlag.core import seeds
+from fairlag.core.types import Dispatch, Integers, Report
+from fairlag.core.vector import Vector
 from fairlag.data.stream import Linear, Poisson, Stream
 from fairlag.learn.learner import Blueprint, Learner, Order, Placement
 from fairlag.learn.local import Recipe, schedule
 from fairlag.rules.local import Feedback, Local
-from fairlag.types import Dispatch, Integers, Report
-from fairlag.vector import Vector
-from tests.learning import PLACEMENT, blueprint, data, drawn, dropping, first, inputs_of, small_cnn, trained_plainly
+from tests.support.learning import (
+    PLACEMENT,
+    blueprint,
+    data,
+    drawn,
+    dropping,
+    first,
+    inputs_of,
+    small_cnn,
+    trained_plainly,
+)
 
 RECIPE = Recipe(steps=2, batch=10, lr=schedule(0.1))
 OWN = PLACEMENT._replace(steps=np.array([0, 4, 7]))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import caller
+from tests.support.command import caller
 
 MODEL = """
 import json

@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch import nn
 
+from fairlag.core.vector import Vector, published
 from fairlag.errors import InputError
 from fairlag.learn.flat import Flat
-from fairlag.vector import Vector, published
 
 
 def written(flat: Flat, parameters: Vector) -> list[float]:

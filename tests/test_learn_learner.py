@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
-from fairlag.learn.learner import Blueprint, Learner, Order, Placement, Score, chunks, task_key, total
+from fairlag.core.types import Integers, Report
+from fairlag.learn.learner import Blueprint, Learner, Order, Placement, ScoreSums, chunks, task_key, total
 from fairlag.learn.local import Recipe, schedule
 from fairlag.learn.models import Make
-from fairlag.types import Integers, Report
-from tests.learning import (
+from tests.support.learning import (
     CLASSES,
     PLACEMENT,
     batch_normalised,
@@ -308,7 +308,7 @@ def test_parts_add_up() -> None:
 
 
 def test_parts_are_added_in_their_order() -> None:
-    sums = [Score(np.array([n]), np.array([n]), np.array([loss])) for n, loss in ((1, 1e16), (2, 1.0), (3, -1e16))]
+    sums = [ScoreSums(np.array([n]), np.array([n]), np.array([loss])) for n, loss in ((1, 1e16), (2, 1.0), (3, -1e16))]
     assert plain(total(sums)) == [[6], [6], [0.0]]
     assert plain(total(sums[::-1])) == [[6], [6], [0.0]]
     assert plain(total([sums[0], sums[2], sums[1]])) == [[6], [6], [1.0]]

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairlag.core.vector import Matrix
 from fairlag.learn.product import DEPTH, WIDTH, multiply
-from fairlag.vector import Matrix
 
 Shape = tuple[int, int, int]
 SHAPES = st.tuples(

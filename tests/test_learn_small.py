@@ -18,7 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from fairlag import seeds
+from fairlag.core import seeds
+from fairlag.core.types import CheckedUpdate, Dispatch, Report, Update
+from fairlag.core.vector import Vector, published
 from fairlag.errors import ProtocolError
 from fairlag.learn import small
 from fairlag.learn.blas import ONE_THREAD, _libraries
@@ -30,9 +32,7 @@ from fairlag.learn.small import orders
 from fairlag.learn.stack import LARGEST, recognised
 from fairlag.rules.admit import well_formed
 from fairlag.rules.local import Feedback, Local
-from fairlag.types import Dispatch, Report, Update, Vouched
-from fairlag.vector import Vector, published
-from tests.learning import PLACEMENT, blueprint, data, drawn, first, learner, small_cnn, trained_plainly
+from tests.support.learning import PLACEMENT, blueprint, data, drawn, first, learner, small_cnn, trained_plainly
 
 LINEAR: dict[str, Callable[[], nn.Module]] = {
     "logistic": partial(build, "logistic", {}, shape=(1, 8, 8), classes=5, seed=0),
@@ -196,7 +196,7 @@ def test_a_task_is_trained_to_the_bit_as_it_would_be_alone(lot: Lot, compiled: b
         assert same(update, Update(out, report))
         assert not update.delta.flags.writeable
         # Only of what is well formed nobody need ask whether it is.
-        assert (type(update) is Vouched) == (well_formed(Update(*update), len(start)) is None)
+        assert (type(update) is CheckedUpdate) == (well_formed(Update(*update), len(start)) is None)
         if HOLDINGS[task.client] == 0:
             assert report == Report(0, 0, 0.0, 0.0) and not out.any()
         else:

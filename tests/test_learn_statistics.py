@@ -11,20 +11,20 @@ import torch
 from torch import nn
 
 import fairlag
+from fairlag.core.types import Floats, Integers
+from fairlag.core.vector import Matrix, Vector
+from fairlag.core.versions import Versions
 from fairlag.errors import StrategyError
 from fairlag.lab.experiment import parse
 from fairlag.lab.plan import Plan
+from fairlag.lab.resources import Resources
 from fairlag.lab.run import Run
 from fairlag.lab.simulate import execute
-from fairlag.lab.workshop import Workshop
 from fairlag.learn.eager import Eager
 from fairlag.learn.exclusive import exclusive
-from fairlag.types import Floats, Integers
-from fairlag.vector import Matrix, Vector
-from fairlag.versions import Versions
 from fairlag.zoo import ALGORITHMS
-from tests.helpers import small
-from tests.models import normalised_mlp
+from tests.support.helpers import small
+from tests.support.models import normalised_mlp
 
 STATISTICS = 64
 """How many numbers of the model are statistics: the running mean and variance of 32 units."""
@@ -36,7 +36,7 @@ FLEET: dict[str, Any] = {
         {"group": "slow", "count": 1, "delay": "uniform(6, 8)"},
     ],
     "data": {"use": "digits", "partition": "iid"},
-    "model": {"use": "tests.models:normalised_mlp"},
+    "model": {"use": "tests.support.models:normalised_mlp"},
     "local": {"steps": 10, "batch": 32, "lr": 0.05},
     "evaluate": {"every": 1_000_000, "sample": "all"},
 }
@@ -53,8 +53,8 @@ PAPER: dict[str, Any] = {
 @cache
 def digits() -> tuple[torch.Tensor, torch.Tensor, Integers]:
     """The inputs that are trained on, those that are tested on, and the labels of these; the same for both fleets."""
-    shop = Workshop(parse({**FLEET, "aggregations": 1, "strategies": [small("fedavg")]}))
-    (train, _), data, placement = shop.shares(0), shop.data, shop.setting(0).placement
+    resources = Resources(parse({**FLEET, "aggregations": 1, "strategies": [small("fedavg")]}))
+    (train, _), data, placement = resources.shares(0), resources.data, resources.setting(0).placement
     assert placement is not None
     inputs = torch.from_numpy(data.inputs.copy()).float() * data.scale + data.offset
     return inputs[train], inputs[placement.tests], data.labels[placement.tests]
@@ -153,5 +153,5 @@ def test_what_cannot_mix_statistics_refuses_the_model_before_anything_is_written
     ):
         execute(plan, new=True, executor="serial")
     assert not (tmp_path / "runs").exists()
-    plain = {**tables, "model": {"use": "tests.models:dropout_mlp"}, "strategies": [{"use": mine}]}
+    plain = {**tables, "model": {"use": "tests.support.models:dropout_mlp"}, "strategies": [{"use": mine}]}
     assert fairlag.simulate(plain, out=tmp_path / "plain", executor="serial").version == 2

@@ -9,7 +9,7 @@ import pytest
 from fairlag.errors import FairlagError, InputError, UnreadableError
 from fairlag.fleet import delay
 from fairlag.limits import TEXT, TooMuchError, check_depth, json_of, shown, text_of
-from tests.command import Call
+from tests.support.command import Call
 
 HOSTILE = "red\x1b[31m\x1b]0;title\x07\x9b2J\u202eback"
 _FILE = (

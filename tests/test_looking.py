@@ -11,8 +11,8 @@ import pytest
 import fairlag
 from fairlag.cli.report import watched
 from fairlag.errors import InputError
-from tests.command import Call
-from tests.patience import PATIENCE
+from tests.support.command import Call
+from tests.support.patience import PATIENCE
 
 _PLANTED = """
 from pathlib import Path

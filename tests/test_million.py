@@ -11,7 +11,7 @@ import pytest
 
 from fairlag.lab.experiment import load
 from fairlag.lab.run import Run, runs
-from tests.command import Call
+from tests.support.command import Call
 
 SMALLER = [
     f"--set={key}={value}"
@@ -44,7 +44,7 @@ def test_a_smaller_one_runs_from_end_to_end(call: Call, tmp_path: Path) -> None:
     for run in found:
         counts = run.meta["counts"]
         assert run.version == 80 and counts["aggregated"] == 8000 and len(run.clients) == 20_000
-        assert counts["dispatched"] == 8000 + sum(counts[fate] for fate in ("lost", "running", "buffered"))
+        assert counts["dispatched"] == 8000 + sum(counts[outcome] for outcome in ("lost", "running", "buffered"))
         assert counts["lost"] > 0  # whoever goes home leaves its task
         assert run.accuracy() > 0.3
     slow = {run.label: run.influence("group").set_index("group").loc["old phones"] for run in found}

@@ -18,8 +18,8 @@ from fairlag.report.page.influence import influence_section
 from fairlag.report.page.shell import html
 from fairlag.report.page.spec import Named, Page
 from fairlag.report.page.staleness import staleness_section
-from tests.browser import PHONE, WIDE, chromium, visiting
-from tests.command import Call
+from tests.support.browser import PHONE, WIDE, chromium, visiting
+from tests.support.command import Call
 
 pytestmark = pytest.mark.slow
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from torch import nn
 
 from benchmarks.peers import run, work
 from fairlag.learn import models
@@ -13,7 +14,9 @@ SHAPES = {"fashion_cnn": (1, 28, 28), "logistic": (1, 8, 8)}
 @pytest.mark.parametrize("name", SHAPES)
 def test_fairlag_trains_the_same_model(name: str) -> None:
     ours = models.build(name, {}, shape=SHAPES[name], classes=10, seed=0)
-    assert str(work.build(name)) == str(ours)
+    # The same function by other means: tests/test_learn_models.py compares the two to the bit.
+    pooled = str(ours).replace("MaxPool2x2()", str(nn.MaxPool2d(2)))
+    assert str(work.build(name)) == pooled
 
 
 def test_the_clients_share_the_training_examples_by_label() -> None:

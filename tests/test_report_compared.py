@@ -9,10 +9,10 @@ import pytest
 import fairlag
 from fairlag.errors import InputError
 from fairlag.lab.run import Run
-from tests.test_analyse_compare import bare
-from tests.test_analyse_ranking import played
-from tests.test_lab_card import HOSTILE, bars, hostile, page, rows
-from tests.test_lab_run import made
+from tests.support.analyse_compare import bare
+from tests.support.analyse_ranking import played
+from tests.support.lab_card import HOSTILE, bars, hostile, page, rows
+from tests.support.lab_run import made
 
 
 @pytest.fixture

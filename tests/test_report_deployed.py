@@ -13,8 +13,8 @@ from fairlag.report.audits import throttled
 from fairlag.report.figures.kinds import Kind
 from fairlag.report.page.build import runs_page
 from fairlag.report.page.shell import data
-from tests.command import Call
-from tests.fleets import PAPER, changed, deployed, made, tables
+from tests.support.command import Call
+from tests.support.fleets import PAPER, changed, deployed, made, tables
 
 ASSUMED = [{**PAPER[0], "delay": "uniform(1, 2)"}, {**PAPER[1], "delay": "uniform(1, 2)"}]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fairlag.analyse.fates import fates
+from fairlag.analyse.outcomes import outcomes
 from fairlag.analyse.timeline import timeline_if_any
 from fairlag.analyse.weights import weights
 from fairlag.lab.experiment import parse
@@ -18,9 +18,9 @@ from fairlag.report.page.shell import html
 from fairlag.report.page.spec import Named, Section
 from fairlag.report.page.timeline import BARS, timeline_section
 from fairlag.report.page.weights import POINTS, weights_section
-from tests.browser import chromium, visiting
-from tests.page import checked, size
-from tests.sealed import edited
+from tests.support.browser import chromium, visiting
+from tests.support.page import checked, size
+from tests.support.sealed import edited
 
 TASKS, CLIENTS, BUFFER = 1_000_000, 1_000, 10
 
@@ -66,7 +66,7 @@ def big(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_sections_of_a_million_tasks_are_light(big: Run) -> None:
     eight = [Named(f"S{place}", place) for place in range(8)]
     when = timeline_if_any(big, BARS.of_each(8))
-    heavy, lost = weights(big, POINTS.of_each(8)), fates([big])
+    heavy, lost = weights(big, POINTS.of_each(8)), outcomes([big])
     assert when is not None
     assert (when.reach, len(when.bars), len(when.clients), when.every) == (37.0, 1_480, 40, 3)
     assert heavy.single is None

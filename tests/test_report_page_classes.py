@@ -6,7 +6,7 @@ import pytest
 from fairlag.analyse.classes import ClassCurve, ClassCurves
 from fairlag.report.page.classes import classes_section
 from fairlag.report.page.spec import Named
-from tests.page import HOSTILE, checked, size, values
+from tests.support.page import HOSTILE, checked, size, values
 
 
 def found(

@@ -10,7 +10,7 @@ from fairlag.analyse.evidence import Influence
 from fairlag.fairness import jain
 from fairlag.report.page.influence import influence_section
 from fairlag.report.page.spec import Chart, Named
-from tests.page import HOSTILE, checked, named, size, values
+from tests.support.page import HOSTILE, checked, named, size, values
 
 
 def found(*seeds: list[float], groups: tuple[str, ...] = ("fast", "slow"), last: int = 1) -> Influence:

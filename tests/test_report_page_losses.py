@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 
 from fairlag.analyse.audit import audit
-from fairlag.analyse.fates import Fate, Fates, audited_fates, fates
+from fairlag.analyse.outcomes import Outcomes, TaskEnd, audited_outcomes, outcomes
+from fairlag.core.types import Aggregation, Dispatch, Ended, Outcome
 from fairlag.lab.experiment import parse
 from fairlag.lab.run import Run
 from fairlag.lab.store import Store
 from fairlag.report.page.losses import losses_section
 from fairlag.report.page.spec import Named
-from fairlag.types import Aggregation, Dispatch, Ended, Outcome
-from tests.page import checked, named, size, values
-from tests.test_analyse_compare import bare
-from tests.test_analyse_evidence import LEAN, shuffled
-from tests.test_lab_run import made
+from tests.support.analyse_compare import bare
+from tests.support.analyse_evidence import LEAN, shuffled
+from tests.support.lab_run import made
+from tests.support.page import checked, named, size, values
 
 FEDAVG, MINE = Named("FedAvg", 0), Named("Mine", 1)
 
@@ -42,34 +42,34 @@ def mixed(folder: Path) -> Run:
 
 
 def test_tasks_are_counted_by_group_and_reason(tmp_path: Path) -> None:
-    found = fates([mixed(tmp_path)])
+    found = outcomes([mixed(tmp_path)])
     assert found.groups == ("fast", "slow")
     assert found.tasks == {
-        ("fast", Fate("aggregated")): 4,
-        ("fast", Fate("lost", "its client left")): 1,
-        ("slow", Fate("lost", "its client left")): 1,
-        ("slow", Fate("cancelled", "the round is over")): 1,
-        ("slow", Fate("refused", "too old")): 2,
-        ("slow", Fate("refused", "<b>%{x}</b>")): 1,
+        ("fast", TaskEnd("aggregated")): 4,
+        ("fast", TaskEnd("lost", "its client left")): 1,
+        ("slow", TaskEnd("lost", "its client left")): 1,
+        ("slow", TaskEnd("cancelled", "the round is over")): 1,
+        ("slow", TaskEnd("refused", "too old")): 2,
+        ("slow", TaskEnd("refused", "<b>%{x}</b>")): 1,
     }
     assert (found.aggregations, found.partial, found.open) == (4, 2, 3)
     assert found.unmatched == {"unknown task": 3}
-    assert found.of()[Fate("lost", "its client left")] == 2
+    assert found.of()[TaskEnd("lost", "its client left")] == 2
     assert found.of("fast").total() == 5
 
 
 def test_seeds_are_added(tmp_path: Path) -> None:
-    found = fates([made(tmp_path / "a"), made(tmp_path / "b", seed=1, finished=False)])
+    found = outcomes([made(tmp_path / "a"), made(tmp_path / "b", seed=1, finished=False)])
     assert found.tasks == {
-        ("fast", Fate("aggregated")): 5,
-        ("slow", Fate("aggregated")): 1,
-        ("fast", Fate("refused", "too old")): 2,
+        ("fast", TaskEnd("aggregated")): 5,
+        ("slow", TaskEnd("aggregated")): 1,
+        ("fast", TaskEnd("refused", "too old")): 2,
     }
     assert (found.aggregations, found.partial, found.open, found.unmatched) == (3, 1, None, Counter())
 
 
 def test_parts_are_in_per_cent_of_the_tasks_that_ended(tmp_path: Path) -> None:
-    section = losses_section([(FEDAVG, fates([made(tmp_path / "a")])), (MINE, fates([mixed(tmp_path / "b")]))])
+    section = losses_section([(FEDAVG, outcomes([made(tmp_path / "a")])), (MINE, outcomes([mixed(tmp_path / "b")]))])
     checked(section)
     (chart,) = section.charts
     assert list(chart.switches[0].options.values()) == ["all", "fast", "slow"]
@@ -89,7 +89,7 @@ def test_parts_are_in_per_cent_of_the_tasks_that_ended(tmp_path: Path) -> None:
 
 
 def test_tables_and_remarks_have_the_numbers(tmp_path: Path) -> None:
-    section = losses_section([(MINE, fates([mixed(tmp_path)]))])
+    section = losses_section([(MINE, outcomes([mixed(tmp_path)]))])
     checked(section)
     table = section.charts[0].table
     assert table is not None
@@ -113,26 +113,26 @@ def test_tables_and_remarks_have_the_numbers(tmp_path: Path) -> None:
 
 
 def test_nothing_lost_is_a_sentence(tmp_path: Path) -> None:
-    section = losses_section([(FEDAVG, fates([shuffled(tmp_path)]))])
+    section = losses_section([(FEDAVG, outcomes([shuffled(tmp_path)]))])
     checked(section)
     assert not section.charts
     assert section.remarks == ["Nothing was refused, lost or called off: every task that ended was merged."]
 
 
 def test_a_run_in_which_no_task_has_ended_is_a_sentence(tmp_path: Path) -> None:
-    nothing = fates([bare(tmp_path / "bare")])
+    nothing = outcomes([bare(tmp_path / "bare")])
     section = losses_section([(FEDAVG, nothing)])
     checked(section)
     assert (section.charts, section.remarks) == ((), ["No task has ended yet."])
-    some = losses_section([(FEDAVG, nothing), (MINE, fates([mixed(tmp_path / "mixed")]))])
+    some = losses_section([(FEDAVG, nothing), (MINE, outcomes([mixed(tmp_path / "mixed")]))])
     checked(some)
     assert some.remarks[0] == "For FedAvg, no task has ended yet."
 
 
-def counted(**reasons: int) -> Fates:
-    tasks = Counter({("a", Fate("refused", reason)): many for reason, many in reasons.items()})
-    tasks["a", Fate("aggregated")] = 10
-    return Fates(("a",), tasks, 10, 0, Counter(), 0)
+def counted(**reasons: int) -> Outcomes:
+    tasks = Counter({("a", TaskEnd("refused", reason)): many for reason, many in reasons.items()})
+    tasks["a", TaskEnd("aggregated")] = 10
+    return Outcomes(("a",), tasks, 10, 0, Counter(), 0)
 
 
 def test_rare_reasons_share_a_part() -> None:
@@ -149,7 +149,7 @@ def test_rare_reasons_share_a_part() -> None:
 
 
 def test_groups_of_which_no_task_ended_are_named(tmp_path: Path) -> None:
-    (chart,) = losses_section([(FEDAVG, counted(old=1)), (MINE, fates([mixed(tmp_path)]))]).charts
+    (chart,) = losses_section([(FEDAVG, counted(old=1)), (MINE, outcomes([mixed(tmp_path)]))]).charts
     assert chart.views["g1|all"].words == "No task of these clients ended under FedAvg."
     assert chart.views["all|all"].words == ""
 
@@ -158,8 +158,8 @@ def test_an_audit_knows_less() -> None:
     clients = [{"group": "fast", "count": 4, "delay": "uniform(1, 2)", "vanish": 0.3}]
     (found,) = audit(parse({**LEAN, "aggregations": 30, "clients": clients}), seeds=2, incentive_updates=0)
     assert found.lost > 0
-    known = audited_fates(found, 2)
-    assert known.of() == {Fate("aggregated"): 120, Fate("lost"): found.lost}
+    known = audited_outcomes(found, 2)
+    assert known.of() == {TaskEnd("aggregated"): 120, TaskEnd("lost"): found.lost}
     section = losses_section([(FEDAVG, known)])
     checked(section)
     part = named(section.charts[0].views["all|some"])["lost"]
@@ -171,8 +171,8 @@ def test_an_audit_knows_less() -> None:
 
 def test_many_strategies_and_groups_stay_light() -> None:
     groups = tuple(f"group {place}" for place in range(50))
-    tasks = Counter({(name, Fate("lost", f"reason {place}")): 1 for name in groups for place in range(20)})
-    found = Fates(groups, tasks, 1, 0, Counter(), None)
+    tasks = Counter({(name, TaskEnd("lost", f"reason {place}")): 1 for name in groups for place in range(20)})
+    found = Outcomes(groups, tasks, 1, 0, Counter(), None)
     section = losses_section([(Named(f"S{place}", place), found) for place in range(22)])
     checked(section)
     assert "The first 12 of 50 client groups are shown." in section.remarks

@@ -13,7 +13,7 @@ from fairlag.report.page.build import runs_page
 from fairlag.report.page.shell import data, html, shell
 from fairlag.report.page.spec import Page, Section
 from fairlag.report.page.summary import described, findings, settings
-from tests.page import checked
+from tests.support.page import checked
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 from fairlag.analyse.evidence import GroupStaleness
 from fairlag.report.page.spec import Named
 from fairlag.report.page.staleness import staleness_section
-from tests.page import HOSTILE, checked, named, size, values
+from tests.support.page import HOSTILE, checked, named, size, values
 
 
 def late(name: str, *counts: int, predicted: float = nan) -> GroupStaleness:

@@ -12,7 +12,7 @@ from fairlag.lab.run import Run
 from fairlag.lab.simulate import execute
 from fairlag.report.page.build import runs_page
 from fairlag.report.page.spec import Page, Section
-from tests.page import checked
+from tests.support.page import checked
 
 
 def made(folder: Path, name: str, groups: dict[str, tuple[int, str]], **more: Any) -> list[Run]:

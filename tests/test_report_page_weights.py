@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 from fairlag.analyse.weights import weights
+from fairlag.core.types import Aggregation, Dispatch, Parts
 from fairlag.lab.run import Run
 from fairlag.lab.store import Store
 from fairlag.report.page.spec import Named, View
 from fairlag.report.page.weights import POINTS, weights_section
-from fairlag.types import Aggregation, Dispatch, Parts
-from tests.page import checked, named, values
-from tests.test_analyse_compare import bare
-from tests.test_analyse_evidence import shuffled
-from tests.test_lab_run import made
+from tests.support.analyse_compare import bare
+from tests.support.analyse_evidence import shuffled
+from tests.support.lab_run import made
+from tests.support.page import checked, named, values
 
 FEDAVG = Named("FedAvg", 0)
 

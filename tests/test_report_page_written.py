@@ -10,8 +10,8 @@ import pytest
 from fairlag import simulate
 from fairlag.lab.experiment import parse
 from fairlag.lab.run import Run
-from tests.command import Call
-from tests.test_analyse_evidence import LEAN
+from tests.support.analyse_evidence import LEAN
+from tests.support.command import Call
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from fairlag.learn.local import schedule
 from fairlag.report.reference import TABLES, WORDS
 from fairlag.zoo import ALGORITHMS
 from fairlag.zoo.parameters import PARAMETERS
-from tests.command import Call
+from tests.support.command import Call
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "reference.md").read_text("utf-8")

@@ -8,22 +8,22 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.numpy import load, save
 
 from fairlag import zoo
+from fairlag.core.server import Server
+from fairlag.core.state import State
+from fairlag.core.strategy import Strategy
+from fairlag.core.types import Command, Dispatch, Event, Stop, Update
+from fairlag.core.vector import EMPTY, Layout, Vector
 from fairlag.errors import InputError, Interrupted, StalledError, StrategyError
 from fairlag.fleet.availability import parse as available
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
 from fairlag.rules import admit, apply, select, trigger, weigh
 from fairlag.runtime.virtual import Simulation
-from fairlag.server import Server
-from fairlag.state import State, pack, unpack
-from fairlag.strategy import Strategy
-from fairlag.types import Command, Dispatch, Event, Stop, Update
-from fairlag.vector import EMPTY, Layout, Vector
-from tests.helpers import Computes, vec
-from tests.test_invariants import worlds
+from tests.support.helpers import Computes, vec
+from tests.support.invariants import worlds
+from tests.support.resume_simulation import exact, plain, through_a_file
 
 
 class Momentum(NamedTuple):
@@ -44,13 +44,6 @@ def momentum(beta: float) -> apply.Apply:
         return Momentum(np.zeros_like(first), np.float32(0), 0)
 
     return apply.Apply(f"momentum({beta})", init, update)
-
-
-def plain(value: Any) -> Any:
-    """Records, events and commands as values that compare, arrays by their bytes."""
-    if isinstance(value, np.ndarray):
-        return value.dtype.str, value.shape, value.tobytes()
-    return (type(value), *map(plain, value)) if isinstance(value, tuple) else value
 
 
 class Logs(Server):
@@ -108,16 +101,6 @@ class Life:
         # When a run is over, how long its last stretch would have been depends on how it was divided.
         state = exact({**self.simulation.state(), "passed": 0})
         return (*ends, server.versions.kept, plain(server.versions.newest), state)
-
-
-def exact(state: State) -> tuple[object, str]:
-    arrays, text = pack(state)
-    return {path: plain(array) for path, array in arrays.items()}, text
-
-
-def through_a_file(state: State) -> State:
-    arrays, text = pack(state)
-    return unpack(load(save(arrays)), text)
 
 
 def goes_on(fresh: Callable[[], Life], gaps: Iterable[int]) -> None:

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from safetensors.numpy import load, save
 
 from fairlag import zoo
+from fairlag.core.state import leaves, pack, unpack
+from fairlag.core.strategy import Strategy
+from fairlag.core.vector import EMPTY, Layout, Vector, published
 from fairlag.errors import StrategyError
 from fairlag.rules import apply
 from fairlag.rules.apply import Apply, example
 from fairlag.rules.reduce import weighted_sum
-from fairlag.state import leaves, pack, unpack
-from fairlag.strategy import Strategy
-from fairlag.vector import EMPTY, Layout, Vector, published
-from tests.helpers import Scene, vec
+from tests.support.helpers import Scene, vec
 
 LAYOUT = Layout(("weight", "bias"), ((2, 2), (2,)))
 FIRST = published([0.5, -1, 2, 0.25, 3, 0])

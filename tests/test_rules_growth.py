@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlag import zoo
+from fairlag.core.server import Server
+from fairlag.core.state import pack, unpack
+from fairlag.core.strategy import Strategy
+from fairlag.core.types import Aggregation, Arrived, Joined, Report, Row, Update
+from fairlag.core.vector import Layout, published
 from fairlag.errors import StrategyError
 from fairlag.rules import admit, growth
 from fairlag.rules.rule import label_of
-from fairlag.server import Server
-from fairlag.state import pack, unpack
-from fairlag.strategy import Strategy
-from fairlag.types import Aggregation, Arrived, Joined, Report, Row, Update
-from fairlag.vector import Layout, published
-from tests.helpers import Scene, vec
+from tests.support.helpers import Scene, vec
 
 LONG = "longer than 10 times the usual update"
 

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from fairlag.buffer import Buffer
-from fairlag.ledger import Ledger, NoRound
+from fairlag.core.buffer import Buffer
+from fairlag.core.ledger import Ledger, NoRound
+from fairlag.core.state import pack
+from fairlag.core.types import Dispatch, Report
+from fairlag.core.vector import Vector, published
+from fairlag.core.versions import Versions
+from fairlag.core.view import View
 from fairlag.rules import keep
-from fairlag.state import pack
-from fairlag.types import Dispatch, Report
-from fairlag.vector import Vector, published
-from fairlag.versions import Versions
-from fairlag.view import View
-from tests.helpers import vec
+from tests.support.helpers import vec
 
 
 class Desk:

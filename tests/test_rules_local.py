@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fairlag.buffer import Buffer
+from fairlag.core.buffer import Buffer
+from fairlag.core.ledger import Ledger
+from fairlag.core.state import State
+from fairlag.core.types import Dispatch, Report
+from fairlag.core.vector import published
+from fairlag.core.versions import Versions
+from fairlag.core.view import View
 from fairlag.errors import StrategyError
-from fairlag.ledger import Ledger
 from fairlag.rules.drift import drift, drifts
 from fairlag.rules.local import Feedback, Local, Stepper, Steps, log_delay, toward_drift
-from fairlag.state import State
-from fairlag.types import Dispatch, Report
-from fairlag.vector import published
-from fairlag.versions import Versions
-from fairlag.view import View
 from fairlag.zoo import buffered_fedavg
-from tests.helpers import Scene, vec
+from tests.support.helpers import Scene, vec
 
 # Feedback
 

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from fairlag.core.types import Floats
+from fairlag.core.vector import Matrix, Vector
 from fairlag.rules import mixes_statistics
 from fairlag.rules.mix import mixed
 from fairlag.rules.reduce import Reduce, trimmed_mean, weighted_sum
-from fairlag.types import Floats
-from fairlag.vector import Matrix, Vector
-from tests.helpers import vec
+from tests.support.helpers import vec
 
 
 @mixes_statistics

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from fairlag import zoo
+from fairlag.core.ledger import Ledger
+from fairlag.core.types import NOTHING, Dispatch, Report, Update
+from fairlag.core.view import View
 from fairlag.errors import StrategyError
-from fairlag.ledger import Ledger
 from fairlag.rules import admit, edit, reads_updates, reduce, weigh
 from fairlag.rules.rule import Traits, reads_profiles, traits
 from fairlag.rules.utility import Credit
-from fairlag.types import NOTHING, Dispatch, Report, Update
-from fairlag.view import View
-from tests.helpers import Scene, vec
+from tests.support.helpers import Scene, vec
 
 
 @pytest.mark.parametrize(

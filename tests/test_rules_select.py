@@ -5,13 +5,14 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from fairlag import seeds, zoo
+from fairlag import zoo
+from fairlag.core import seeds
+from fairlag.core.ledger import Ledger
+from fairlag.core.strategy import Strategy
+from fairlag.core.view import View
 from fairlag.errors import StrategyError
-from fairlag.ledger import Ledger
 from fairlag.rules import select, trigger, weigh
-from fairlag.strategy import Strategy
-from fairlag.view import View
-from tests.helpers import Scene, handed
+from tests.support.helpers import Scene, handed
 
 
 def places(m: int, *, buffer: int = 1, fresh: bool = False) -> Strategy:

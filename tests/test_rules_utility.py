@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairlag.core.strategy import Strategy
 from fairlag.errors import StrategyError
 from fairlag.rules import trigger, weigh
 from fairlag.rules.local import Local
 from fairlag.rules.utility import Credit, by_utility
-from fairlag.strategy import Strategy
-from tests.helpers import Scene, handed
+from tests.support.helpers import Scene, handed
+from tests.support.rules_utility import outlier
 
 
 def useful(
@@ -223,15 +224,6 @@ def test_only_the_last_losses_are_looked_at() -> None:
             scene.arrive(client, loss=1.0)
         scene.arrive(3, loss=9.0)
         assert running(scene) == left, "a pool of two never holds the three that suspicion needs"
-
-
-def outlier(losses: list[float], place: int, reach: float, least: int) -> bool:
-    """DBSCAN by its definition: neither a core point nor within reach of one."""
-
-    def near(one: float) -> list[float]:
-        return [other for other in losses if abs(other - one) <= reach]
-
-    return not any(len(near(other)) >= least for other in near(losses[place]))
 
 
 @settings(max_examples=30, deadline=None)

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlag import zoo
-from fairlag.buffer import Buffer
+from fairlag.core.buffer import Buffer
+from fairlag.core.types import Floats
+from fairlag.core.view import View
 from fairlag.errors import StrategyError
 from fairlag.rules import reads_updates, weigh
-from fairlag.types import Floats
-from fairlag.view import View
-from tests.helpers import Scene, vec
+from tests.support.helpers import Scene, vec
 
 STALENESS = st.lists(st.integers(0, 10_000), min_size=2, max_size=2)
 

@@ -12,118 +12,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlag import jit, zoo
-from fairlag.buffer import Buffer
+from fairlag.core.buffer import Buffer
+from fairlag.core.server import Server
+from fairlag.core.strategy import Strategy
+from fairlag.core.types import Aggregation, Floats, Row
+from fairlag.core.view import View
 from fairlag.fleet import timing
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
-from fairlag.rules import admit, keep, select, trigger, weigh
-from fairlag.rules.rule import recipe
+from fairlag.rules import admit, keep, weigh
+from fairlag.rules.rule import provenance
 from fairlag.runtime import virtual
 from fairlag.runtime.compiled import timeline as compiled
-from fairlag.runtime.compiled.plan import Plan, plan
+from fairlag.runtime.compiled.spec import LoopSpec, loop_spec
 from fairlag.runtime.compiled.sums import exact_sums
 from fairlag.runtime.compiled.timeline import Timeline
-from fairlag.runtime.compiled.weights import Doubt
-from fairlag.server import Server
-from fairlag.strategy import Strategy
-from fairlag.types import Aggregation, Floats, Row
-from fairlag.view import View
-from tests.helpers import DELAYS
-
-TIMINGS = ["throttle(3)", "late(5, 0.3)", "late(5, 12)", "alternate(3, 5, 4)", "schedule(4, 1, 16, 0.5)"]
-
-
-@st.composite
-def fleets(draw: st.DrawFn) -> Fleet:
-    """One to three groups of clients that are always there; constant delays are common, so ties are."""
-    groups = [
-        Group(
-            name,
-            draw(st.integers(1, 4)),
-            parse(draw(st.sampled_from(["constant(2)", "constant(4)", "uniform(1, 3)", *DELAYS]))),
-            upload=draw(st.sampled_from([None, None, parse("uniform(1, 2)")])),
-            steps=draw(st.sampled_from([None, 3])),
-            per=draw(st.sampled_from(["task", "step"])),
-            timing=timing.parse(draw(st.sampled_from(["truthful", "truthful", *TIMINGS]))),
-        )
-        for name in draw(st.sampled_from([["a"], ["a", "b"], ["a", "b", "c"]]))
-    ]
-    fleet = Fleet(groups, seed=draw(st.integers(0, 2**32)), model_bytes=draw(st.sampled_from([0, 100_000])))
-    factor = draw(st.sampled_from([1.0, 0.5, 3.0]))
-    fleet = fleet if factor == 1 else fleet.planned({draw(st.integers(0, fleet.clients - 1)): timing.Throttle(factor)})
-    plan = draw(st.sampled_from([None, None, None, "truthful", *TIMINGS]))
-    return fleet if plan is None else fleet.planned({draw(st.integers(0, fleet.clients - 1)): timing.parse(plan)})
-
-
-LEAVES = [
-    weigh.uniform,
-    weigh.by_examples,
-    weigh.by_share,
-    weigh.equal_share,
-    weigh.by_slowness,
-    weigh.mean_gap,
-    weigh.mean_interval,
-    weigh.constant(0.3),
-    weigh.hinge(10.0, start=1.0),
-    weigh.polynomial(0.5),
-    weigh.polynomial(1.3),
-    weigh.exponential(0.9),
-    weigh.exponential(1.7),
-    weigh.by_ticks(3.0),
-    weigh.mean_staleness(scale=5.0),
-    weigh.mean_staleness(scale=1.0),
-    weigh.mean_staleness(scale=5.0, window=3),
-]
-
-RULES = st.recursive(
-    st.sampled_from(LEAVES),
-    lambda inner: st.one_of(
-        st.builds(weigh.times, inner, inner),
-        st.builds(weigh.divided, inner, st.sampled_from([3, 7.0])),
-        st.builds(weigh.normalised, inner),
-        st.builds(weigh.capped, inner, st.sampled_from([None, 0.2, 1.5, math.inf])),
-    ),
-    max_leaves=3,
-)
-
-BY_ACCOUNT = st.builds(
-    weigh.capped,
-    st.builds(
-        weigh.at_most,
-        st.builds(
-            weigh.by_balance,
-            entitled=st.sampled_from(["present", "known"]),
-            importance=st.sampled_from(["uniform", "examples", {"a": 2.5, "b": 0.3}]),
-            limit=st.sampled_from([None, 0.2, 0.7, 5.0]),
-            reward=st.sampled_from([0.0, 0.0, 0.3, 1.0]),
-        ),
-        st.sampled_from([None, 0.1, 0.5]),
-    ),
-    st.sampled_from([None, 0.2, 0.9, 2.0]),
-)
-WEIGHTINGS = st.one_of(RULES, RULES, BY_ACCOUNT)
-
-
-@st.composite
-def compositions(draw: st.DrawFn, clients: int) -> Strategy:
-    """Every composition that the loop knows."""
-    fresh, few = draw(st.booleans()), draw(st.integers(1, clients))
-    if draw(st.integers(0, 4)) == 0:
-        return Strategy(select.cohort(few), trigger.cohort_done(), draw(WEIGHTINGS))
-    chosen = draw(
-        st.sampled_from([select.all_idle(fresh=fresh), select.all_idle(), select.concurrency(few, fresh=fresh)])
-    )
-    buffer = draw(st.integers(1, clients if chosen.fresh else 8))
-    limit = draw(st.sampled_from([None, None, 0, 2]))
-    admission = None if limit is None else admit.max_staleness(limit)
-    return Strategy(chosen, trigger.count(buffer), draw(WEIGHTINGS), admit=admission)
-
-
-@st.composite
-def worlds(draw: st.DrawFn) -> tuple[Fleet, Strategy]:
-    fleet = draw(fleets())
-    return fleet, draw(compositions(fleet.clients))
-
+from fairlag.runtime.compiled.weights import Fallback
+from tests.support.runtime_compiled import worlds
 
 BY_BOOKS = {"buffer": 3, "estimator": "account"}
 ZOO: list[tuple[str, dict[str, Any]]] = [
@@ -179,8 +84,8 @@ def check(
     strategy: Strategy, fleet: Fleet, *, seed: int = 0, aggregations: int | None = 40, until_time: Any = None
 ) -> None:
     """Every aggregation, update by update, and the account at the end are the reference's, bit for bit."""
-    known = plan(strategy, fleet)
-    assert isinstance(known, Plan), known
+    known = loop_spec(strategy, fleet)
+    assert isinstance(known, LoopSpec), known
     until = {"seed": seed, "aggregations": aggregations, "until_time": until_time}
     server, expected, reason = reference(strategy, fleet, **until)
     timeline = Timeline(known, fleet, **until)
@@ -296,21 +201,21 @@ LEFT_ALONE: list[tuple[Strategy, str]] = [
 
 @pytest.mark.parametrize(("strategy", "what"), LEFT_ALONE)
 def test_what_it_does_not_know_is_left_to_the_reference(strategy: Strategy, what: str) -> None:
-    reason = plan(strategy, Fleet(PAPER, seed=0))
+    reason = loop_spec(strategy, Fleet(PAPER, seed=0))
     assert isinstance(reason, str) and reason.startswith("the loop does not know ") and what in reason
 
 
 def test_clients_that_come_and_go_are_left_to_the_reference() -> None:
-    assert plan(BUFFERED, Fleet([PAPER[0], LATE], seed=0)) == "clients come, go or vanish"
+    assert loop_spec(BUFFERED, Fleet([PAPER[0], LATE], seed=0)) == "clients come, go or vanish"
 
 
 def test_weights_that_the_reference_refuses_are_in_doubt() -> None:
     fleet = Fleet(PAPER, seed=0)
     empty = weigh.normalised(weigh.constant(0.0)), weigh.constant(0.0), weigh.constant(-1.0)
     for rule in (*empty, weigh.divided(weigh.uniform, 1e-320)):
-        known = plan(replace(BUFFERED, weigh=rule), fleet)
-        assert isinstance(known, Plan)
-        with np.errstate(all="ignore"), pytest.raises(Doubt):
+        known = loop_spec(replace(BUFFERED, weigh=rule), fleet)
+        assert isinstance(known, LoopSpec)
+        with np.errstate(all="ignore"), pytest.raises(Fallback):
             list(Timeline(known, fleet, seed=0, aggregations=5))
 
 
@@ -346,9 +251,9 @@ def test_where_nothing_can_be_kept_it_is_compiled_all_the_same(monkeypatch: pyte
 
 
 def test_recipes_of_rules() -> None:
-    made = recipe(weigh.capped(weigh.uniform, cap=2.0))
+    made = provenance(weigh.capped(weigh.uniform, cap=2.0))
     assert made is not None and made.make is weigh.capped and made.arguments == {"rule": weigh.uniform, "cap": 2.0}
-    assert recipe(disguised) is None and recipe(weigh.uniform) is None and recipe(None) is None
+    assert provenance(disguised) is None and provenance(weigh.uniform) is None and provenance(None) is None
 
 
 def test_a_plan_that_nobody_follows_any_more_is_none() -> None:
@@ -359,7 +264,7 @@ def test_a_plan_that_nobody_follows_any_more_is_none() -> None:
         Fleet([slow], seed=0).planned({0: timing.parse("truthful")}),
         Fleet([replace(slow, timing=timing.parse("truthful"))], seed=0),
     ):
-        known = plan(strategy, fleet)
-        assert isinstance(known, Plan)
+        known = loop_spec(strategy, fleet)
+        assert isinstance(known, LoopSpec)
         times.append([merges.times.tolist() for merges in Timeline(known, fleet, seed=0, aggregations=20)])
     assert times[0] == times[1]

@@ -2,25 +2,22 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 
-from fairlag.accounts import Accounts, Entitlement
-from fairlag.lab.checkpoints import found
+from fairlag.core.server import Server
+from fairlag.core.types import Aggregation, Floats
 from fairlag.lab.deploy import deploy
 from fairlag.lab.events import Event, Kept, Tell
-from fairlag.lab.folder import unpacked
 from fairlag.lab.run import Run
-from fairlag.server import Server
-from fairlag.state import take, unpack
-from fairlag.types import Aggregation, Floats
 from fairlag.zoo import fairshare
-from tests.fleet import FakeGrid, FakeNode, replied
-from tests.fleet_bench import Bench, benches
-from tests.test_lab_deploy import OWN, QUICK, Crash, adding
-from tests.test_resume_simulation import through_a_file
+from tests.support.fleet import FakeGrid, FakeNode, replied
+from tests.support.fleet_bench import Bench, benches
+from tests.support.lab_deploy import OWN, QUICK, Crash, adding
+from tests.support.resume_simulation import through_a_file
+from tests.support.runtime_flower_accounts import books
 
 pytestmark = pytest.mark.usefixtures("quick_grid")
 
@@ -122,31 +119,6 @@ def test_a_node_that_returns_under_a_new_name_is_a_new_client_with_a_grant(bench
     assert len(made.server.view.earned) == 5 and balances(made.server)[2] == before
     assert first_weight(made, 4) == 1 / 2  # one of two updates: what it weighs in FedAvg
     check_sums(made.server)
-
-
-class Books(NamedTuple):
-    """What the newest checkpoint of a run says of its accounts."""
-
-    accounts: Accounts
-    importance: list[float]
-    spent: Floats
-
-    @property
-    def earned(self) -> Floats:
-        earned: Floats = self.spent + self.accounts.balances[: len(self.spent)]
-        return earned
-
-
-def books(out: Path) -> Books:
-    """What the newest checkpoint of a deployment says of its accounts."""
-    arrays, words = unpacked(found(out)[0].file)
-    state = unpack(arrays, words["text"])
-    for name in ("simulation", "server", "ledger"):
-        state = take(state, name, dict)
-    kept = take(state, "accounts", dict)
-    accounts = Accounts(Entitlement())
-    accounts.restore(kept)
-    return Books(accounts, take(kept, "importance", np.ndarray).tolist(), take(state, "columns", dict)["weight"])
 
 
 def claiming(partition: int, examples: int) -> FakeNode:

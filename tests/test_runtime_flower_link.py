@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from flwr.app import Message
 
-from fairlag.types import Aggregation, Outcome
+from fairlag.core.types import Aggregation, Outcome
 from fairlag.zoo import fedasync, fedbuff
-from tests.fleet import Answer, FakeGrid, FakeNode, failing, replied, trained
-from tests.fleet_bench import Bench, benches, four
+from tests.support.fleet import Answer, FakeGrid, FakeNode, failing, replied, trained
+from tests.support.fleet_bench import Bench, benches, four
 
 pytestmark = pytest.mark.usefixtures("quick_grid")
 

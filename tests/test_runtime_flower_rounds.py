@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from fairlag.state import take
-from fairlag.strategy import Strategy
-from fairlag.types import Outcome
+from fairlag.core.state import take
+from fairlag.core.strategy import Strategy
+from fairlag.core.types import Outcome
 from fairlag.zoo import buffered_fedavg, fedavg, fedfix, safa
-from tests.fleet import failing
-from tests.fleet_bench import Bench, benches, four
+from tests.support.fleet import failing
+from tests.support.fleet_bench import Bench, benches, four
 
 pytestmark = pytest.mark.usefixtures("quick_grid")
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
+from fairlag.core.types import Dispatch, Report, Update
+from fairlag.core.vector import Layout, published
 from fairlag.runtime.flower.wire import Told, Wire, failure, introduction, reason
-from fairlag.types import Dispatch, Report, Update
-from fairlag.vector import Layout, published
-from tests.fleet import failing, replied, trained
+from tests.support.fleet import failing, replied, trained
 
 LAYOUT = Layout(("weight", "bias"), ((2, 3), (3,)))
 START = published(np.arange(9))

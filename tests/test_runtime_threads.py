@@ -10,6 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fairlag.core.server import Server
+from fairlag.core.strategy import Strategy
+from fairlag.core.types import Aggregation, Dispatch, Ended, Outcome, Row, Update
+from fairlag.core.vector import Vector, published
 from fairlag.errors import InputError, StalledError
 from fairlag.execute import Executor
 from fairlag.execute.nothing import Nothing
@@ -18,10 +22,6 @@ from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
 from fairlag.runtime import threads, virtual
 from fairlag.runtime.presence import NOTHING_MORE
-from fairlag.server import Server
-from fairlag.strategy import Strategy
-from fairlag.types import Aggregation, Dispatch, Ended, Outcome, Row, Update
-from fairlag.vector import Vector, published
 from fairlag.zoo import buffered_fedavg, fairshare, fedavg, fedstaleweight
 
 SLOW = slice(10, 15)

@@ -11,6 +11,11 @@ import numpy as np
 import pytest
 
 from fairlag import zoo
+from fairlag.core.server import Server
+from fairlag.core.strategy import Strategy
+from fairlag.core.types import Aggregation, Dispatch, Ended, Outcome, Stop, Update
+from fairlag.core.vector import EMPTY
+from fairlag.core.view import View
 from fairlag.errors import DivergedError, StalledError
 from fairlag.execute.nothing import Nothing
 from fairlag.fleet.availability import parse as available
@@ -19,12 +24,7 @@ from fairlag.fleet.delay import parse
 from fairlag.fleet.timing import Throttle
 from fairlag.rules import select, trigger, weigh
 from fairlag.runtime import virtual
-from fairlag.server import Server
-from fairlag.strategy import Strategy
-from fairlag.types import Aggregation, Dispatch, Ended, Outcome, Stop, Update
-from fairlag.vector import EMPTY
-from fairlag.view import View
-from tests.helpers import Computes, Watched, vec
+from tests.support.helpers import Computes, Watched, vec
 
 ENDLESS = "nothing more can happen: no task is running and no client will come"
 

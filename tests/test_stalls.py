@@ -11,6 +11,10 @@ from typing import Any
 import pytest
 
 from fairlag import zoo
+from fairlag.core.server import Server
+from fairlag.core.strategy import Strategy
+from fairlag.core.types import Dispatch, Report, Stop, Update
+from fairlag.core.vector import EMPTY
 from fairlag.errors import StalledError, StrategyError
 from fairlag.execute import Executor
 from fairlag.execute.nothing import Nothing
@@ -22,10 +26,6 @@ from fairlag.runtime import threads, virtual
 from fairlag.runtime.agenda import Watchdog
 from fairlag.runtime.presence import NOTHING_MORE
 from fairlag.runtime.virtual import Simulation
-from fairlag.server import Server
-from fairlag.strategy import Strategy
-from fairlag.types import Dispatch, Report, Stop, Update
-from fairlag.vector import EMPTY
 
 AN_HOUR = 3600.0
 Runtime = Callable[[Server, Fleet, Executor], Stop]

@@ -15,15 +15,28 @@ import numpy as np
 import pytest
 
 from fairlag import zoo
-from fairlag.server import Server
-from fairlag.state import pack, unpack
-from fairlag.strategy import Strategy
-from fairlag.types import Arrived, Cancel, Command, Dispatch, Event, Failed, Floats, Joined, Left, Report, Update, Wake
-from fairlag.types import Woke as Woken
-from fairlag.vector import Vector
-from tests.helpers import Watched, vec
-from tests.test_resume_simulation import exact
-from tests.test_rules_utility import outlier
+from fairlag.core.server import Server
+from fairlag.core.state import pack, unpack
+from fairlag.core.strategy import Strategy
+from fairlag.core.types import (
+    Arrived,
+    Cancel,
+    Command,
+    Dispatch,
+    Event,
+    Failed,
+    Floats,
+    Joined,
+    Left,
+    Report,
+    Update,
+    Wake,
+)
+from fairlag.core.types import Woke as Woken
+from fairlag.core.vector import Vector
+from tests.support.helpers import Watched, vec
+from tests.support.resume_simulation import exact
+from tests.support.rules_utility import outlier
 
 FIRST = vec(0.5, -1.0, 2.0)
 

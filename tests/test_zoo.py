@@ -6,10 +6,10 @@ from itertools import product
 import pytest
 
 from fairlag import zoo
+from fairlag.core.strategy import Strategy
 from fairlag.errors import StrategyError
 from fairlag.rules.rule import traits
-from fairlag.strategy import Strategy
-from tests.helpers import Scene, one_late, vec
+from tests.support.helpers import Scene, one_late, vec
 
 EQUAL = [0.5, 0.5]
 WITH_LR = [name for name, each in zoo.ALGORITHMS.items() if "lr" in each.parameters]

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from fairlag import zoo
+from fairlag.core.types import Command, Dispatch
 from fairlag.rules.local import Local
-from fairlag.types import Command, Dispatch
-from tests.helpers import Scene, handed, vec, wakes
+from tests.support.helpers import Scene, handed, vec, wakes
 
 
 def asked(commands: list[Command]) -> list[tuple[int, int, int]]:

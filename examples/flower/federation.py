@@ -32,7 +32,7 @@ from cryptography.x509.oid import NameOID
 
 import fairlag
 from fairlag.errors import InputError
-from fairlag.lab.workshop import Workshop
+from fairlag.lab.resources import Resources
 
 HERE = Path(__file__).resolve().parent
 LOOPBACK = "127.0.0.1"
@@ -53,8 +53,8 @@ class Federation:
         self.port = port
         self.nodes = dict(enumerate(nodes))
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        workshop = Workshop(fairlag.load(HERE / "digits_fleet" / f"{fleet}.toml"))
-        _check(nodes, workshop, port)
+        resources = Resources(fairlag.load(HERE / "digits_fleet" / f"{fleet}.toml"))
+        _check(nodes, resources, port)
         for place in ("data", "keys", "logs", "flwr"):
             (self.folder / place).mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o700)
@@ -64,7 +64,7 @@ class Federation:
         for number in self.nodes:
             if not self.key(number).exists():
                 make_key(self.key(number))
-        self._deal(workshop)
+        self._deal(resources)
         (self.folder / "flwr" / "config.toml").write_text(
             f'[superlink]\ndefault = "fleet"\n\n[superlink.fleet]\naddress = "{LOOPBACK}:{port}"\n'
             f'root-certificates = "{self.folder / "ca.pem"}"\n'
@@ -159,10 +159,10 @@ class Federation:
             raise SystemExit(f"flwr {' '.join(words)} failed: {said}")
         return done.stdout
 
-    def _deal(self, workshop: Workshop) -> None:
+    def _deal(self, resources: Resources) -> None:
         """Each node gets its own data, in a file."""
         for node in self.nodes.values():
-            inputs, labels = workshop.held(int(node.split(":")[1]))
+            inputs, labels = resources.held(int(node.split(":")[1]))
             np.savez(self._data(node), inputs=inputs, labels=labels)
 
     def _data(self, node: str) -> Path:
@@ -186,9 +186,9 @@ class Federation:
         raise SystemExit(f"the SuperLink did not start: see {self.folder / 'logs' / 'superlink.log'}")
 
 
-def _check(nodes: tuple[str, ...], workshop: Workshop, port: int) -> None:
+def _check(nodes: tuple[str, ...], resources: Resources, port: int) -> None:
     """Before anything is made: are the nodes some of the fleet, and are their ports free?"""
-    last = workshop.experiment.population - 1
+    last = resources.experiment.population - 1
     for node in nodes:
         group, _, partition = node.partition(":")
         if not group or not partition.isdecimal() or int(partition) > last:

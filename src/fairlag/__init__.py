@@ -15,11 +15,14 @@ if TYPE_CHECKING:
     from fairlag import errors as errors
     from fairlag import flower as flower
     from fairlag import rules as rules
-    from fairlag import types as types
     from fairlag import zoo as zoo
     from fairlag.analyse.audit import audit as audit
-    from fairlag.analyse.fit import fit_fleet as fit_fleet
-    from fairlag.buffer import Buffer as Buffer
+    from fairlag.analyse.fit.fleet import fit_fleet as fit_fleet
+    from fairlag.core import types as types
+    from fairlag.core.buffer import Buffer as Buffer
+    from fairlag.core.server import Server as Server
+    from fairlag.core.strategy import Strategy as Strategy
+    from fairlag.core.view import View as View
     from fairlag.fleet.clients import Fleet as Fleet
     from fairlag.lab.deploy import deploy as deploy
     from fairlag.lab.experiment import Experiment as Experiment
@@ -29,25 +32,22 @@ if TYPE_CHECKING:
     from fairlag.lab.simulate import simulate as simulate
     from fairlag.report.compared import compare as compare
     from fairlag.report.figures.picture import figure as figure
-    from fairlag.server import Server as Server
-    from fairlag.strategy import Strategy as Strategy
-    from fairlag.view import View as View
 
     __version__: str
 
 _HOMES = {
-    "Buffer": "fairlag.buffer",
+    "Buffer": "fairlag.core.buffer",
     "Experiment": "fairlag.lab.experiment",
     "Fleet": "fairlag.fleet.clients",
     "Run": "fairlag.lab.run",
-    "Server": "fairlag.server",
-    "Strategy": "fairlag.strategy",
-    "View": "fairlag.view",
+    "Server": "fairlag.core.server",
+    "Strategy": "fairlag.core.strategy",
+    "View": "fairlag.core.view",
     "audit": "fairlag.analyse.audit",
     "compare": "fairlag.report.compared",
     "deploy": "fairlag.lab.deploy",
     "figure": "fairlag.report.figures.picture",
-    "fit_fleet": "fairlag.analyse.fit",
+    "fit_fleet": "fairlag.analyse.fit.fleet",
     "load": "fairlag.lab.experiment",
     "runs": "fairlag.lab.run",
     "simulate": "fairlag.lab.simulate",
@@ -56,7 +56,7 @@ _MODULES = {
     "errors": "fairlag.errors",
     "flower": "fairlag.flower",
     "rules": "fairlag.rules",
-    "types": "fairlag.types",
+    "types": "fairlag.core.types",
     "zoo": "fairlag.zoo",
 }
 __all__ = ["__version__", *_HOMES, *_MODULES]

@@ -2,7 +2,7 @@
 
 import sys
 
-from fairlag.ending import shortage, terminated_cleanly
+from fairlag.lab.ending import shortage, terminated_cleanly
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
 Influence is any amount per client that is not negative, such as the sum of its updates' weights; only proportions
 matter. Where nobody has any influence, nobody is preferred: that counts as perfectly even. Of clients that come and go,
-each is entitled to its part of the versions made while it was there (presence.py).
+each is entitled to its part of the versions made while it was there (lab/entitlement.py).
 """
 
 from collections.abc import Sequence
@@ -12,8 +12,8 @@ from math import nan
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fairlag.core.types import Floats
 from fairlag.errors import InputError
-from fairlag.types import Floats
 
 _ALIKE = 0.01
 

@@ -15,8 +15,8 @@ import numpy as np
 from numba import njit, typeof
 from numpy.typing import NDArray
 
+from fairlag.core.seeds import GOLDEN
 from fairlag.errors import WorkerError
-from fairlag.seeds import GOLDEN
 
 _njit: Any = njit  # the options below are not among those that its annotations know, where it has any
 

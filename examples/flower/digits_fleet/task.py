@@ -9,7 +9,7 @@ from torch import nn
 import fairlag
 from fairlag.errors import InputError
 from fairlag.lab.experiment import Experiment
-from fairlag.lab.workshop import Workshop
+from fairlag.lab.resources import Resources
 
 
 class Net(nn.Sequential):
@@ -37,5 +37,5 @@ def examples(experiment: Experiment, client: int, file: str = "") -> tuple[torch
         held = np.load(file)
         inputs, labels = held["inputs"], held["labels"]
     else:
-        inputs, labels = Workshop(experiment).held(client)
+        inputs, labels = Resources(experiment).held(client)
     return torch.from_numpy(inputs), torch.from_numpy(labels)

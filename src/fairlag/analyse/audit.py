@@ -24,12 +24,12 @@ from fairlag.analyse.tally import added
 from fairlag.analyse.throttling import Throttling
 from fairlag.analyse.timings import Found, Timings
 from fairlag.analyse.trial import Bench, Observation, Trial, observe
+from fairlag.core.types import Floats, Integers
 from fairlag.errors import InputError
 from fairlag.execute.child import stop_if_started_again
 from fairlag.fleet.clients import Fleet
 from fairlag.lab.experiment import Experiment, given
 from fairlag.lab.worth import expected_updates, updates_per_version
-from fairlag.types import Floats, Integers
 
 MOST_SEEDS = 10_000
 

@@ -6,11 +6,11 @@ from math import ceil, inf
 import numpy as np
 
 from fairlag.analyse.theory import cap_needed
+from fairlag.core.strategy import Strategy
+from fairlag.core.types import Floats, Integers
 from fairlag.fleet.clients import Fleet
 from fairlag.rules import weigh
-from fairlag.rules.rule import recipe
-from fairlag.strategy import Strategy
-from fairlag.types import Floats, Integers
+from fairlag.rules.rule import provenance
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def bounds(strategy: Strategy, fleet: Fleet, updates: Integers, entitled: Floats
     a group are taken to send equally many. A client with a part p of all updates and q of all that clients are entitled
     to must have q/(b p) per update, on average.
     """
-    made = recipe(strategy.weigh)
+    made = provenance(strategy.weigh)
     if made is None or made.make is not weigh.capped:
         return None
     terms = strategy.account

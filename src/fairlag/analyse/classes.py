@@ -8,10 +8,10 @@ import numpy as np
 
 from fairlag.analyse.compare import Repeated, Spread
 from fairlag.analyse.curves import evenly, mean_of_known, shared
+from fairlag.core.types import Floats, Integers
 from fairlag.errors import UnreadableError
 from fairlag.lab.folder import reading
 from fairlag.lab.run import Run
-from fairlag.types import Floats, Integers
 
 COLUMNS = 150
 """So many evaluations can be told apart beside one another."""

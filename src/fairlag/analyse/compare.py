@@ -12,7 +12,7 @@ from fairlag import fairness
 from fairlag.analyse.variants import differing, parameters, settings_of, told_apart
 from fairlag.errors import InputError
 from fairlag.lab.run import Run, curve_of, final_of
-from fairlag.numerals import made_of
+from fairlag.text.numerals import made_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from fairlag.analyse.compare import Repeated, Spread
+from fairlag.core.types import Floats, Integers
 from fairlag.lab.run import curve_of, final_of
-from fairlag.types import Floats, Integers
 
 if TYPE_CHECKING:
     import pandas as pd

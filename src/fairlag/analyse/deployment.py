@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fairlag.analyse.trial import Observation
+from fairlag.core.types import Floats
 from fairlag.fleet.clients import Fleet
-from fairlag.types import Floats
 
 MARKS = 100
 """About how often influence is looked at during a run, to see when it has settled."""

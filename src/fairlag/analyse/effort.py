@@ -6,7 +6,7 @@ from fairlag.analyse.throttling import Need
 from fairlag.analyse.timings import COMPILED_SEARCH
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.worth import expected_updates, updates_per_version
-from fairlag.runtime.compiled.plan import Plan, plan, plan_if_available
+from fairlag.runtime.compiled.spec import LoopSpec, loop_spec, plan_if_available
 
 FAIRNESS_UPDATES = 400_000
 """How many updates the fairness part simulates at the most by default, unless one seed alone needs more."""
@@ -40,7 +40,7 @@ class Compiling:
     ) -> None:
         """Averaged over so many seeds; wanted or not, or, if that is None, where it is worth while."""
         strategies, fleet = [experiment.strategy(use) for use in experiment.strategies], experiment.fleet()
-        known = [isinstance(plan(strategy, fleet), Plan) for strategy in strategies]
+        known = [isinstance(loop_spec(strategy, fleet), LoopSpec) for strategy in strategies]
         need = Need.of(fleet)
         cheating = need.usual + COMPILED_SEARCH
         if incentive_updates is not None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairlag.types import Floats
+from fairlag.core.types import Floats
 
 SLOWEST = 6.0
 """Octaves below the full speed: nobody tries to be more than 64 times slower."""

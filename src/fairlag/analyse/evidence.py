@@ -10,15 +10,15 @@ import numpy as np
 from fairlag import fairness
 from fairlag.analyse.audit import StrategyAudit
 from fairlag.analyse.compare import Repeated, Spread
-from fairlag.analyse.fit import fit_fleet
+from fairlag.analyse.fit.fleet import fit_fleet
 from fairlag.analyse.predictions import predicted
+from fairlag.core.types import Floats, Integers
 from fairlag.errors import InputError
 from fairlag.fairness import jain_if_any
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.folder import check_experiment, reading
 from fairlag.lab.plan import Plan
 from fairlag.lab.run import Run
-from fairlag.types import Floats, Integers
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,11 +10,11 @@ import numpy as np
 
 from fairlag.analyse.throttling import SERVER_UPDATES, goes_on, shares_of
 from fairlag.analyse.trial import Bench, Observation, Trial, influence, simulated
+from fairlag.core.server import Server
+from fairlag.core.types import Arrived, Command, Event, Floats, Joined, Left
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.lab.experiment import Experiment
 from fairlag.runtime import virtual
-from fairlag.server import Server
-from fairlag.types import Arrived, Command, Event, Floats, Joined, Left
 
 _SEEDS = 5
 _UPDATES = 4000

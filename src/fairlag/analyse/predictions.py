@@ -5,11 +5,11 @@ from typing import NamedTuple
 import numpy as np
 
 from fairlag.analyse import theory
+from fairlag.core.strategy import Strategy
+from fairlag.core.types import Floats
 from fairlag.fleet.clients import Fleet
 from fairlag.rules import select, trigger
-from fairlag.rules.rule import recipe
-from fairlag.strategy import Strategy
-from fairlag.types import Floats
+from fairlag.rules.rule import provenance
 
 _GRID = (np.arange(2048) + 0.5) / 2048
 """The quantiles of a duration that a mean number of ticks is taken over."""
@@ -42,7 +42,7 @@ def predicted(strategy: Strategy, fleet: Fleet, buffer: float) -> Prediction:
     changes_steps = fleet.per_step and strategy.local.steps is not None
     if not fleet.steady or strategy.admit is not None or changes_steps:
         return Prediction(unknown, unknown)
-    match recipe(strategy.select.start):
+    match provenance(strategy.select.start):
         case (select.all_idle, _):
             return Prediction(theory.expected_staleness(1 / durations, buffer), theory.expected_share(1 / durations))
         case (select.concurrency, {"m": places}) if len(durations) * len(np.unique(durations)) <= _MOST_WORK:
@@ -54,7 +54,7 @@ def predicted(strategy: Strategy, fleet: Fleet, buffer: float) -> Prediction:
                 np.zeros_like(durations), np.full_like(durations, 1 / fleet.clients) if alike else unknown
             )
         case (select.once_merged, _):
-            match recipe(strategy.trigger.ready):
+            match provenance(strategy.trigger.ready):
                 case (trigger.every, {"interval": interval}):
                     ticks = mean_ticks(fleet, interval)
                     return Prediction(theory.ticking_staleness(ticks), theory.expected_share(1 / ticks))

@@ -11,12 +11,12 @@ from fairlag.analyse.equilibrium import SLOWEST, Look, Response, considered, set
 from fairlag.analyse.progress import Progress, teller
 from fairlag.analyse.throttling import COMPILED_UPDATES, SERVER_UPDATES, advised, goes_on
 from fairlag.analyse.trial import Bench, Trial, observe, quarter
+from fairlag.core.types import Floats
 from fairlag.errors import InputError
 from fairlag.fleet.timing import Throttle, Timing
 from fairlag.lab.experiment import Experiment, Use
 from fairlag.lab.worth import updates_per_version
-from fairlag.runtime.compiled.plan import plan_if_available
-from fairlag.types import Floats
+from fairlag.runtime.compiled.spec import plan_if_available
 
 SEEDS = 8
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fairlag.core.types import Aggregation, Floats, Integers, Outcome, Presence, Row
 from fairlag.fleet.clients import Fleet
-from fairlag.presence import Attendance
-from fairlag.types import Aggregation, Floats, Integers, Outcome, Presence, Row
+from fairlag.lab.entitlement import Attendance
 
 _ROWS = 4096
 """How many versions are counted together."""

@@ -10,8 +10,8 @@ from math import inf, sqrt
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fairlag.core.types import Floats
 from fairlag.errors import InputError
-from fairlag.types import Floats
 
 
 def expected_staleness(rates: ArrayLike, buffer: float) -> Floats:

@@ -9,11 +9,11 @@ import numpy as np
 
 from fairlag.analyse.incentives import FACTORS, REPLICATIONS, Incentive, judge
 from fairlag.analyse.trial import Bench, Observation, Trial, influence, quarter
+from fairlag.core.types import Floats
 from fairlag.fleet.availability import Alternating, Always
 from fairlag.fleet.clients import Fleet
 from fairlag.fleet.timing import Throttle
 from fairlag.lab.experiment import Experiment
-from fairlag.types import Floats
 
 COMPILED_UPDATES = 20_000_000
 """How many updates may go into the trials of a strategy by default if the compiled loop takes them: seconds."""

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fairlag.core.types import Floats, Integers
 from fairlag.errors import InputError
 from fairlag.lab.folder import reading
 from fairlag.lab.run import Run
-from fairlag.types import Floats, Integers
 
 LANES = 40
 """As many clients can be told apart below one another."""
@@ -53,7 +53,7 @@ _TICKS = "SELECT time, version FROM aggregations WHERE time >= ? AND time <= ? A
 
 
 class Bar(NamedTuple):
-    """A task: its lane, when it began and ended, the version it started from, its fate, and when it was merged."""
+    """A task: its lane, when it began and ended, the version it started from, its outcome, and when it was merged."""
 
     lane: int
     begin: float

@@ -11,11 +11,11 @@ import numpy as np
 from fairlag.analyse.incentives import FACTORS, REPLICATIONS, Incentive, judge_pair
 from fairlag.analyse.throttling import SERVER_UPDATES, advised, goes_on, shares_of
 from fairlag.analyse.trial import Bench, Observation, Trial, influence
+from fairlag.core.types import Floats
 from fairlag.fleet.availability import Always
 from fairlag.fleet.clients import Fleet
 from fairlag.fleet.timing import Late, Rejoin, Schedule, Throttle, Timing, Truthful
 from fairlag.lab.experiment import Experiment
-from fairlag.types import Floats
 
 COMPILED_SEARCH = 10_000_000
 """How many updates may go into the search of a strategy by default if the compiled loop takes it: seconds."""

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, NamedTuple, Self, TypeVar
 import numpy as np
 
 from fairlag.analyse.tally import Tally
+from fairlag.core.server import Server
+from fairlag.core.strategy import Strategy
+from fairlag.core.types import Aggregation, Floats, Integers, Presence, Row
 from fairlag.errors import InputError, StrategyError
 from fairlag.execute.crew import Crew
 from fairlag.fleet.clients import Fleet
 from fairlag.fleet.timing import Timing
+from fairlag.lab.executors import usable
 from fairlag.lab.experiment import Experiment
-from fairlag.lab.staff import usable
 from fairlag.runtime import virtual
-from fairlag.runtime.compiled.plan import plan_if_available
-from fairlag.server import Server
-from fairlag.strategy import Strategy
-from fairlag.types import Aggregation, Floats, Integers, Presence, Row
+from fairlag.runtime.compiled.spec import plan_if_available
 
 if TYPE_CHECKING:
     from fairlag.runtime.compiled.timeline import Timeline
@@ -231,7 +231,7 @@ def _quickly(strategy: Strategy, fleet: Fleet, trial: Trial) -> Observation | No
     if timeline is None:
         return None
     from fairlag.runtime.compiled.moment import running
-    from fairlag.runtime.compiled.weights import Doubt
+    from fairlag.runtime.compiled.weights import Fallback
 
     tally = Tally(fleet, trial.client)
     tally.add(Presence(0.0, 0, range(fleet.clients), True))
@@ -241,7 +241,7 @@ def _quickly(strategy: Strategy, fleet: Fleet, trial: Trial) -> Observation | No
             tally.work((merges.arrivals - merges.given_at).ravel())
             if not timeline.version % trial.stride:
                 tally.mark(float(merges.times[-1]), timeline.weights, timeline.updates)
-    except Doubt:
+    except Fallback:
         return None
     if timeline.refused:  # the loop does not say how long these had taken
         return None

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from fairlag.core.types import Floats, Integers
 from fairlag.lab.folder import reading
 from fairlag.lab.run import Run
-from fairlag.types import Floats, Integers
 
 BINS = 200
 """A screen shows no more of them."""

@@ -12,8 +12,8 @@ import typer
 import fairlag
 from fairlag.cli import audit, data, figure, fit, lists, reference, report, results, run
 from fairlag.cli.terminal import complain, modules_named, show
-from fairlag.ending import shortage
 from fairlag.errors import FairlagError, InputError, Interrupted
+from fairlag.lab.ending import shortage
 
 _INTERRUPTED = 130
 _shows_tracebacks = False

@@ -39,9 +39,9 @@ from fairlag.cli.terminal import (
 )
 from fairlag.errors import InputError
 from fairlag.files import save
+from fairlag.lab.executors import cores
 from fairlag.lab.experiment import load
 from fairlag.lab.override import with_buffers, with_costs
-from fairlag.lab.staff import cores
 from fairlag.report import tables
 from fairlag.report.answer import answer
 from fairlag.report.page.build import audit_page

@@ -14,7 +14,7 @@ from fairlag.cli.terminal import Json, NoCode, Source, bars, check_file, err, sa
 from fairlag.data import load as datasets
 from fairlag.data.download import Progress
 from fairlag.lab.experiment import load
-from fairlag.lab.workshop import Workshop
+from fairlag.lab.resources import Resources
 from fairlag.report.figures import check_format, holdings_figure
 from fairlag.report.holdings import data_table, holdings_table
 
@@ -56,13 +56,13 @@ def show_(
         check_format(figure)
     with redirect_stdout(sys.stderr):
         experiment = load(source)
-        workshop = Workshop(experiment)
-        data, groups = workshop.data, workshop.groups
-        train, shares = workshop.shares(experiment.seed)
+        resources = Resources(experiment)
+        data, groups = resources.data, resources.groups
+        train, shares = resources.shares(experiment.seed)
     labels = data.labels[train]
     show(holdings_table(experiment.name, groups, shares, labels, data.classes))
-    if workshop.stream is not None:
-        show(workshop.stream.words)
+    if resources.stream is not None:
+        show(resources.stream.words)
     if figure is not None:
         if shares.clients <= _MOST_CLIENTS:
             counts = shares.counts(labels, data.classes)

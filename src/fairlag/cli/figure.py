@@ -10,9 +10,9 @@ from fairlag.cli.audit import trials_progress
 from fairlag.cli.results import looked_at
 from fairlag.cli.terminal import Costs, Workers, at_least_one, check_file, say
 from fairlag.errors import InputError
+from fairlag.lab.executors import cores
 from fairlag.lab.experiment import load
 from fairlag.lab.override import with_costs
-from fairlag.lab.staff import cores
 from fairlag.report.figures import check_format
 from fairlag.report.figures.kinds import KINDS, REWARDS, Kind
 from fairlag.report.figures.rewards import rewards_figure

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from fairlag.analyse import fit
-from fairlag.analyse.durations import BEST, WAYS, check_way
+from fairlag.analyse.fit import fleet
+from fairlag.analyse.fit.durations import BEST, WAYS, check_way
 from fairlag.cli.results import looked_at
 from fairlag.cli.terminal import Json, check_file, say, show
 from fairlag.errors import InputError
@@ -32,7 +32,7 @@ def fit_fleet(
     check_file("--out", file)
     if file.exists() and not force:
         raise InputError(f"{str(file)!r} exists: take another with --out, or overwrite it with --force")
-    found = looked_at(folders, lambda runs: fit.fit_fleet(runs, how, split=split))
+    found = looked_at(folders, lambda runs: fleet.fit_fleet(runs, how, split=split))
     text = found.text
     _check_modules(found.experiment, file)
     parse(tomllib.loads(text), file.parent, code=False)  # what it names must be found from there

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fairlag.core.types import Integers
 from fairlag.errors import InputError
-from fairlag.types import Integers
 
 
 @dataclass(frozen=True, eq=False)

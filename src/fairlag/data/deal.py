@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from fairlag.core.types import Integers
 from fairlag.errors import InputError
-from fairlag.types import Integers
 
 _BLOCK = 65_536
 """How many clients draw their labels at once: bounds the memory that the random numbers take."""

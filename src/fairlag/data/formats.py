@@ -16,7 +16,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairlag.types import Integers
+from fairlag.core.types import Integers
 
 Bytes = NDArray[np.uint8]
 Parts = Iterator[tuple[str, Bytes]]

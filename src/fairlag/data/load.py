@@ -13,14 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fairlag import imported, seeds
+from fairlag import imported
+from fairlag.core import seeds
 from fairlag.data.dataset import Dataset
 from fairlag.data.download import get
 from fairlag.data.places import contents, find
 from fairlag.data.sources import SOURCES
 from fairlag.data.whole import whole
 from fairlag.errors import InputError
-from fairlag.text import number
+from fairlag.text.calls import number
 
 __all__ = ["Dataset", "Known", "get", "known", "load"]
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fairlag import seeds
+from fairlag.core import seeds
+from fairlag.core.types import Integers
 from fairlag.data.deal import by_label, cut, filled, held_at_random, uneven
 from fairlag.data.shares import Holding, Shares, check_all_hold
 from fairlag.data.whole import apportion, whole
 from fairlag.errors import InputError
-from fairlag.text import Call, Written, build, number, read
-from fairlag.types import Integers
+from fairlag.text.calls import Call, Written, build, number, read
 
 __all__ = [
     "Dirichlet",

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fairlag.core.types import Integers
 from fairlag.data.whole import whole
 from fairlag.errors import InputError
-from fairlag.types import Integers
 
 
 @dataclass(frozen=True, slots=True)

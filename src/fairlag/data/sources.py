@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fairlag.core.types import Integers
 from fairlag.data import formats
 from fairlag.data.formats import Bytes
-from fairlag.types import Integers
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,12 @@ from typing import Literal
 
 import numpy as np
 
-from fairlag import seeds
+from fairlag.core import seeds
+from fairlag.core.types import Integers
 from fairlag.data.dataset import Dataset
 from fairlag.data.deal import by_label
 from fairlag.data.whole import apportion
 from fairlag.errors import InputError
-from fairlag.types import Integers
 
 Holdout = float | Literal["official"]
 """The fraction of all examples that is kept for testing, or the official test part."""

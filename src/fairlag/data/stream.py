@@ -13,11 +13,11 @@ from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
-from fairlag import seeds
+from fairlag.core import seeds
+from fairlag.core.types import Floats, Integers
 from fairlag.data.shares import Shares
 from fairlag.errors import InputError
-from fairlag.text import Call, Written, build, read
-from fairlag.types import Floats, Integers
+from fairlag.text.calls import Call, Written, build, read
 
 __all__ = ["Linear", "Poisson", "Stream", "in_order_of_arrival", "parse"]
 

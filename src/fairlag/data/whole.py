@@ -1,7 +1,7 @@
 """Whole numbers: a parameter checked to be one, and a total apportioned in whole numbers."""
 
+from fairlag.core.types import Integers
 from fairlag.errors import InputError
-from fairlag.types import Integers
 
 
 def whole(value: object, what: str, least: int) -> int:

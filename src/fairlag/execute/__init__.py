@@ -9,15 +9,15 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from fairlag.core.state import Savable
+from fairlag.core.types import Dispatch, Update
+from fairlag.core.vector import Vector
 from fairlag.errors import ProtocolError
 from fairlag.rules.local import Local
-from fairlag.state import Savable
-from fairlag.types import Dispatch, Update
-from fairlag.vector import Vector
 
 if TYPE_CHECKING:
     from fairlag.data.dataset import Dataset
-    from fairlag.learn.learner import Blueprint, Learner, Placement, Score
+    from fairlag.learn.learner import Blueprint, Learner, Placement, ScoreSums
 
 interrupted: ContextVar[Callable[[], bool]] = ContextVar("interrupted", default=lambda: False)
 """Has somebody pressed Ctrl-C? Whoever waits for a result that is computed elsewhere then raises Interrupted instead.
@@ -49,7 +49,7 @@ class Evaluating(Protocol):
     def evaluate(self, version: int, parameters: Vector, due: float, stop: int) -> None:
         """A version is to be evaluated on the first test examples up to `stop`."""
 
-    def evaluated(self, patience: float = 0.0) -> "list[tuple[int, Score]]":
+    def evaluated(self, patience: float = 0.0) -> "list[tuple[int, ScoreSums]]":
         """The evaluations done since the last call, in the order asked for; waits up to `patience` seconds for one."""
 
     def close(self) -> None:

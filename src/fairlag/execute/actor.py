@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fairlag.core.types import Integers, Report
+from fairlag.core.vector import Vector
 from fairlag.execute.worker import Beginning
 from fairlag.learn.blas import ONE_THREAD
 from fairlag.learn.failure import Failure
-from fairlag.learn.learner import Blueprint, Learner, Order, Placement, Score, keep_memory
-from fairlag.types import Integers, Report
-from fairlag.vector import Vector
+from fairlag.learn.learner import Blueprint, Learner, Order, Placement, ScoreSums, keep_memory
 
 Trained = tuple[Vector, Vector, Report]
 """An update, what its client is to remember, and what is said of it."""
@@ -60,7 +60,7 @@ class Actor:
             return Failure.of(error)
         return delta, remembered, report
 
-    def evaluate(self, parameters: Vector, start: int, stop: int) -> Score | Failure:
+    def evaluate(self, parameters: Vector, start: int, stop: int) -> ScoreSums | Failure:
         """The sums over some test examples, or what went wrong."""
         try:
             return self._learner.evaluate(parameters, start, stop)

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from fairlag.core.state import State, take
+from fairlag.core.vector import Vector
 from fairlag.errors import InputError
-from fairlag.state import State, take
-from fairlag.vector import Vector
 
 
 class Memories:

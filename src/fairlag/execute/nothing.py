@@ -1,8 +1,8 @@
 """The executor that computes nothing: the server becomes a queueing simulator, for audits."""
 
-from fairlag.state import State
-from fairlag.types import NOTHING, Dispatch, Integers, Report, Update
-from fairlag.vector import EMPTY, Vector
+from fairlag.core.state import State
+from fairlag.core.types import NOTHING, Dispatch, Integers, Report, Update
+from fairlag.core.vector import EMPTY, Vector
 
 
 class Nothing:

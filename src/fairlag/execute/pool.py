@@ -9,16 +9,16 @@ from itertools import count
 from threading import RLock
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from fairlag.core.state import State
+from fairlag.core.types import Dispatch, Update
+from fairlag.core.vector import Vector
 from fairlag.errors import InputError, Interrupted, WorkerError
 from fairlag.execute import interrupted, named, not_there
 from fairlag.execute.memories import Memories
 from fairlag.execute.worker import Beginning
 from fairlag.learn.failure import Failure
-from fairlag.learn.learner import Placement, Score, chunks, total
+from fairlag.learn.learner import Placement, ScoreSums, chunks, total
 from fairlag.rules.local import Local
-from fairlag.state import State
-from fairlag.types import Dispatch, Update
-from fairlag.vector import Vector
 
 DEPTH = 2
 """How many jobs a worker has at hand: it begins the next while this process is busy elsewhere."""
@@ -94,7 +94,7 @@ class Pool(ABC, Generic[Hand]):
         self._deaths: Counter[tuple[str, str, int]] = Counter()
         self._parts = count(-1, -1)
         self._evaluations: deque[tuple[int, list[int]]] = deque()
-        self._scores: dict[int, Score | Failure] = {}
+        self._scores: dict[int, ScoreSums | Failure] = {}
 
     @property
     def learner(self) -> None:
@@ -153,7 +153,7 @@ class Pool(ABC, Generic[Hand]):
             for number, part in zip(numbers, chunks(stop), strict=True):
                 self._put(number, Asked(version, parameters, due, None, part))
 
-    def evaluated(self, patience: float = 0.0) -> list[tuple[int, Score]]:
+    def evaluated(self, patience: float = 0.0) -> list[tuple[int, ScoreSums]]:
         """The evaluations done since the last call, in the order asked for; waits so many seconds for an answer."""
         scores = []
         with self._lock:
@@ -164,7 +164,7 @@ class Pool(ABC, Generic[Hand]):
                 parts = [self._scores.pop(number) for number in numbers]
                 if failed := next((part for part in parts if isinstance(part, Failure)), None):
                     raise InputError(f"evaluating version {version} failed: {failed.sentence}") from failed.cause
-                scores.append((version, total([part for part in parts if isinstance(part, Score)])))
+                scores.append((version, total([part for part in parts if isinstance(part, ScoreSums)])))
         return scores
 
     def state(self) -> State:

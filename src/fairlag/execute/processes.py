@@ -9,6 +9,8 @@ from subprocess import TimeoutExpired
 from time import monotonic
 from weakref import finalize
 
+from fairlag.core.types import CheckedUpdate, Update
+from fairlag.core.vector import Vector, published
 from fairlag.data.dataset import Dataset
 from fairlag.errors import InputError, ProtocolError
 from fairlag.execute import children
@@ -17,10 +19,8 @@ from fairlag.execute.pool import DEPTH, Asked, Handed, Pool, Worker
 from fairlag.execute.worker import READY, Answer, Beginning, Evaluation, Shared, Trained, Training, work
 from fairlag.learn.failure import Failure
 from fairlag.learn.flat import Flat
-from fairlag.learn.learner import Blueprint, Order, Placement, Score
+from fairlag.learn.learner import Blueprint, Order, Placement, ScoreSums
 from fairlag.rules.local import Local
-from fairlag.types import Update, Vouched
-from fairlag.vector import Vector, published
 
 _PATIENCE = 5.0
 """How many seconds a worker that has hung up may take to end by itself."""
@@ -164,9 +164,9 @@ class Processes(Pool[_Worker]):
         if isinstance(answer, Trained):
             assert isinstance(job, Training)
             memory = self._recalled[job.row, : self._memories.size].copy()
-            kind = Vouched if answer.sound else Update
+            kind = CheckedUpdate if answer.sound else Update
             self._done[job.number] = kind(published(self._rows[job.row]), answer.report), memory
-        elif isinstance(answer, Score) or isinstance(job, Evaluation):
+        elif isinstance(answer, ScoreSums) or isinstance(job, Evaluation):
             self._scores[job.number] = answer
         else:
             self._done[job.number] = answer

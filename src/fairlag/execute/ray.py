@@ -9,6 +9,8 @@ from time import monotonic
 from typing import Any
 from weakref import ref
 
+from fairlag.core.types import Update
+from fairlag.core.vector import Vector, published
 from fairlag.data.dataset import Dataset
 from fairlag.errors import InputError, WorkerError
 from fairlag.execute import children
@@ -19,8 +21,6 @@ from fairlag.learn.failure import Failure
 from fairlag.learn.flat import Flat
 from fairlag.learn.learner import Blueprint, Order, Placement
 from fairlag.rules.local import Local
-from fairlag.types import Update
-from fairlag.vector import Vector, published
 
 _MOST = 64
 """How many actors there are at most, unless somebody asks for more."""

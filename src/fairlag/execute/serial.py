@@ -9,17 +9,17 @@ from threading import Lock
 
 import numpy as np
 
+from fairlag.core.state import State
+from fairlag.core.types import Dispatch, Update
+from fairlag.core.vector import Vector
 from fairlag.data.dataset import Dataset
 from fairlag.errors import InputError
 from fairlag.execute import named, not_there
 from fairlag.execute.memories import Memories
 from fairlag.learn.blas import ONE_THREAD
 from fairlag.learn.failure import reason
-from fairlag.learn.learner import Blueprint, Learner, Order, Placement, Score, chunks, keep_memory, total
+from fairlag.learn.learner import Blueprint, Learner, Order, Placement, ScoreSums, chunks, keep_memory, total
 from fairlag.rules.local import Local
-from fairlag.state import State
-from fairlag.types import Dispatch, Update
-from fairlag.vector import Vector
 
 _TOGETHER = 64
 """How many tasks are computed at once at most: what is computed is kept until it is read."""
@@ -47,7 +47,7 @@ class Serial:
         self._waiting: list[tuple[float, int]] = []
         """Those that may be computed together, by when they will be read; some of them are not wanted any more."""
         self._done: dict[int, Update] = {}
-        self._scores: list[tuple[int, Score]] = []
+        self._scores: list[tuple[int, ScoreSums]] = []
         self._learner = Learner(self._blueprint, self._data.inputs, self._data.labels, placement, seed, local)
         self._memories = Memories(self._learner.remembered)
         self._batched = self._learner.batched
@@ -118,7 +118,7 @@ class Serial:
             raise InputError(f"evaluating version {version} failed: {reason(error)}") from error
         self._scores.append((version, total(parts)))
 
-    def evaluated(self, patience: float = 0.0) -> list[tuple[int, Score]]:
+    def evaluated(self, patience: float = 0.0) -> list[tuple[int, ScoreSums]]:
         """The evaluations that are done since the last call, in the order in which they were asked for."""
         scores, self._scores = self._scores, []
         return scores

@@ -13,15 +13,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from fairlag.core.types import Report, Update
+from fairlag.core.vector import Matrix
 from fairlag.data.dataset import Dataset
 from fairlag.execute.child import received
 from fairlag.learn.blas import ONE_THREAD
 from fairlag.learn.failure import Failure
-from fairlag.learn.learner import Blueprint, Learner, Order, Placement, Score, keep_memory
+from fairlag.learn.learner import Blueprint, Learner, Order, Placement, ScoreSums, keep_memory
 from fairlag.rules.admit import well_formed
 from fairlag.rules.local import Local
-from fairlag.types import Report, Update
-from fairlag.vector import Matrix
 
 
 class Beginning(NamedTuple):
@@ -56,7 +56,7 @@ class Trained(NamedTuple):
     sound: bool
 
 
-Answer = Trained | Score | Failure
+Answer = Trained | ScoreSums | Failure
 """What comes back for a job: what is said of an update, sums, or what went wrong."""
 
 

@@ -9,12 +9,12 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from fairlag import seeds
+from fairlag.core import seeds
+from fairlag.core.types import Floats, Integers
 from fairlag.errors import InputError
 from fairlag.fleet import delay
 from fairlag.fleet.delay import Delay
-from fairlag.text import Call, Written, build, read
-from fairlag.types import Floats, Integers
+from fairlag.text.calls import Call, Written, build, read
 
 Period: TypeAlias = tuple[float, float]
 Periods: TypeAlias = tuple[Floats, Floats, Integers]

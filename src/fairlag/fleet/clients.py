@@ -8,13 +8,13 @@ from typing import Literal, cast
 
 import numpy as np
 
-from fairlag import seeds
+from fairlag.core import seeds
+from fairlag.core.types import Floats, Integers
 from fairlag.errors import InputError
 from fairlag.fleet.availability import Always, Availability, Returning, between
 from fairlag.fleet.delay import Delay
 from fairlag.fleet.timing import Pieces, Timing, Truthful
-from fairlag.text import check_mean
-from fairlag.types import Floats, Integers
+from fairlag.text.calls import check_mean
 
 _EARLY = 8
 _BLOCK = 1024

@@ -26,7 +26,7 @@ from fairlag.fleet.distribution import (
     Uniform,
 )
 from fairlag.fleet.trace import Empirical, Trace
-from fairlag.text import Call, Written, build, check_mean, number, read, write
+from fairlag.text.calls import Call, Written, build, check_mean, number, read, write
 
 __all__ = [
     "Constant",

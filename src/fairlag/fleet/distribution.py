@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairlag.errors import InputError
-from fairlag.text import Written, check_mean, number, write
+from fairlag.text.calls import Written, check_mean, number, write
 
 Numbers = TypeVar("Numbers", float, NDArray[np.float64])
 

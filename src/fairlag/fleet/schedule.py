@@ -6,10 +6,10 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from fairlag import seeds
+from fairlag.core import seeds
+from fairlag.core.state import State, copy_into, take
+from fairlag.core.types import Floats, Integers
 from fairlag.fleet.clients import Fleet, Group
-from fairlag.state import State, copy_into, take
-from fairlag.types import Floats, Integers
 
 _BLOCK = 8192
 _PART = 32

@@ -7,7 +7,7 @@ from math import inf
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from fairlag.errors import InputError
-from fairlag.text import Call, Written, build, number, read, write
+from fairlag.text.calls import Call, Written, build, number, read, write
 
 _EXAMPLE = "throttle(8)"
 

@@ -15,7 +15,7 @@ import numpy as np
 from fairlag.errors import InputError
 from fairlag.fleet.distribution import Numbers
 from fairlag.limits import shown
-from fairlag.text import Written, check_mean, number, write
+from fairlag.text.calls import Written, check_mean, number, write
 
 _COLUMN = "delay"
 _LONGEST = 1_000_000

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fairlag.core.types import Floats, Integers
+from fairlag.lab.entitlement import Attendance
 from fairlag.lab.folder import FORMAT
-from fairlag.presence import Attendance
-from fairlag.types import Floats, Integers
 
 _STEADY = """
 SELECT COUNT(*) = 0

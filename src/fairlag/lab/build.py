@@ -9,11 +9,11 @@ from typing import Any, get_args, get_type_hints
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from fairlag import imported
+from fairlag.core.strategy import Strategy
 from fairlag.errors import InputError, StrategyError, nearest
 from fairlag.imported import Maker, name_of
 from fairlag.rules.rule import failure, traits
-from fairlag.strategy import Strategy
-from fairlag.text import Call, read
+from fairlag.text.calls import Call, read
 from fairlag.zoo import ALGORITHMS, buffered
 
 Used = str | Maker | Strategy

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from math import isnan
 from typing import NamedTuple
 
-from fairlag.markup import Markup, bar, cell, element, head, line, table
-from fairlag.numerals import clock, made_of, number, percent
+from fairlag.text.markup import Markup, bar, cell, element, head, line, table
+from fairlag.text.numerals import clock, made_of, number, percent
 
 
 class Group(NamedTuple):

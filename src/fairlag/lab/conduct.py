@@ -10,21 +10,21 @@ from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from fairlag import execute
+from fairlag.core.server import Server
+from fairlag.core.state import Savable, State, pack, take, unpack
+from fairlag.core.strategy import Strategy
+from fairlag.core.types import Aggregation, Integers, Row, Stop
+from fairlag.core.vector import Vector
 from fairlag.errors import Interrupted
 from fairlag.execute import Evaluating, Learning
 from fairlag.lab.events import Kept, Progress, Tell, nobody
 from fairlag.lab.experiment import Experiment, Use
+from fairlag.lab.resources import Resources, Scoring, Setting
 from fairlag.lab.store import Score, Store
-from fairlag.lab.workshop import Scoring, Setting, Workshop
 from fairlag.runtime.virtual import Simulation
-from fairlag.server import Server
-from fairlag.state import Savable, State, pack, take, unpack
-from fairlag.strategy import Strategy
-from fairlag.types import Aggregation, Integers, Row, Stop
-from fairlag.vector import Vector
 
 if TYPE_CHECKING:
-    from fairlag.learn.learner import Score as Sums
+    from fairlag.learn.learner import ScoreSums
 
 CHECKPOINT = 5.0
 """How many seconds of work a crash may cost, or a page that follows a run is behind it, where that is cheap."""
@@ -55,7 +55,7 @@ class Timeline(Savable, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class RunSetup:
     """Where a run takes place."""
 
     setting: Setting
@@ -77,11 +77,11 @@ class Stage:
     """How many times as large the model may become by one aggregation; None: what is not finite ends the run."""
 
 
-def simulated(workshop: Workshop, use: Use, seed: int) -> Stage:
+def simulated(resources: Resources, use: Use, seed: int) -> RunSetup:
     """Virtual time, as an experiment describes its fleet."""
-    experiment, setting = workshop.experiment, workshop.setting(seed)
-    executor = workshop.executor(setting, experiment.strategy(use))
-    return Stage(
+    experiment, setting = resources.experiment, resources.setting(seed)
+    executor = resources.executor(setting, experiment.strategy(use))
+    return RunSetup(
         setting,
         experiment.population,
         executor,
@@ -96,43 +96,45 @@ def _timeline(server: Server, experiment: Experiment, setting: Setting, executor
     fleet = experiment.fleet(setting.seed)
     simulation = Simulation(server, fleet, executor)
     learner = None if executor is None else executor.learner
-    if learner is None or learner.quick is None:
+    if learner is None or learner.trainer is None:
         return simulation
-    from fairlag.runtime.compiled.course import Course, known
+    from fairlag.runtime.compiled.paged import PagedSimulation, known
 
-    plan = known(server.strategy, fleet, server.versions.newest.size)
-    if plan is None:
+    spec = known(server.strategy, fleet, server.versions.newest.size)
+    if spec is None:
         return simulation
     until = experiment.aggregations, experiment.until_time
-    return Course(plan, simulation, server, fleet, learner, seed=setting.seed, until=until, examples=setting.examples)
+    return PagedSimulation(
+        spec, simulation, server, fleet, learner, seed=setting.seed, until=until, examples=setting.examples
+    )
 
 
 class Conductor:
     """Takes one run from its beginning, or from its last checkpoint, to its end."""
 
-    def __init__(self, experiment: Experiment, use: Use, stage: Stage, store: Store, tell: Tell = nobody) -> None:
-        setting = stage.setting
-        self._stage = stage
+    def __init__(self, experiment: Experiment, use: Use, setup: RunSetup, store: Store, tell: Tell = nobody) -> None:
+        setting = setup.setting
+        self._setup = setup
         self._store = store
         self._tell = tell
         self._layout = setting.layout
         self._scoring = setting.scoring
         self._every = experiment.evaluate.every
-        self._executor = stage.executor
+        self._executor = setup.executor
         self._server = Server(
-            stage.strategy or experiment.strategy(use),
-            clients=stage.clients,
+            setup.strategy or experiment.strategy(use),
+            clients=setup.clients,
             parameters=setting.parameters,
             layout=setting.layout,
             seed=setting.seed,
             aggregations=experiment.aggregations,
             until_time=experiment.until_time,
-            examples=stage.examples,
-            group_of=stage.group_of,
-            max_growth=stage.max_growth,
+            examples=setup.examples,
+            group_of=setup.group_of,
+            max_growth=setup.max_growth,
             record=store.record if self._scoring is None else self._record,
         )
-        self._timeline = stage.begin(self._server)
+        self._timeline = setup.begin(self._server)
         self._pending: list[_Pending] = []
         self._accuracy: dict[str, float] = {}
         self._saved, self._cost = monotonic(), 0.0
@@ -155,7 +157,7 @@ class Conductor:
             while (stop := self._proceed(events)) is None:
                 self._look(interrupted)
                 now = monotonic()
-                if not self._stage.real:  # there, each event may make a version, to be committed at once
+                if not self._setup.real:  # there, each event may make a version, to be committed at once
                     events = min(2 * events, _MOST) if now - began < _LOOK / 2 else max(events // 2, 1)
                 began = now
             if self._scoring is not None and not self._is_scored(self._scoring.whole):
@@ -182,7 +184,7 @@ class Conductor:
 
     def _is_due(self) -> bool:
         """Is it time for a checkpoint?"""
-        if self._stage.real:
+        if self._setup.real:
             return self._server.view.version > self._kept
         return monotonic() - self._saved > max(CHECKPOINT, _COSTLY * self._cost)
 
@@ -198,7 +200,7 @@ class Conductor:
     def _record(self, row: Row) -> None:
         self._store.record(row)
         # What is simulated waits for its scores; a fleet does not, and each version is as big as the model.
-        hurried = self._stage.real and len(self._pending) >= _WAITING
+        hurried = self._setup.real and len(self._pending) >= _WAITING
         if hurried or not isinstance(row, Aggregation) or row.version % self._every:
             return
         if self._scoring is not None:
@@ -238,7 +240,7 @@ class Conductor:
         }
         state: State = {"simulation": self._timeline.state(), "pending": pending, "scored": self._scored}
         self._kept = self._server.view.version
-        self._store.commit(*pack(state), self._kept, refusals=self._server.refusals, clients=self._stage.news())
+        self._store.commit(*pack(state), self._kept, refusals=self._server.refusals, clients=self._setup.news())
         self._saved = monotonic()
         self._cost = self._saved - began - self._store.rows_took
         self._tell(Kept(self._server.view.version))
@@ -255,7 +257,7 @@ class Conductor:
                 self._executor.evaluate(pending.version, pending.parameters, pending.time, pending.stop)
 
     def _finish(self, stop: Stop) -> None:
-        if self._stage.real:
+        if self._setup.real:
             self._commit()
         view = self._server.view
         tensors = self._layout.split(self._server.versions.newest)
@@ -264,7 +266,7 @@ class Conductor:
         self._report()
 
 
-def _scores(sums: "Sums", scoring: Scoring, *, whole: bool) -> Iterator[Score]:
+def _scores(sums: "ScoreSums", scoring: Scoring, *, whole: bool) -> Iterator[Score]:
     """Of all examples, of every class, and of the labels that each client group holds."""
     classes = range(len(sums.examples))
     parts = [("all", "", list(classes))]

@@ -9,29 +9,29 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fairlag.core.server import Server
+from fairlag.core.strategy import Strategy
+from fairlag.core.types import Integers
+from fairlag.core.vector import Layout, Vector, is_statistic
 from fairlag.errors import InputError
-from fairlag.execute.aside import Aside
-from fairlag.lab.conduct import Conductor, Stage
+from fairlag.execute.background import BackgroundEvaluator
+from fairlag.lab.conduct import Conductor, RunSetup
 from fairlag.lab.events import Event, Progress, Tell
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.orders import Orders
 from fairlag.lab.plan import Plan, Planned
 from fairlag.lab.records import check_same, name_of, opened, told
+from fairlag.lab.resources import Resources, Scoring, Setting
 from fairlag.lab.run import Run
 from fairlag.lab.simulate import single
 from fairlag.lab.track.listen import Trackers
-from fairlag.lab.workshop import Scoring, Setting, Workshop
-from fairlag.learn.learner import Learner, Score, chunks, total
+from fairlag.learn.learner import Learner, ScoreSums, chunks, total
 from fairlag.rules.admit import all_of, max_norm
 from fairlag.runtime.flower.link import Link, Work
 from fairlag.runtime.flower.nodes import LOG
 from fairlag.runtime.flower.options import Options
 from fairlag.runtime.flower.roster import Roster
 from fairlag.runtime.flower.wire import Wire
-from fairlag.server import Server
-from fairlag.strategy import Strategy
-from fairlag.types import Integers
-from fairlag.vector import Layout, Vector, is_statistic
 
 if TYPE_CHECKING:
     from flwr.serverapp import Grid
@@ -86,17 +86,17 @@ def deploy(
             return Run(planned.folder)
     else:
         plan.check_new()
-    with closing(Workshop(chosen)) as workshop:
-        model = _given(chosen, arrays, evaluate) if arrays is not None else _own(workshop, planned)
+    with closing(Resources(chosen)) as resources:
+        model = _given(chosen, arrays, evaluate) if arrays is not None else _own(resources, planned)
         chosen.strategy(planned.use).check_model(model.setting.layout)
-        work = _work(workshop, planned, model.setting.examples, how)
+        work = _work(resources, planned, model.setting.examples, how)
         if not plan.saved:
             plan.save()
         teller = _Teller(Trackers(chosen.track, plan.home), watch)
         groups = [(table.group, table.count) for table in chosen.clients]
         roster = Roster(groups, by_key=how.by_key, most=how.max_clients)
         with closing(_Fleet(grid, model.wire, roster, how, work)) as fleet:
-            _conduct(workshop, planned, model, fleet, teller, keep)
+            _conduct(resources, planned, model, fleet, teller, keep)
     return Run(planned.folder)
 
 
@@ -106,17 +106,17 @@ class _Model:
 
     setting: Setting
     wire: Wire
-    score: Callable[[Vector, int], Score] | None
+    score: Callable[[Vector, int], ScoreSums] | None
 
 
-def _own(workshop: Workshop, planned: Planned) -> _Model:
+def _own(resources: Resources, planned: Planned) -> _Model:
     """The model of the experiment, judged on its test examples."""
-    experiment = workshop.experiment
+    experiment = resources.experiment
     if experiment.data is None:
         raise InputError(
             f"the experiment {experiment.name!r} has no [data] and [model]: give `arrays`, which training begins with"
         )
-    setting, data, blueprint = workshop.setting(planned.seed), workshop.data, workshop.blueprint
+    setting, data, blueprint = resources.setting(planned.seed), resources.data, resources.blueprint
     assert setting.placement is not None  # there is data
     # It only evaluates: nothing is trained here, so nothing need be compiled.
     learner = Learner(replace(blueprint, compiled=False), data.inputs, data.labels, setting.placement, planned.seed)
@@ -124,7 +124,7 @@ def _own(workshop: Workshop, planned: Planned) -> _Model:
     fixed = {name: each for name, each in state.items() if name not in setting.layout.names}
     hidden = frozenset(setting.layout.names) - state.keys()
 
-    def score(parameters: Vector, stop: int) -> Score:
+    def score(parameters: Vector, stop: int) -> ScoreSums:
         return total([learner.evaluate(parameters, *part) for part in chunks(stop)])
 
     return _Model(setting, Wire(setting.layout, fixed, hidden), score)
@@ -150,10 +150,10 @@ def _given(experiment: Experiment, arrays: "Arrays | nn.Module", evaluate: Judge
     scoring = None if evaluate is None else Scoring(1, 1, {})
     setting = Setting(experiment.seed, layout.flatten(sent), layout, nobody, nobody, scoring=scoring)
 
-    def score(parameters: Vector, stop: int) -> Score:
+    def score(parameters: Vector, stop: int) -> ScoreSums:
         assert evaluate is not None
         examples, correct, loss = evaluate({**layout.split(parameters), **fixed})
-        return Score(_counts(examples), _counts(correct), np.atleast_1d(np.asarray(loss, np.float64)))
+        return ScoreSums(_counts(examples), _counts(correct), np.atleast_1d(np.asarray(loss, np.float64)))
 
     return _Model(setting, Wire(layout, fixed), None if evaluate is None else score)
 
@@ -163,13 +163,13 @@ def _counts(given: ArrayLike) -> Integers:
 
 
 def _conduct(
-    workshop: Workshop, planned: Planned, model: _Model, fleet: "_Fleet", teller: "_Teller", keep: int
+    resources: Resources, planned: Planned, model: _Model, fleet: "_Fleet", teller: "_Teller", keep: int
 ) -> None:
-    experiment, queued = workshop.experiment, fleet.options.queued
+    experiment, queued = resources.experiment, fleet.options.queued
     with ExitStack() as held:
-        judge = None if model.score is None else held.enter_context(closing(Aside(model.score)))
+        judge = None if model.score is None else held.enter_context(closing(BackgroundEvaluator(model.score)))
         meta = {"runtime": "flower", "queued": queued}
-        store = held.enter_context(opened(workshop, planned, meta, queued=queued, keep=keep))
+        store = held.enter_context(opened(resources, planned, meta, queued=queued, keep=keep))
         if store.meta.get("queued") != queued:
             raise InputError(
                 f"the run in {str(planned.folder)!r} was begun with {store.meta.get('queued')} tasks a node, "
@@ -179,7 +179,7 @@ def _conduct(
         version = Run(planned.folder).version
         how = f"goes on from version {version}" if version else "begins"
         LOG.info("%s, %s, in %s", name_of(planned), how, planned.folder.absolute())
-        stage = Stage(
+        setup = RunSetup(
             model.setting,
             experiment.population * queued,
             judge,
@@ -191,7 +191,7 @@ def _conduct(
             strategy=_bounded(experiment.strategy(planned.use), fleet.options),
             max_growth=fleet.options.max_growth,
         )
-        Conductor(experiment, planned.use, stage, store, teller).to_the_end()
+        Conductor(experiment, planned.use, setup, store, teller).to_the_end()
 
 
 @dataclass(slots=True)
@@ -226,9 +226,9 @@ class _Fleet:
         return fresh
 
 
-def _work(workshop: Workshop, planned: Planned, examples: Integers, options: Options) -> Work:
+def _work(resources: Resources, planned: Planned, examples: Integers, options: Options) -> Work:
     """What the clients of a strategy are told to do, and what is believed of what they say."""
-    experiment = workshop.experiment
+    experiment = resources.experiment
     local = experiment.strategy(planned.use).local
     if local.direction is not None:
         raise InputError(

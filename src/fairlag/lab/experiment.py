@@ -19,16 +19,16 @@ from pydantic import (
     model_validator,
 )
 
+from fairlag.core.strategy import Strategy
 from fairlag.errors import ExperimentError, InputError, StrategyError, nearest
 from fairlag.fleet import availability, delay, timing
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.imported import is_code, name_of
 from fairlag.lab.build import build, checked_use, label, strategy_call, takes
 from fairlag.lab.learning import Data, Evaluate, LocalTraining, Model, Table
+from fairlag.lab.messages import first_mistake
 from fairlag.lab.track import checked_names
-from fairlag.lab.words import first_mistake
 from fairlag.limits import DEPTH, TooMuchError, check_depth, text_of
-from fairlag.strategy import Strategy
 
 
 def _distribution(value: object) -> object:

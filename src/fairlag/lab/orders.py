@@ -4,10 +4,10 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from fairlag.core.types import Dispatch, Integers, Report
 from fairlag.learn.local import Recipe
 from fairlag.runtime.flower.options import Options
 from fairlag.runtime.flower.wire import Told
-from fairlag.types import Dispatch, Integers, Report
 
 
 @dataclass(frozen=True, slots=True)

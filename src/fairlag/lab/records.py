@@ -12,18 +12,18 @@ from uuid import uuid4
 
 import numpy as np
 
+from fairlag.core.strategy import Strategy
 from fairlag.errors import FairlagError, InputError, Interrupted, StoreError, UnreadableError, WorkerError
 from fairlag.lab import rollback
 from fairlag.lab.events import Begun, Over, Tell
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.folder import MODEL, check_experiment, check_free, check_model, is_run
 from fairlag.lab.plan import Planned, difference, settings_of
+from fairlag.lab.resources import Resources
 from fairlag.lab.run import Run
 from fairlag.lab.serialise import key_of
 from fairlag.lab.store import KEPT, Store
-from fairlag.lab.workshop import Workshop
 from fairlag.limits import printable
-from fairlag.strategy import Strategy
 
 _NO_NUMBA = "none"
 """What an older fairlag noted of a run that it would have trained by compiled loops, had there been numba."""
@@ -60,14 +60,14 @@ def _check_ended(folder: Path, meta: Mapping[str, Any]) -> None:
 
 
 def opened(
-    workshop: Workshop, planned: Planned, meta: Mapping[str, object] | None = None, queued: int = 1, keep: int = KEPT
+    resources: Resources, planned: Planned, meta: Mapping[str, object] | None = None, queued: int = 1, keep: int = KEPT
 ) -> Store:
     """The store of a run, made where there is none; `meta` is what else is to be known of it.
 
     Each client of the experiment counts once per task that it may have at once; `keep` checkpoints are kept.
     """
-    experiment, setting = workshop.experiment, workshop.setting(planned.seed)
-    facts = _learnt(workshop) if experiment.data is not None else {}
+    experiment, setting = resources.experiment, resources.setting(planned.seed)
+    facts = _learnt(resources) if experiment.data is not None else {}
     if is_run(planned.folder):
         store = Store.open(planned.folder, keep)
         if store.meta.get("data") != facts.get("data"):
@@ -146,12 +146,12 @@ def _queues(strategy: Strategy) -> bool:
     return strategy.select.places is not None or strategy.select.rounds
 
 
-def engine(workshop: Workshop, planned: Planned) -> dict[str, str]:
+def engine(resources: Resources, planned: Planned) -> dict[str, str]:
     """Which engine trains the tasks of a run, to be noted of it; nothing if there is nothing to train."""
-    experiment = workshop.experiment
+    experiment = resources.experiment
     if experiment.data is None:
         return {}
-    if not workshop.is_compiled(experiment.strategy(planned.use)):
+    if not resources.is_compiled(experiment.strategy(planned.use)):
         return {"engine": "standard"}
     return {"engine": "compiled", "numba": metadata.version("numba")}
 
@@ -183,7 +183,7 @@ def _versions(experiment: Experiment) -> dict[str, str]:
     return {name: metadata.version(name) for name in names}
 
 
-def _learnt(workshop: Workshop) -> dict[str, object]:
+def _learnt(resources: Resources) -> dict[str, object]:
     """What must be known to build the model again, and to see that the data is the same."""
-    data = workshop.data
+    data = resources.data
     return {"data": data.fingerprint, "shape": data.shape, "classes": data.classes}

@@ -10,10 +10,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from fairlag.core.strategy import Strategy
 from fairlag.lab.build import label
 from fairlag.lab.experiment import Clients, Experiment
 from fairlag.rules.rule import label_of
-from fairlag.strategy import Strategy
 
 _WIDTH = 116
 _BARE = re.compile(r"[A-Za-z0-9_-]+")

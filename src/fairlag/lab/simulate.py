@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 from weakref import finalize
 
-from fairlag.ending import terminated_cleanly
 from fairlag.errors import FairlagError, InputError, Interrupted, StoreError, UnreadableError, WorkerError
 from fairlag.execute.child import stop_if_started_again
 from fairlag.lab.conduct import Conductor, simulated
+from fairlag.lab.ending import terminated_cleanly
 from fairlag.lab.events import Event, Tell
+from fairlag.lab.executors import ExecutorChoice
 from fairlag.lab.experiment import Experiment, Use, given
 from fairlag.lab.folder import is_run
 from fairlag.lab.plan import Plan, Planned
@@ -27,10 +28,9 @@ from fairlag.lab.records import (
     remark_on_versions,
     told,
 )
+from fairlag.lab.resources import Resources
 from fairlag.lab.run import Run
-from fairlag.lab.staff import Staff
 from fairlag.lab.track.listen import Trackers
-from fairlag.lab.workshop import Workshop
 from fairlag.runtime.compiled import available
 
 Watch = Callable[[Planned, Event], None]
@@ -53,7 +53,7 @@ def execute(
     told of finished runs, too: the process may have been killed right before it told them of the end.
     """
     stop_if_started_again()
-    staff = Staff(executor, workers, address)
+    choice = ExecutorChoice(executor, workers, address)
     if new:
         plan.check_new()
     damaged = _damaged(plan)
@@ -73,14 +73,14 @@ def execute(
     left.sort(key=lambda each: _status(each) == "failed")
     if left:
         if plan.experiment.data is not None:
-            staff.check()
+            choice.check()
             _check_extra(plan.experiment)
-        with closing(Workshop(plan.experiment, staff)) as workshop:
+        with closing(Resources(plan.experiment, choice)) as resources:
             if new:
-                workshop.setting(left[0].seed)
+                resources.setting(left[0].seed)
                 plan.save()
             remark_on_versions(planned.folder for planned in left)
-            _make(workshop, plan, left, tell, damaged)
+            _make(resources, plan, left, tell, damaged)
     _check_made(plan, damaged)
     return [_made(planned, plan.experiment) for planned in plan]
 
@@ -177,18 +177,20 @@ def _damaged(plan: Plan) -> dict[str, FairlagError]:
     return damaged
 
 
-def _make(workshop: Workshop, plan: Plan, left: list[Planned], watch: Watch, failures: dict[str, FairlagError]) -> None:
+def _make(
+    resources: Resources, plan: Plan, left: list[Planned], watch: Watch, failures: dict[str, FairlagError]
+) -> None:
     """Makes these runs; notes which of several fail."""
     for planned in left:
         try:
-            _conduct(workshop, planned, watch)
+            _conduct(resources, planned, watch)
         except (Interrupted, StoreError, WorkerError):
             raise
         except FairlagError as error:
             if len(plan) == 1:
                 raise
             failures[name_of(planned)] = error
-            workshop.close()  # whatever is still being computed was for this run
+            resources.close()  # whatever is still being computed was for this run
 
 
 def _check_made(plan: Plan, failures: Mapping[str, FairlagError]) -> None:
@@ -200,12 +202,12 @@ def _check_made(plan: Plan, failures: Mapping[str, FairlagError]) -> None:
         )
 
 
-def _conduct(workshop: Workshop, planned: Planned, watch: Watch) -> None:
+def _conduct(resources: Resources, planned: Planned, watch: Watch) -> None:
     tell = partial(watch, planned)
     check_engine(planned.folder)
-    with opened(workshop, planned, engine(workshop, planned)) as store, told(store, planned, tell):
-        stage = simulated(workshop, planned.use, planned.seed)
-        Conductor(workshop.experiment, planned.use, stage, store, tell).to_the_end()
+    with opened(resources, planned, engine(resources, planned)) as store, told(store, planned, tell):
+        setup = simulated(resources, planned.use, planned.seed)
+        Conductor(resources.experiment, planned.use, setup, store, tell).to_the_end()
 
 
 def _check_extra(experiment: Experiment) -> None:

@@ -14,10 +14,12 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from fairlag.core.types import Aggregation, Ended, Integers, Outcome, Presence, Record, Row
 from fairlag.errors import InputError
 from fairlag.files import PARTIAL, put, write_anew
 from fairlag.lab import checkpoints, digest
 from fairlag.lab.database import Database, make_database
+from fairlag.lab.entitlement import ranges
 from fairlag.lab.folder import (
     DATABASE,
     EXPERIMENT,
@@ -34,8 +36,6 @@ from fairlag.lab.folder import (
     packed,
     unpacked,
 )
-from fairlag.presence import ranges
-from fairlag.types import Aggregation, Ended, Integers, Outcome, Presence, Record, Row
 
 KEPT = 2
 """How many checkpoints of a simulation are kept: what is lost can be computed again."""

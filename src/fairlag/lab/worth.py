@@ -4,9 +4,9 @@ from math import inf
 
 import numpy as np
 
+from fairlag.core.strategy import Strategy
+from fairlag.core.types import Floats
 from fairlag.lab.experiment import Experiment
-from fairlag.strategy import Strategy
-from fairlag.types import Floats
 
 
 def updates_per_version(strategy: Strategy) -> int:

@@ -8,11 +8,11 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
+from fairlag.core.types import Floats, Integers
+from fairlag.core.vector import Matrix, Vector
 from fairlag.learn.exclusive import exclusive
 from fairlag.learn.flat import Flat
 from fairlag.learn.local import Recipe
-from fairlag.types import Floats, Integers
-from fairlag.vector import Matrix, Vector
 
 
 class Eager:

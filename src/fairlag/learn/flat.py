@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from fairlag.core.vector import Layout, Vector, published
 from fairlag.errors import InputError
-from fairlag.vector import Layout, Vector, published
 
 
 class Flat:

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fairlag.core.types import Integers
+from fairlag.core.vector import Matrix, Vector
 from fairlag.jit import compiled, subkey
 from fairlag.learn.product import multiply
-from fairlag.types import Integers
-from fairlag.vector import Matrix, Vector
 
 SETTINGS = np.dtype(
     [("batch", np.int64), ("stream", np.uint64)]

@@ -13,7 +13,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fairlag import seeds
+from fairlag.core import seeds
+from fairlag.core.types import CheckedUpdate, Dispatch, Floats, Integers, Report, Update, record_of
+from fairlag.core.vector import EMPTY, Vector
 from fairlag.data.stream import Stream
 from fairlag.errors import ProtocolError
 from fairlag.fastpath import other_field
@@ -24,11 +26,9 @@ from fairlag.learn.small import BATCHED, COMPILED, Lot, Small, step_sizes
 from fairlag.learn.stack import Stack, recognised
 from fairlag.rules.admit import well_formed
 from fairlag.rules.local import Local
-from fairlag.types import Dispatch, Floats, Integers, Report, Update, Vouched, quick
-from fairlag.vector import EMPTY, Vector
 
 if TYPE_CHECKING:
-    from fairlag.learn.quick import Quick
+    from fairlag.learn.trainer import CompiledTrainer
 
 _Asked = tuple[Sequence[int], Sequence[float], Sequence[int], Sequence[float]]
 """From which versions, when, in how many steps and at which paces tasks are to be trained."""
@@ -96,7 +96,7 @@ class Placement(NamedTuple):
         return self.holdings[self.bounds[client] : self.bounds[client + 1]]
 
 
-class Score(NamedTuple):
+class ScoreSums(NamedTuple):
     """Sums over evaluated examples, per class."""
 
     examples: Integers
@@ -104,9 +104,9 @@ class Score(NamedTuple):
     loss: Floats
 
 
-def total(parts: Sequence[Score]) -> Score:
+def total(parts: Sequence[ScoreSums]) -> ScoreSums:
     """All parts together, added in their order."""
-    return Score(*(sum(column[1:], column[0]) for column in zip(*parts, strict=True)))
+    return ScoreSums(*(sum(column[1:], column[0]) for column in zip(*parts, strict=True)))
 
 
 def chunks(stop: int) -> list[tuple[int, int]]:
@@ -132,7 +132,7 @@ class Order(NamedTuple):
     def of(cls, task: Dispatch, seed: int) -> "Order":
         """What a dispatched task of the run of that seed is to compute."""
         _, client, version, ordinal, time, steps, pace = task
-        return quick(cls, (task_key(seed, client, ordinal), client, version, time, steps, pace))
+        return record_of(cls, (task_key(seed, client, ordinal), client, version, time, steps, pace))
 
 
 class Learner:
@@ -207,17 +207,17 @@ class Learner:
         lot = Lot(keys, self._placement.bounds.take(who), examples, made, rates, starts)
         deltas, squares, finite = self._small.train(lot)
         report = self._report if self._recipe.losses else self._usual_report
-        kinds = (Update, Vouched if finite else Update)
+        kinds = (Update, CheckedUpdate if finite else Update)
         said = zip(examples, made, rates, squares, strict=True)
         return [
-            quick(kinds[sound], (delta, told))
+            record_of(kinds[sound], (delta, told))
             for delta, (told, sound) in zip(deltas, [report(*each) for each in said], strict=True)
         ]
 
     @property
-    def quick(self) -> "Quick | None":
+    def trainer(self) -> "CompiledTrainer | None":
         """What trains by compiled loops, where tasks are trained so and clients always have all their examples."""
-        return self._small.quick if self._small is not None and self._blueprint.stream is None else None
+        return self._small.trainer if self._small is not None and self._blueprint.stream is None else None
 
     @property
     def work(self) -> float:
@@ -268,7 +268,7 @@ class Learner:
         report = Report(examples, steps, self._recipe.effort(steps, lr), loss)
         return report, well_formed(Update(EMPTY, report), 0) is None
 
-    def evaluate(self, parameters: Vector, start: int, stop: int) -> Score:
+    def evaluate(self, parameters: Vector, start: int, stop: int) -> ScoreSums:
         """The sums over the test examples from start to stop."""
         chosen = self._placement.tests[start:stop]
         if self._small is None:
@@ -276,7 +276,7 @@ class Learner:
         else:
             losses, right = self._small.judged(parameters, chosen)
         count, each = self._blueprint.classes, self._labels[chosen]
-        return Score(
+        return ScoreSums(
             np.bincount(each, minlength=count),
             np.bincount(each[right], minlength=count),
             np.bincount(each, losses, minlength=count).astype(np.float64),

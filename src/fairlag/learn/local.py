@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Protocol
 
-from fairlag import text
 from fairlag.errors import InputError
 from fairlag.rules.local import Direction, Local
+from fairlag.text import calls
 
 
 class Schedule(Protocol):
@@ -19,13 +19,13 @@ class Schedule(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Constant(text.Written):
+class Constant(calls.Written):
     """``constant(lr)``: the same step size for every version; a plain number is the same."""
 
     lr: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "lr", text.number(self.lr, "lr", positive=True))
+        object.__setattr__(self, "lr", calls.number(self.lr, "lr", positive=True))
 
     def at(self, version: int) -> float:
         """Always the same."""
@@ -33,7 +33,7 @@ class Constant(text.Written):
 
 
 @dataclass(frozen=True, slots=True)
-class Step(text.Written):
+class Step(calls.Written):
     """``step(lr, every, factor=0.1)``: lr · factor^⌊version / every⌋.
 
     >>> Step(0.1, every=1000, factor=0.5).at(2500)
@@ -46,7 +46,7 @@ class Step(text.Written):
 
     def __post_init__(self) -> None:
         for name in ("lr", "every", "factor"):
-            text.number(getattr(self, name), f"{name} of step", positive=True)
+            calls.number(getattr(self, name), f"{name} of step", positive=True)
 
     def at(self, version: int) -> float:
         """Falls at every so many versions."""
@@ -54,7 +54,7 @@ class Step(text.Written):
 
 
 @dataclass(frozen=True, slots=True)
-class Cosine(text.Written):
+class Cosine(calls.Written):
     """``cosine(lr, versions, last=0)``: from lr down to last along half a cosine of that many versions, then last.
 
     >>> [round(Cosine(1.0, 100).at(version), 3) for version in (0, 50, 100, 200)]
@@ -67,8 +67,8 @@ class Cosine(text.Written):
 
     def __post_init__(self) -> None:
         for name in ("lr", "versions"):
-            text.number(getattr(self, name), f"{name} of cosine", positive=True)
-        text.number(self.last, "last of cosine")
+            calls.number(getattr(self, name), f"{name} of cosine", positive=True)
+        calls.number(self.last, "last of cosine")
 
     def at(self, version: int) -> float:
         """Falls slowly, then fast, then slowly."""
@@ -86,14 +86,14 @@ def schedule(value: object) -> Schedule:
     (0.01, 0.010000000000000002)
     """
     if isinstance(value, str):
-        read = text.read(value, "lr", "0.01 or step(0.1, every=1000)")
-        if isinstance(read, text.Call):
-            return text.build(read, SCHEDULES, "schedule", nested=_refuse)
+        read = calls.read(value, "lr", "0.01 or step(0.1, every=1000)")
+        if isinstance(read, calls.Call):
+            return calls.build(read, SCHEDULES, "schedule", nested=_refuse)
         value = read
     return Constant(value)  # type: ignore[arg-type]
 
 
-def _refuse(call: text.Call) -> object:
+def _refuse(call: calls.Call) -> object:
     raise InputError(f"{call.text} cannot be a part of a schedule, write a number")
 
 
@@ -127,9 +127,9 @@ class Recipe:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"{name} is {value}, it must be at least 1")
-        text.number(self.momentum, "momentum", most=0.999999)
-        text.number(self.weight_decay, "weight_decay")
-        text.number(self.prox, "prox")
+        calls.number(self.momentum, "momentum", most=0.999999)
+        calls.number(self.weight_decay, "weight_decay")
+        calls.number(self.prox, "prox")
 
     def batches(self, examples: int) -> int:
         """How many batches a task of a client with so many examples has."""

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fairlag import imported, seeds
+from fairlag import imported
+from fairlag.core import seeds
 from fairlag.errors import InputError
 from fairlag.learn.exclusive import exclusive
 from fairlag.learn.failure import reason

@@ -14,8 +14,8 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
+from fairlag.core.vector import Matrix
 from fairlag.jit import compiled
-from fairlag.vector import Matrix
 
 _VECTORS, _LANES = 2, 8
 WIDTH = _VECTORS * _LANES

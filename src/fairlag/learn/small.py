@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fairlag import seeds
+from fairlag.core import seeds
+from fairlag.core.types import Floats, Integers
+from fairlag.core.vector import Matrix, Vector, finite, published
 from fairlag.learn.blas import ONE_THREAD
 from fairlag.learn.local import Recipe
 from fairlag.learn.stack import Stack
-from fairlag.types import Floats, Integers
-from fairlag.vector import Matrix, Vector, finite, published
 
 if TYPE_CHECKING:
-    from fairlag.learn.quick import Quick
+    from fairlag.learn.trainer import CompiledTrainer
 
 BATCHED = frozenset(("steps", "epochs", "batch", "lr", "momentum", "weight_decay", "prox", "losses"))
 """The fields of a recipe that are implemented here; with any other, PyTorch trains."""
@@ -87,18 +87,18 @@ class Small:
             self._inputs, self._scaling = self._scaled(self._inputs), None
         self._still = published(np.zeros(stack.size, np.float32))
         """What comes of a task without examples."""
-        self.quick: Quick | None = None
+        self.trainer: CompiledTrainer | None = None
         """Trains by compiled loops, where that is done."""
         if compiled:
-            from fairlag.learn import quick
+            from fairlag.learn import trainer
 
             shown = self._inputs, self._labels
-            self.quick = quick.Quick(stack, recipe, shown, holdings, self._scaling or (1, 0), compiled)
+            self.trainer = trainer.CompiledTrainer(stack, recipe, shown, holdings, self._scaling or (1, 0), compiled)
 
     def train(self, lot: Lot) -> Trained:
         """All tasks of a lot, those that can be as one computation."""
-        if self.quick is not None:
-            return self._quickly(self.quick, lot)
+        if self.trainer is not None:
+            return self._by_compiled_loops(self.trainer, lot)
         with ONE_THREAD, np.errstate(all="ignore"):  # where training diverges, the server says so
             if self._is_one_course(lot):
                 deltas, squares = self._descend(lot)
@@ -113,7 +113,7 @@ class Small:
         rows, losses = zip(*done, strict=True)
         return Trained(rows, losses, all(map(finite, rows)))
 
-    def _quickly(self, quick: "Quick", lot: Lot) -> Trained:
+    def _by_compiled_loops(self, trainer: "CompiledTrainer", lot: Lot) -> Trained:
         keys, firsts, examples, steps, rates, starts = lot
         apart = {id(start): start for start in starts}
         places = dict(zip(apart, range(len(apart)), strict=True))
@@ -121,7 +121,7 @@ class Small:
             [keys.view(np.int64), firsts, examples, steps, [places[id(start)] for start in starts]], axis=1
         )
         deltas = np.empty((len(starts), self._stack.size), np.float32)
-        sound = quick.train(tasks, step_sizes(rates), np.array([*apart.values()]), deltas)
+        sound = trainer.train(tasks, step_sizes(rates), np.array([*apart.values()]), deltas)
         deltas.flags.writeable = False
         return Trained(list(deltas), [()] * len(starts), sound)
 

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from fairlag.types import Integers
-from fairlag.vector import Matrix
+from fairlag.core.types import Integers
+from fairlag.core.vector import Matrix
 
 LARGEST = 100_000
 """How many parameters a stack may have: beyond, arithmetic takes longer than Python, and torch is as good."""

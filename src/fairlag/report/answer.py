@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from math import ceil
 from statistics import fmean, stdev
 
-from fairlag import numerals
 from fairlag.analyse.audit import GroupAudit, StrategyAudit
 from fairlag.analyse.deployment import SETTLED, Deployment, GroupDeployment
-from fairlag.report.words import gain, timing_words
+from fairlag.report.labels import gain, timing_words
+from fairlag.text import numerals
 
 DEPLOYMENT = {
     "versions/h": "new versions per hour, if a unit of virtual time is a second",

@@ -9,13 +9,13 @@ from fairlag.analyse.audit import StrategyAudit
 from fairlag.analyse.audit import audit as audited
 from fairlag.analyse.compare import Repeated
 from fairlag.analyse.evidence import experiment_of
-from fairlag.analyse.fit import fit_fleet
+from fairlag.analyse.fit.fleet import fit_fleet
 from fairlag.analyse.progress import Progress
 from fairlag.analyse.throttling import SERVER_UPDATES, Need
 from fairlag.errors import InputError, UnreadableError
 from fairlag.imported import is_code
 from fairlag.lab.experiment import Experiment
-from fairlag.report.words import labels_of
+from fairlag.report.labels import labels_of
 
 
 class Throttled(NamedTuple):

@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from fairlag import numerals
 from fairlag.analyse.compare import Comparison, GroupComparison
 from fairlag.analyse.ranking import CRITERIA, Ranked, Ranking
 from fairlag.analyse.significance import LEVEL
-from fairlag.numerals import NONE
-from fairlag.report.words import number, percent
+from fairlag.report.labels import number, percent
+from fairlag.text import numerals
+from fairlag.text.numerals import NONE
 
 MARK = "▾"
 """At the head of the column that decides."""

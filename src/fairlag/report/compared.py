@@ -10,10 +10,10 @@ from fairlag.analyse.compare import Comparison, GroupComparison
 from fairlag.analyse.ranking import Ranked, Ranking, check_criterion, ranked
 from fairlag.lab.damaged import made_of
 from fairlag.lab.run import Runs
-from fairlag.markup import element
 from fairlag.report.comparison import compare_table
 from fairlag.report.console import SafeConsole
 from fairlag.report.ranking_html import ranking_html
+from fairlag.text.markup import element
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,7 +33,7 @@ def compare(runs: Runs, targets: Sequence[float] = (), *, by: str = "accuracy") 
     ('FairShare', [5.0])
     >>> compare([], by="speed")
     Traceback (most recent call last):
-    fairlag.errors.InputError: nothing is ranked by 'speed'; choose accuracy, group, influence, jain or time
+    fairlag.errors.InputError: nothing is ranked by 'speed': known are: accuracy, group, influence, jain, time
     """
     check_criterion(by)
     return Compared(ranked(made_of(runs, lambda found: comparing.compare(found, targets)), by))

@@ -11,16 +11,16 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fairlag import numerals
 from fairlag.analyse.compare import Comparison, GroupComparison
 from fairlag.analyse.ranking import Ranking
 from fairlag.errors import InputError
 from fairlag.lab.damaged import without_damaged
 from fairlag.lab.run import Run
 from fairlag.report.cells import STALENESS, about, group_cells, heads, remarks, title
+from fairlag.report.labels import number, percent
 from fairlag.report.ranking import ranking_table
 from fairlag.report.tables import block, titled
-from fairlag.report.words import number, percent
+from fairlag.text import numerals
 
 _COLUMNS = {"group": 13, "clients": 9, "final %": 14, "best %": 14, "influence": 11, "fair": 7, "staleness": 10}
 """What a comparison shows, and how wide: 78 in all, so that a terminal of 80 holds it."""

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from fairlag.analyse.fit import FleetFit
-from fairlag.analyse.fitted import PARTS, GroupFit, Summary
-from fairlag.numerals import NONE
+from fairlag.analyse.fit.fitted import PARTS, GroupFit, Summary
+from fairlag.analyse.fit.fleet import FleetFit
 from fairlag.report.tables import titled
+from fairlag.text.numerals import NONE
 
 _READING = """\
 Two rows per group: how many seconds its tasks took, and what was fitted.

@@ -6,10 +6,10 @@ import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from fairlag.core.types import Integers
 from fairlag.data.load import Known
 from fairlag.data.shares import Holding, Shares
 from fairlag.report.tables import titled
-from fairlag.types import Integers
 
 
 def data_table(rows: Sequence[Known]) -> RenderableType:

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from fairlag.analyse.ranking import Ranking
 from fairlag.report.cells import MARK, GroupCells, StrategyCells, group_cells, heads, reading, strategy_cells
-from fairlag.report.words import shortened
+from fairlag.report.labels import shortened
 
 _COLUMNS = {
     "accuracy": "accuracy %",

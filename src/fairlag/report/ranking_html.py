@@ -1,7 +1,6 @@
 """A ranking of strategies for a notebook: one row each, with what every client group got."""
 
 from fairlag.analyse.ranking import Ranked, Ranking
-from fairlag.markup import Markup, bar, cell, element, head, line, table
 from fairlag.report.cells import (
     MARK,
     STALENESS,
@@ -14,6 +13,7 @@ from fairlag.report.cells import (
     strategy_cells,
     title,
 )
+from fairlag.text.markup import Markup, bar, cell, element, head, line, table
 
 _ALL = {"accuracy": "accuracy %", "jain": "Jain", "staleness": "staleness", "time": "time"}
 _GROUP = {"group": "accuracy %", "influence": "influence", "fair": "fair", "staleness": "staleness"}

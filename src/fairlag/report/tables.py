@@ -14,11 +14,11 @@ from fairlag.analyse import theory
 from fairlag.analyse.audit import GroupAudit, StrategyAudit
 from fairlag.analyse.incentives import FACTORS
 from fairlag.lab.experiment import Experiment
-from fairlag.numerals import NONE, number
 from fairlag.report.answer import DEPLOYMENT, answer, deployment_cells, device_cells
 from fairlag.report.figures.incentives import brief_verdict, how_tried
+from fairlag.report.labels import gain, span
 from fairlag.report.remarks import remarks
-from fairlag.report.words import gain, span
+from fairlag.text.numerals import NONE, number
 from fairlag.zoo import ALGORITHMS
 
 _COLUMNS = {

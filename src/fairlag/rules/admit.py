@@ -7,15 +7,15 @@ from typing import Protocol
 
 import numpy as np
 
+from fairlag.core.state import Savable, State, rows, table, take
+from fairlag.core.types import Dispatch, Report, Update
+from fairlag.core.vector import finite, length
+from fairlag.core.view import View
 from fairlag.errors import StrategyError
 from fairlag.rules import check
 from fairlag.rules.drift import drift
 from fairlag.rules.growth import size_of
 from fairlag.rules.rule import factory, reads_updates, sums_only
-from fairlag.state import Savable, State, rows, table, take
-from fairlag.types import Dispatch, Report, Update
-from fairlag.vector import finite, length
-from fairlag.view import View
 
 _MOST_EXAMPLES = 2**53
 """What a float still counts exactly."""
@@ -105,7 +105,7 @@ def no_negative_variance(update: Update, variances: Iterable[slice]) -> str | No
 def max_staleness(limit: int) -> Admit:
     """Refuses updates with staleness τ > limit.
 
-    >>> from fairlag.ledger import Ledger
+    >>> from fairlag.core.ledger import Ledger
     >>> ledger = Ledger()
     >>> ledger.version = 9
     >>> task = Dispatch(task=0, client=0, version=2, ordinal=0, time=0.0)
@@ -123,7 +123,7 @@ def max_staleness(limit: int) -> Admit:
 def max_drift(limit: float) -> Admit:
     """Refuses updates from whose version the model has moved away too far: γ = ‖w_v − w_u‖ / ‖Δ‖ > limit.
 
-    >>> from fairlag.ledger import Ledger
+    >>> from fairlag.core.ledger import Ledger
     >>> task = Dispatch(task=0, client=0, version=0, ordinal=0, time=0.0)
     >>> max_drift(2.0)(Update(np.zeros(0, np.float32)), task, View(Ledger()))
     """
@@ -142,9 +142,9 @@ def max_norm(factor: float) -> Admit:
     still send what all others sent at first. An update with more effort behind it than the median may be longer in
     proportion. Until three clients are known, the size of the model takes the place of the median.
 
-    >>> from fairlag.ledger import Ledger
-    >>> from fairlag.vector import published
-    >>> from fairlag.versions import Versions
+    >>> from fairlag.core.ledger import Ledger
+    >>> from fairlag.core.vector import published
+    >>> from fairlag.core.versions import Versions
     >>> view, rule = View(Ledger(), Versions(published([3, 4]))), max_norm(2.0).start()
     >>> tasks = [Dispatch(task=each, client=each, version=0, ordinal=0, time=0.0) for each in range(4)]
     >>> [rule(Update(published([0, size])), task, view) for task, size in zip(tasks, [1, 1, 10, 3])]
@@ -194,7 +194,7 @@ class _MaxNorm:
 def all_of(*rules: Admit) -> Admit:
     """Admits what every rule admits; the first refusal counts, and later rules do not hear of it.
 
-    >>> from fairlag.ledger import Ledger
+    >>> from fairlag.core.ledger import Ledger
     >>> ledger = Ledger()
     >>> ledger.version = 4
     >>> task = Dispatch(task=0, client=0, version=0, ordinal=0, time=0.0)

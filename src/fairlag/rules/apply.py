@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from fairlag.core.vector import Layout, Vector
 from fairlag.errors import StrategyError
 from fairlag.rules import check
 from fairlag.rules.rule import noted
-from fairlag.vector import Layout, Vector
 
 State = tuple[Any, ...]
 

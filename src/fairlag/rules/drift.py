@@ -4,18 +4,18 @@ import math
 
 import numpy as np
 
-from fairlag.buffer import Buffer
-from fairlag.types import Floats
-from fairlag.vector import Vector, length
-from fairlag.view import View
+from fairlag.core.buffer import Buffer
+from fairlag.core.types import Floats
+from fairlag.core.vector import Vector, length
+from fairlag.core.view import View
 
 
 def drift(delta: Vector, version: int, view: View) -> float:
     """γ = ‖w_v − w_u‖ / ‖Δ‖ of an update trained from version u: 0 if the model has not moved.
 
-    >>> from fairlag.ledger import Ledger
-    >>> from fairlag.vector import published
-    >>> from fairlag.versions import Versions
+    >>> from fairlag.core.ledger import Ledger
+    >>> from fairlag.core.vector import published
+    >>> from fairlag.core.versions import Versions
     >>> ledger, versions = Ledger(), Versions(published([0, 0]), before=1)
     >>> ledger.version = 1
     >>> versions.publish(published([3, 4]))

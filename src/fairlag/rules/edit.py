@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from fairlag.buffer import Buffer
+from fairlag.core.buffer import Buffer
+from fairlag.core.vector import Matrix
+from fairlag.core.view import View
 from fairlag.errors import StrategyError
 from fairlag.rules.rule import factory, reads_updates
-from fairlag.vector import Matrix
-from fairlag.view import View
 
 Edit = Callable[[Matrix, Buffer, View], Matrix]
 

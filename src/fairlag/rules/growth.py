@@ -3,8 +3,8 @@
 import math
 from statistics import median_low
 
-from fairlag.types import Floats, Integers
-from fairlag.vector import Matrix, Vector, finite, length
+from fairlag.core.types import Floats, Integers
+from fairlag.core.vector import Matrix, Vector, finite, length
 
 _SMALL = 0.1
 """A model of zeros, or nearly, is taken to be as large as one whose numbers are all this."""

@@ -7,11 +7,11 @@ from typing import Protocol
 
 import numpy as np
 
-from fairlag.buffer import Buffer
-from fairlag.state import Savable, State, copy_into, take
-from fairlag.types import Floats, Integers, Parts
-from fairlag.vector import Matrix, Vector
-from fairlag.view import View
+from fairlag.core.buffer import Buffer
+from fairlag.core.state import Savable, State, copy_into, take
+from fairlag.core.types import Floats, Integers, Parts
+from fairlag.core.vector import Matrix, Vector
+from fairlag.core.view import View
 
 _UNCHANGED = Parts(np.empty(0, np.int64), np.empty(0), 1.0)
 

@@ -6,15 +6,15 @@ from dataclasses import dataclass, fields, replace
 from operator import index
 from typing import Protocol
 
-from fairlag.buffer import Buffer
+from fairlag.core.buffer import Buffer
+from fairlag.core.state import Savable, State, rows, table
+from fairlag.core.types import Floats
+from fairlag.core.vector import Matrix, Vector
+from fairlag.core.view import View
 from fairlag.errors import StrategyError
 from fairlag.rules import check
 from fairlag.rules.drift import drifts
 from fairlag.rules.rule import blaming, label_of
-from fairlag.state import Savable, State, rows, table
-from fairlag.types import Floats
-from fairlag.vector import Matrix, Vector
-from fairlag.view import View
 
 
 class Direction(Protocol):
@@ -98,7 +98,7 @@ class Local:
     def asked(self, view: View, client: int, stepper: Stepper | None) -> tuple[int, float]:
         """What the client's next task is told: how many steps (0: as many as by itself), and its pace.
 
-        >>> from fairlag.ledger import Ledger
+        >>> from fairlag.core.ledger import Ledger
         >>> Local(pace=lambda view, client: 2.0).asked(View(Ledger()), 0, None)
         (0, 2.0)
         """
@@ -168,7 +168,7 @@ class Feedback:
 def log_delay(view: View, client: int) -> float:
     """Slower clients take longer steps: max(1, ln(mean duration of the client's tasks so far)), 1 before the first.
 
-    >>> from fairlag.ledger import Ledger
+    >>> from fairlag.core.ledger import Ledger
     >>> ledger = Ledger(clients=1)
     >>> log_delay(View(ledger), 0)
     1.0

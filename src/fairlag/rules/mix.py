@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from fairlag.core.types import Floats
+from fairlag.core.vector import Matrix, Vector
 from fairlag.rules.reduce import Reduce
-from fairlag.types import Floats
-from fairlag.vector import Matrix, Vector
 
 
 def mixed(average: Reduce, weights: Floats, values: Matrix, now: Vector) -> Vector:

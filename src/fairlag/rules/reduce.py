@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import numpy as np
 
+from fairlag.core.types import Floats
+from fairlag.core.vector import Matrix, Vector
 from fairlag.errors import StrategyError
 from fairlag.rules.rule import factory, mixes_statistics, reads_updates, sums_only
-from fairlag.types import Floats
-from fairlag.vector import Matrix, Vector
 
 Reduce = Callable[[Floats, Matrix], Vector]
 

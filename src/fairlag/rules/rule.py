@@ -10,7 +10,7 @@ from types import FunctionType, TracebackType
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
-from fairlag.accounts import Entitlement
+from fairlag.core.accounts import Entitlement
 from fairlag.errors import FairlagError, StrategyError
 
 Arguments = ParamSpec("Arguments")
@@ -36,7 +36,7 @@ class Traits:
     """The terms of the accounts that the ledger must keep for it."""
 
 
-class Recipe(NamedTuple):
+class Provenance(NamedTuple):
     """How a function of ours was made: by which of ours, and with which arguments."""
 
     make: Callable[..., object]
@@ -44,28 +44,28 @@ class Recipe(NamedTuple):
 
 
 # By the function itself and not as its attribute: what `functools.wraps` copies would pass another off as it.
-_RECIPES: WeakKeyDictionary[FunctionType, Recipe] = WeakKeyDictionary()
+_PROVENANCE: WeakKeyDictionary[FunctionType, Provenance] = WeakKeyDictionary()
 
 
-def recipe(rule: object) -> Recipe | None:
+def provenance(rule: object) -> Provenance | None:
     """How a function was made; None where that was not noted, and so nobody knows what it does.
 
     >>> from fairlag.rules.weigh import polynomial
-    >>> recipe(polynomial(0.5)).arguments, recipe(len)
+    >>> provenance(polynomial(0.5)).arguments, provenance(len)
     ({'power': 0.5}, None)
     """
-    return _RECIPES.get(rule) if isinstance(rule, FunctionType) else None
+    return _PROVENANCE.get(rule) if isinstance(rule, FunctionType) else None
 
 
 def noted(function: Rule, make: Callable[..., object], /, **arguments: object) -> Rule:
     """The function, of which it is now noted how it was made; another kind of callable stays unknown.
 
     >>> one = noted(lambda: 1, len, number=1)
-    >>> recipe(one).arguments
+    >>> provenance(one).arguments
     {'number': 1}
     """
     if isinstance(function, FunctionType):
-        _RECIPES[function] = Recipe(make, arguments)
+        _PROVENANCE[function] = Provenance(make, arguments)
     return function
 
 

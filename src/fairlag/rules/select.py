@@ -8,13 +8,13 @@ from itertools import repeat
 
 import numpy as np
 
+from fairlag.core.seeds import uniform
+from fairlag.core.state import State, take
+from fairlag.core.types import Dispatch, Integers
+from fairlag.core.view import View
 from fairlag.errors import StrategyError
 from fairlag.rules import check
 from fairlag.rules.rule import noted
-from fairlag.seeds import uniform
-from fairlag.state import State, take
-from fairlag.types import Dispatch, Integers
-from fairlag.view import View
 
 
 class Selector:

@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from fairlag.core.state import State, rows, table, take
+from fairlag.core.types import Dispatch
+from fairlag.core.view import View
 from fairlag.errors import StrategyError
 from fairlag.rules import check
 from fairlag.rules.select import Select, Selector, in_order
-from fairlag.state import State, rows, table, take
-from fairlag.types import Dispatch
-from fairlag.view import View
 
 
 def tolerant(share: float, *, lag: int, deadline: float | None = None) -> Select:

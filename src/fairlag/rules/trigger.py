@@ -4,10 +4,10 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from fairlag.core.view import View
 from fairlag.errors import StrategyError
 from fairlag.rules import check
 from fairlag.rules.rule import noted
-from fairlag.view import View
 
 _MOST = 10_000_000
 
@@ -47,7 +47,7 @@ def count(k: int) -> Trigger:
 def every(interval: float) -> Trigger:
     """At every multiple of a time interval, whatever has arrived; where nothing has, there is no new version.
 
-    >>> from fairlag.ledger import Ledger
+    >>> from fairlag.core.ledger import Ledger
     >>> every(0.5).wake(View(Ledger()))
     0.5
     """

@@ -8,11 +8,11 @@ from heapq import heapify, heappop, heappush
 
 import numpy as np
 
+from fairlag.core.seeds import uniform
+from fairlag.core.state import State, rows, table, take
+from fairlag.core.view import View
 from fairlag.rules import check
 from fairlag.rules.select import Continuous, Select
-from fairlag.seeds import uniform
-from fairlag.state import State, rows, table, take
-from fairlag.view import View
 
 
 @dataclass(frozen=True, slots=True)

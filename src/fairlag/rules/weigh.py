@@ -6,15 +6,15 @@ from typing import Literal
 
 import numpy as np
 
-from fairlag.accounts import Entitlement
-from fairlag.buffer import Buffer
+from fairlag.core.accounts import Entitlement
+from fairlag.core.buffer import Buffer
+from fairlag.core.ledger import Ledger
+from fairlag.core.types import Floats, Report
+from fairlag.core.view import View
 from fairlag.errors import StrategyError
-from fairlag.ledger import Ledger
 from fairlag.rules import check
 from fairlag.rules.drift import drifts
 from fairlag.rules.rule import factory, reads_account, reads_profiles, reads_updates, reads_window
-from fairlag.types import Floats, Report
-from fairlag.view import View
 
 Weigh = Callable[[Buffer, View], Floats]
 

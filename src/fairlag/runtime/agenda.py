@@ -5,11 +5,11 @@ from itertools import count
 from math import inf
 from typing import Any
 
+from fairlag.core.server import Server
+from fairlag.core.state import State, rows, table, take
 from fairlag.errors import DivergedError, StalledError
 from fairlag.fleet.clients import Fleet
 from fairlag.rules.admit import NOT_FINITE
-from fairlag.server import Server
-from fairlag.state import State, rows, table, take
 
 
 class Due:

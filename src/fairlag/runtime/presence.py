@@ -6,13 +6,13 @@ from math import inf
 
 import numpy as np
 
+from fairlag.core.server import Server
+from fairlag.core.state import State, rows, table, take
+from fairlag.core.types import Dispatch, Event, Joined, Left, Stop, Woke, record_of
 from fairlag.errors import StalledError
 from fairlag.fleet.clients import Fleet
 from fairlag.fleet.schedule import Schedule
 from fairlag.runtime.agenda import NOBODY, Agenda, Due
-from fairlag.server import Server
-from fairlag.state import State, rows, table, take
-from fairlag.types import Dispatch, Event, Joined, Left, Stop, Woke, quick
 
 NOTHING_MORE = Stop("nothing more can happen: no task is running and no client will come")
 
@@ -89,11 +89,11 @@ class Presence:
         time, due, _, whom = heap[0]
         if due in _COMING:
             clients = self.come(time)
-            return quick(Joined, (time, clients)) if clients else None
+            return record_of(Joined, (time, clients)) if clients else None
         if due == _OFF:
             (client,) = self._take()
             self._scheduled[client] = False
-            return quick(Left, (time, client)) if client not in self._vanished else None
+            return record_of(Left, (time, client)) if client not in self._vanished else None
         heappop(heap)
         if due == Due.WAKE:
             return Woke(time)

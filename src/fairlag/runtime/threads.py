@@ -9,14 +9,14 @@ from threading import Event as Flag
 from time import monotonic
 from typing import NamedTuple
 
+from fairlag.core.server import Server
+from fairlag.core.types import Arrived, Cancel, Command, Dispatch, Event, Failed, Joined, Stop, Wake, Woke
 from fairlag.errors import InputError
 from fairlag.execute import Executor
 from fairlag.execute.nothing import Nothing
 from fairlag.fleet.clients import Fleet
 from fairlag.runtime.agenda import NOBODY, Agenda, Due, Watchdog
 from fairlag.runtime.presence import Presence, is_over, nothing_more
-from fairlag.server import Server
-from fairlag.types import Arrived, Cancel, Command, Dispatch, Event, Failed, Joined, Stop, Wake, Woke
 
 
 def run(server: Server, fleet: Fleet, executor: Executor | None = None, *, speedup: float = 1.0) -> Stop:

@@ -7,15 +7,15 @@ from contextlib import contextmanager
 from heapq import heappop, heappush
 from threading import Lock
 
+from fairlag.core.server import Server
+from fairlag.core.state import Savable, State, take
+from fairlag.core.types import Arrived, Cancel, Command, Dispatch, Joined, Stop, Wake, Woke, record_of
 from fairlag.errors import Interrupted
 from fairlag.execute import Executor
 from fairlag.execute.nothing import Nothing
 from fairlag.fleet.clients import Fleet
 from fairlag.runtime.agenda import NOBODY, Agenda, Due, Watchdog
 from fairlag.runtime.presence import Presence, is_over, nothing_more
-from fairlag.server import Server
-from fairlag.state import Savable, State, take
-from fairlag.types import Arrived, Cancel, Command, Dispatch, Joined, Stop, Wake, Woke, quick
 
 STRETCH = 1000
 """How many events pass between two looks at whether anything is still going on."""
@@ -199,7 +199,7 @@ class Simulation:
                     self._passed += passed
                     raise
                 heappop(heap)
-                commands = handle(quick(Arrived, (time, number, update)))
+                commands = handle(record_of(Arrived, (time, number, update)))
             if commands and (stop := obey(commands)) is not None:
                 return stop
         return None

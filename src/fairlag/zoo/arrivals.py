@@ -2,10 +2,10 @@
 
 from typing import Literal
 
+from fairlag.core.strategy import Strategy
 from fairlag.errors import StrategyError
 from fairlag.rules import admit, apply, edit, keep, select, trigger, utility, weigh
 from fairlag.rules.local import Feedback, Local, log_delay, toward_drift
-from fairlag.strategy import Strategy
 from fairlag.zoo.registry import LARGEST_TOTAL, algorithm, choice
 
 _IMPORTANCE = {"uniform": weigh.equal_share, "examples": weigh.by_share}

@@ -4,9 +4,9 @@ import inspect
 from collections.abc import Mapping
 from typing import Literal
 
+from fairlag.core.strategy import Strategy
 from fairlag.errors import StrategyError
 from fairlag.rules import apply, select, trigger, weigh
-from fairlag.strategy import Strategy
 from fairlag.zoo.registry import algorithm, choice
 
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from fairlag.core.strategy import Strategy
 from fairlag.errors import StrategyError
-from fairlag.strategy import Strategy
 
 Maker = TypeVar("Maker", bound=Callable[..., Strategy])
 Choice = TypeVar("Choice")

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
+from fairlag.core.strategy import Strategy
 from fairlag.rules import apply, keep, select, tolerant, trigger, weigh
 from fairlag.rules.local import Local
-from fairlag.strategy import Strategy
 from fairlag.zoo.registry import LARGEST_TOTAL, algorithm
 
 

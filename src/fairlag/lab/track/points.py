@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fairlag.core.types import Floats, Integers
 from fairlag.fairness import GroupFairness, by_group, jain_if_any
 from fairlag.lab.folder import meta_of, reading
 from fairlag.lab.store import Score
-from fairlag.types import Floats, Integers
 
 _MERGED = """
 SELECT (aggregation + ?1 - 1) / ?1 AS stretch, client, COUNT(*), SUM(weight), SUM(staleness) FROM tasks

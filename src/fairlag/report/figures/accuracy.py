@@ -9,7 +9,6 @@ from fairlag.analyse.compare import repeated
 from fairlag.analyse.curves import Curves, curves
 from fairlag.errors import InputError
 from fairlag.lab.run import Run
-from fairlag.numerals import clock
 from fairlag.report.figures.identity import (
     FAINT,
     SIZES,
@@ -25,7 +24,8 @@ from fairlag.report.figures.identity import (
     strategy_looks,
     wrapped,
 )
-from fairlag.report.words import bands_in_words, labels_of
+from fairlag.report.labels import bands_in_words, labels_of
+from fairlag.text.numerals import clock
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -23,7 +23,7 @@ from fairlag.report.figures.identity import (
     strategy_look,
     title_width,
 )
-from fairlag.report.words import gain, shortened, span, timing_words
+from fairlag.report.labels import gain, shortened, span, timing_words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

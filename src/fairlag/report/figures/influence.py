@@ -24,7 +24,7 @@ from fairlag.report.figures.identity import (
     strategy_looks,
     title_width,
 )
-from fairlag.report.words import labels_of, number
+from fairlag.report.labels import labels_of, number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

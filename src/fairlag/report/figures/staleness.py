@@ -22,7 +22,7 @@ from fairlag.report.figures.identity import (
     strategy_looks,
     title_width,
 )
-from fairlag.report.words import labels_of
+from fairlag.report.labels import labels_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,9 +7,9 @@ import numpy as np
 
 from fairlag.analyse.compare import repeated
 from fairlag.analyse.timeline import LANES, Bar, Timeline, timeline
+from fairlag.core.types import Outcome
 from fairlag.errors import InputError
 from fairlag.lab.run import Run
-from fairlag.numerals import clock
 from fairlag.report.figures.identity import (
     Sheet,
     caption,
@@ -21,8 +21,8 @@ from fairlag.report.figures.identity import (
     strategy_looks,
     title_width,
 )
-from fairlag.report.words import labels_of
-from fairlag.types import Outcome
+from fairlag.report.labels import labels_of
+from fairlag.text.numerals import clock
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fairlag.analyse.curves import Band, Curves, Scored
-from fairlag.numerals import NONE, VIRTUAL
+from fairlag.report.labels import bands_in_words, percent
 from fairlag.report.page.charts import (
     ALONG,
     MOST_GROUPS,
@@ -20,7 +20,7 @@ from fairlag.report.page.charts import (
     strategy_key,
 )
 from fairlag.report.page.spec import Chart, Json, Named, Section, Switch, Table, View, numbers
-from fairlag.report.words import bands_in_words, percent
+from fairlag.text.numerals import NONE, VIRTUAL
 
 POINTS = 300
 """So many points a line can be told apart."""

@@ -4,13 +4,12 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from fairlag import numerals
 from fairlag.analyse.audit import StrategyAudit
 from fairlag.analyse.classes import class_curves
 from fairlag.analyse.compare import Comparison, Repeated, compare, repeated
 from fairlag.analyse.curves import curves
 from fairlag.analyse.evidence import GroupStaleness, Influence, influence_if_any, staleness_if_any
-from fairlag.analyse.fates import audited_fates, fates
+from fairlag.analyse.outcomes import audited_outcomes, outcomes
 from fairlag.analyse.ranking import Ranking, ranked
 from fairlag.analyse.timeline import timeline_if_any
 from fairlag.analyse.weights import weights
@@ -19,6 +18,7 @@ from fairlag.lab.run import Run
 from fairlag.lab.serialise import written
 from fairlag.report.answer import answer
 from fairlag.report.colours import strategy_places
+from fairlag.report.labels import labels_of
 from fairlag.report.page.accuracy import accuracy_section
 from fairlag.report.page.classes import classes_section
 from fairlag.report.page.deployment import deployment_section
@@ -30,7 +30,7 @@ from fairlag.report.page.staleness import staleness_section
 from fairlag.report.page.summary import Tables, counted, experiment_section, findings, settings
 from fairlag.report.page.timeline import BARS, timeline_section
 from fairlag.report.page.weights import POINTS, weights_section
-from fairlag.report.words import labels_of
+from fairlag.text import numerals
 
 Found = TypeVar("Found")
 
@@ -65,7 +65,7 @@ def runs_page(
             *(_learnt(found, named, groups, clock) if trained else []),
             *_heard(found, named, clock),
             incentives_section(_by_label(named, audits or []), notes),
-            losses_section(_each(found, named, lambda each: fates(each.runs))),
+            losses_section(_each(found, named, lambda each: outcomes(each.runs))),
         ],
         status=status,
     )
@@ -88,7 +88,7 @@ def audit_page(experiment: Experiment, audits: Sequence[StrategyAudit], seeds: i
             staleness_section([(named, GroupStaleness.of_audit(audit)) for named, audit in shown]),
             incentives_section(shown),
             deployment_section(shown),
-            losses_section([(named, audited_fates(audit, seeds)) for named, audit in shown]),
+            losses_section([(named, audited_outcomes(audit, seeds)) for named, audit in shown]),
         ],
     )
 

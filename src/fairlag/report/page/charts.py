@@ -6,9 +6,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from fairlag.core.types import Floats
+from fairlag.report.labels import shortened
 from fairlag.report.page.spec import Json, Named, Section, Switch, View, numbers
-from fairlag.report.words import shortened
-from fairlag.types import Floats
 
 Found = TypeVar("Found")
 

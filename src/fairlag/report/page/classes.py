@@ -6,7 +6,8 @@ import numpy as np
 
 from fairlag.analyse.classes import COLUMNS, ClassCurves
 from fairlag.analyse.curves import mean_of_known
-from fairlag.numerals import VIRTUAL
+from fairlag.core.types import Floats, Integers
+from fairlag.report.labels import percent
 from fairlag.report.page.charts import (
     ALONG,
     along_switch,
@@ -20,8 +21,7 @@ from fairlag.report.page.charts import (
     strategy_switch,
 )
 from fairlag.report.page.spec import Chart, Json, Named, Section, Table, View, group_colour, numbers
-from fairlag.report.words import percent
-from fairlag.types import Floats, Integers
+from fairlag.text.numerals import VIRTUAL
 
 ROWS = 100
 """Of more classes than that, neighbours share a row."""

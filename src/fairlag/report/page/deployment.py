@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from fairlag.analyse.audit import StrategyAudit
-from fairlag.numerals import NONE
 from fairlag.report.answer import DEPLOYMENT, deployment_cells, device_cells
 from fairlag.report.page.charts import MOST_GROUPS, left_out
 from fairlag.report.page.spec import Named, Section, Table
+from fairlag.text.numerals import NONE
 
 _LEAD = "What would it take to deploy this: how fast is it, and what does a device have to do?"
 _HEAD = ("", "versions/h", "updates/day", "MB/day", "lost", "waiting", "settled")

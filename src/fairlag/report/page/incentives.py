@@ -6,12 +6,12 @@ import numpy as np
 
 from fairlag.analyse.audit import GroupAudit, StrategyAudit
 from fairlag.analyse.incentives import FACTORS
-from fairlag.numerals import NONE, number
 from fairlag.report.colours import SYMBOLS
 from fairlag.report.figures.incentives import brief_words, found_words, how_tried, verdict
+from fairlag.report.labels import span
 from fairlag.report.page.charts import MOST_GROUPS, left_out, plain_names, present, strategy_key, strategy_switch
 from fairlag.report.page.spec import Chart, Json, Named, Section, Table, View, group_colour, numbers
-from fairlag.report.words import span
+from fairlag.text.numerals import NONE, number
 
 _LEAD = (
     "Would a client be listened to more if it took longer than it must? Where that pays, a strategy invites its "

@@ -6,8 +6,8 @@ import numpy as np
 
 from fairlag import fairness
 from fairlag.analyse.evidence import Influence
-from fairlag.numerals import NONE
 from fairlag.report.colours import LINES
+from fairlag.report.labels import number, shortened, with_deviation
 from fairlag.report.page.charts import (
     MOST_GROUPS,
     Panels,
@@ -25,7 +25,7 @@ from fairlag.report.page.charts import (
 )
 from fairlag.report.page.lorenz import jain_in_words, lorenz_chart
 from fairlag.report.page.spec import Chart, Json, Named, Section, Table, View, numbers
-from fairlag.report.words import number, shortened, with_deviation
+from fairlag.text.numerals import NONE
 
 MANY = 60
 """Of more clients than that, a bar each would be too thin: those of a group are sorted into a line."""

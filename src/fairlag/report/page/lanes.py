@@ -6,9 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from fairlag.analyse.timeline import Bar, Timeline
+from fairlag.core.types import Integers, Outcome
 from fairlag.report.page.charts import plain_names
 from fairlag.report.page.spec import Json, numbers
-from fairlag.types import Integers, Outcome
 
 _FEW_LINES = 80
 """Where the first view has more aggregations, only ticks are drawn: lines would hide the bars."""

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from fairlag import fairness
 from fairlag.analyse.curves import evenly
 from fairlag.analyse.evidence import Influence
+from fairlag.core.types import Floats
+from fairlag.report.labels import with_deviation
 from fairlag.report.page.charts import axis, plain_names, strategy_key
 from fairlag.report.page.spec import Chart, Json, Named, View, numbers
-from fairlag.report.words import with_deviation
-from fairlag.types import Floats
 
 _POINTS = 200
 

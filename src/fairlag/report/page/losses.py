@@ -3,11 +3,11 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from fairlag.analyse.fates import Fate, Fates
-from fairlag.numerals import NONE
+from fairlag.analyse.outcomes import Outcomes, TaskEnd
+from fairlag.core.types import Outcome
 from fairlag.report.page.charts import MOST_GROUPS, left_out, plain_names, present
 from fairlag.report.page.spec import Chart, Json, Named, Section, Switch, Table, View, numbers
-from fairlag.types import Outcome
+from fairlag.text.numerals import NONE
 
 _MOST_PARTS = 8
 """More reasons could not be told apart in a bar."""
@@ -35,7 +35,7 @@ _READING = (
 _SHOWN = {"some": "what came to nothing", "all": "all tasks"}
 
 
-def losses_section(shown: Sequence[tuple[Named, Fates]]) -> Section:
+def losses_section(shown: Sequence[tuple[Named, Outcomes]]) -> Section:
     """What became of the tasks of strategies; a sentence where all were merged."""
     title = "Refusals and losses"
     there, remarks = present([(named, each if each.tasks else None) for named, each in shown], "no task has ended yet")
@@ -68,26 +68,26 @@ def losses_section(shown: Sequence[tuple[Named, Fates]]) -> Section:
     )
 
 
-def _parts(shown: Sequence[tuple[Named, Fates]]) -> list[Fate]:
-    """The fates that have a part of a bar, the common ones of each outcome first; rare ones share one."""
-    found: Counter[Fate] = Counter()
+def _parts(shown: Sequence[tuple[Named, Outcomes]]) -> list[TaskEnd]:
+    """The outcomes that have a part of a bar, the common ones of each outcome first; rare ones share one."""
+    found: Counter[TaskEnd] = Counter()
     for _, each in shown:
         found.update(each.of())
-    spoilt = [fate for fate, _ in found.most_common() if fate.outcome != Outcome.AGGREGATED]
+    spoilt = [end for end, _ in found.most_common() if end.outcome != Outcome.AGGREGATED]
     kept = spoilt if len(spoilt) <= _MOST_PARTS else spoilt[: _MOST_PARTS - 3]
-    rest = dict.fromkeys(Fate(fate.outcome, _OTHER) for fate in spoilt[len(kept) :])
-    return [fate for outcome in _LOOKS for fate in (*kept, *rest) if fate.outcome == outcome]
+    rest = dict.fromkeys(TaskEnd(end.outcome, _OTHER) for end in spoilt[len(kept) :])
+    return [end for outcome in _LOOKS for end in (*kept, *rest) if end.outcome == outcome]
 
 
-def _view(shown: Sequence[tuple[Named, Fates]], parts: Sequence[Fate], group: str | None, *, whole: bool) -> View:
+def _view(shown: Sequence[tuple[Named, Outcomes]], parts: Sequence[TaskEnd], group: str | None, *, whole: bool) -> View:
     counted = [_counted(each.of(group), parts) for _, each in shown]
-    drawn = [Fate(Outcome.AGGREGATED), *parts] if whole else parts
+    drawn = [TaskEnd(Outcome.AGGREGATED), *parts] if whole else parts
     seen: Counter[str] = Counter()
     traces = []
-    for fate in drawn:
-        part = _part(fate, [each[fate] for each in counted], [each.total() for each in counted], seen)
+    for end in drawn:
+        part = _part(end, [each[end] for each in counted], [each.total() for each in counted], seen)
         traces.append(part | {"hovertext": plain_names([named.label for named, _ in shown])})
-        seen[fate.outcome] += 1
+        seen[end.outcome] += 1
     layout: Json = {
         "barmode": "stack",
         "xaxis": {"title": {"text": "part of the tasks that ended"}, "tickformat": ".1~%", "rangemode": "tozero"},
@@ -106,18 +106,18 @@ def _view(shown: Sequence[tuple[Named, Fates]], parts: Sequence[Fate], group: st
     return View(traces, layout, f"No task of these clients ended under {', '.join(missing)}." if missing else "")
 
 
-def _counted(tasks: Counter[Fate], parts: Sequence[Fate]) -> Counter[Fate]:
+def _counted(tasks: Counter[TaskEnd], parts: Sequence[TaskEnd]) -> Counter[TaskEnd]:
     """The tasks by the parts of a bar."""
-    found: Counter[Fate] = Counter()
-    for fate, many in tasks.items():
-        merged = fate.outcome == Outcome.AGGREGATED
-        found[fate if merged or fate in parts else Fate(fate.outcome, _OTHER)] += many
+    found: Counter[TaskEnd] = Counter()
+    for end, many in tasks.items():
+        merged = end.outcome == Outcome.AGGREGATED
+        found[end if merged or end in parts else TaskEnd(end.outcome, _OTHER)] += many
     return found
 
 
-def _part(fate: Fate, tasks: Sequence[int], ended: Sequence[int], seen: Counter[str]) -> Json:
-    colour, patterns = _LOOKS[fate.outcome]
-    name = plain_names([_named(fate)], _REASON)[0]
+def _part(end: TaskEnd, tasks: Sequence[int], ended: Sequence[int], seen: Counter[str]) -> Json:
+    colour, patterns = _LOOKS[end.outcome]
+    name = plain_names([_named(end)], _REASON)[0]
     return {
         "type": "bar",
         "orientation": "h",
@@ -128,7 +128,7 @@ def _part(fate: Fate, tasks: Sequence[int], ended: Sequence[int], seen: Counter[
         "marker": {
             "color": colour,
             "line": {"width": 0},
-            "pattern": {"shape": patterns[seen[fate.outcome] % len(patterns)], "solidity": 0.4, "size": 7},
+            "pattern": {"shape": patterns[seen[end.outcome] % len(patterns)], "solidity": 0.4, "size": 7},
         },
         "name": name,
         "hovertemplate": (
@@ -138,19 +138,19 @@ def _part(fate: Fate, tasks: Sequence[int], ended: Sequence[int], seen: Counter[
     }
 
 
-def _named(fate: Fate) -> str:
-    if fate.outcome == Outcome.AGGREGATED:
+def _named(end: TaskEnd) -> str:
+    if end.outcome == Outcome.AGGREGATED:
         return "merged"
-    return f"{fate.outcome}: {fate.reason}" if fate.reason else fate.outcome
+    return f"{end.outcome}: {end.reason}" if end.reason else end.outcome
 
 
-def _table(shown: Sequence[tuple[Named, Fates]]) -> Table:
+def _table(shown: Sequence[tuple[Named, Outcomes]]) -> Table:
     rows = []
     for named, each in shown:
         for group in (None, *(each.groups[:MOST_GROUPS] if len(each.groups) > 1 else ())):
             counts = Counter[str]()
-            for fate, many in each.of(group).items():
-                counts[fate.outcome] += many
+            for end, many in each.of(group).items():
+                counts[end.outcome] += many
             total = counts.total()
             spoilt = f"{1 - counts[Outcome.AGGREGATED] / total:.2%}" if total else NONE
             name = f"{named.label}, {'all' if group is None else group}"
@@ -159,21 +159,21 @@ def _table(shown: Sequence[tuple[Named, Fates]]) -> Table:
     return Table("What became of all tasks", head, rows)
 
 
-def _reasons(shown: Sequence[tuple[Named, Fates]]) -> Table:
+def _reasons(shown: Sequence[tuple[Named, Outcomes]]) -> Table:
     rows = []
     for named, each in shown:
         found = each.of()
-        common = [(fate, many) for fate, many in found.most_common() if fate.outcome != Outcome.AGGREGATED]
+        common = [(end, many) for end, many in found.most_common() if end.outcome != Outcome.AGGREGATED]
         rows += [
-            [named.label, fate.outcome, fate.reason or NONE, f"{many:,}", f"{many / found.total():.2%}"]
-            for fate, many in common[:_MOST_PARTS]
+            [named.label, end.outcome, end.reason or NONE, f"{many:,}", f"{many / found.total():.2%}"]
+            for end, many in common[:_MOST_PARTS]
         ]
         if rest := sum(many for _, many in common[_MOST_PARTS:]):
             rows.append([named.label, NONE, _OTHER, f"{rest:,}", f"{rest / found.total():.2%}"])
     return Table("Why tasks came to nothing", ("strategy", "what", "why", "tasks", "of those that ended"), rows)
 
 
-def _remarks(shown: Sequence[tuple[Named, Fates]]) -> list[str]:
+def _remarks(shown: Sequence[tuple[Named, Outcomes]]) -> list[str]:
     short = [f"{named.label} {each.partial:,} of {each.aggregations:,}" for named, each in shown if each.partial]
     strays = [
         f"{named.label} {each.unmatched.total():,} ({_common(each.unmatched)})"

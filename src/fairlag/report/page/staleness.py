@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fairlag.analyse.evidence import GroupStaleness
-from fairlag.numerals import NONE
+from fairlag.core.types import Floats, Integers
 from fairlag.report.page.charts import (
     MOST_GROUPS,
     Panels,
@@ -21,7 +21,7 @@ from fairlag.report.page.charts import (
     present,
 )
 from fairlag.report.page.spec import Chart, Json, Named, Section, Table, View, group_colour, numbers
-from fairlag.types import Floats, Integers
+from fairlag.text.numerals import NONE
 
 LONG = 60
 """Where somebody is later than that, the axis is logarithmic and each bar stands for a span."""

@@ -7,10 +7,10 @@ from typing import Any
 
 from fairlag.analyse.compare import Comparison, Repeated
 from fairlag.analyse.ranking import Ranked, Ranking, ranked
-from fairlag.numerals import NONE, VIRTUAL
 from fairlag.report.cells import MARK, UNCLEAR, group_cells, heads, reading, remarks, several, strategy_cells, title
+from fairlag.report.labels import shortened
 from fairlag.report.page.spec import Named, Section, Table, group_colour
-from fairlag.report.words import shortened
+from fairlag.text.numerals import NONE, VIRTUAL
 
 Tables = Mapping[str, Any]
 """An experiment as it is written into the directory of a run."""

@@ -7,11 +7,11 @@ from statistics import fmean
 import numpy as np
 
 from fairlag.analyse.timeline import Timeline
-from fairlag.numerals import NONE, VIRTUAL
+from fairlag.core.types import Outcome
 from fairlag.report.page.charts import Room, by_strategy, plain_names, present
 from fairlag.report.page.lanes import SPOILT, Rows, aggregations, colour_bar, rows_of, spoilt, tasks, waits_of
 from fairlag.report.page.spec import Chart, Json, Named, Section, Table, View
-from fairlag.types import Outcome
+from fairlag.text.numerals import NONE, VIRTUAL
 
 BARS = Room(3_000, 12_000)
 

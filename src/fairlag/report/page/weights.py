@@ -6,10 +6,10 @@ from math import isnan
 import numpy as np
 
 from fairlag.analyse.weights import Weights
-from fairlag.numerals import NONE
 from fairlag.report.colours import SYMBOLS
 from fairlag.report.page.charts import MOST_GROUPS, Room, by_strategy, left_out, plain_names, present
 from fairlag.report.page.spec import Chart, Json, Named, Section, Table, View, group_colour, numbers
+from fairlag.text.numerals import NONE
 
 POINTS = Room(4_000, 32_000)
 """Of more updates than that not every one is shown."""

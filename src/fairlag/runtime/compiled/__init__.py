@@ -1,6 +1,6 @@
 """Virtual time at compiled speed for strategies whose rules are known, in audits and for small models that learn.
 
-virtual.py is the definition. All but plan.py needs numba, the extra `fast`.
+virtual.py is the definition. All but spec.py needs numba, the extra `fast`.
 """
 
 from importlib import import_module

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from fairlag.accounts import COLUMNS, MOST_SHARED, Entitlement
+from fairlag.core.accounts import COLUMNS, MOST_SHARED, Entitlement
+from fairlag.core.state import State
+from fairlag.core.types import Floats, Integers
 from fairlag.fleet.clients import Fleet
 from fairlag.jit import compiled, make_ready
-from fairlag.runtime.compiled.plan import Spending
+from fairlag.runtime.compiled.spec import Spending
 from fairlag.runtime.compiled.sums import exact_sum
-from fairlag.state import State
-from fairlag.types import Floats, Integers
 
 BOOKS = np.dtype(
     [(name, np.float64) for name in ("level", "total", "kept", "limit", "reward", "most", "cap")]

@@ -1,6 +1,6 @@
 """The compiled loop: clients that are always there, from arrival to arrival, in arrays alone.
 
-It does what virtual.py, server.py and ledger.py do together for the strategies that plan.py recognises; those are the
+It does what virtual.py, server.py and ledger.py do together for the strategies that spec.py recognises; those are the
 definition. What updates weigh is not computed here, as no arrival depends on it.
 """
 
@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from fairlag.core.ledger import INSTANT
+from fairlag.core.types import Floats, Integers
 from fairlag.jit import compiled, subkey
-from fairlag.ledger import INSTANT
 from fairlag.runtime.compiled.layout import (
     ARRIVED,
     BUSY,
@@ -39,7 +40,6 @@ from fairlag.runtime.compiled.layout import (
     WIDTH,
 )
 from fairlag.runtime.compiled.queue import bring, enter, pop
-from fairlag.types import Floats, Integers
 
 OVER, FULL, UNDRAWN, STUCK = range(4)
 """Why the loop comes back."""

@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from fairlag.ledger import mean_duration
+from fairlag.core.ledger import mean_duration
+from fairlag.core.state import State, table, take
+from fairlag.core.types import Dispatch, Integers
+from fairlag.core.vector import Vector
 from fairlag.runtime.agenda import NOBODY, Due
 from fairlag.runtime.compiled.layout import HANDED, IDLE, WAITING
 from fairlag.runtime.compiled.timeline import Timeline
 from fairlag.runtime.virtual import STRETCH
-from fairlag.state import State, table, take
-from fairlag.types import Dispatch, Integers
-from fairlag.vector import Vector
 
 Running = list[tuple[float, Dispatch]]
 """The tasks that run and when each ends, in the order in which they were handed out."""

@@ -7,9 +7,9 @@ unsorted, in blocks behind it. A key is the order of handing out, and the client
 from math import inf
 from typing import Any
 
+from fairlag.core.types import Floats, Integers
 from fairlag.jit import compiled
 from fairlag.runtime.compiled.layout import BLOCK, FILLED, FIRST, FOLLOWING, FREE
-from fairlag.types import Floats, Integers
 
 
 @compiled

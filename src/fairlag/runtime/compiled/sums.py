@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from fairlag.core.types import Floats
 from fairlag.jit import compiled, make_ready
-from fairlag.types import Floats
 
 
 def exact_sums(rows: Floats) -> Floats:

@@ -5,15 +5,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fairlag import seeds
+from fairlag.core import seeds
+from fairlag.core.types import Floats, Integers, aggregations_made, time_reached
 from fairlag.fleet.clients import Fleet
 from fairlag.fleet.timing import Pieces
 from fairlag.jit import make_ready
 from fairlag.runtime.compiled import kernel, layout
 from fairlag.runtime.compiled.books import Books
-from fairlag.runtime.compiled.plan import Plan, straight
-from fairlag.runtime.compiled.weights import Doubt, Scale
-from fairlag.types import Floats, Integers, aggregations_made, time_reached
+from fairlag.runtime.compiled.spec import LoopSpec, straight
+from fairlag.runtime.compiled.weights import Fallback, Scale
 
 _PAGE = 8192
 """About how many updates are merged before they are weighed: few enough to stay in the processor's cache."""
@@ -54,17 +54,17 @@ class Timeline:
 
     >>> from fairlag.fleet.clients import Group
     >>> from fairlag.fleet.delay import parse
-    >>> from fairlag.runtime.compiled.plan import plan
+    >>> from fairlag.runtime.compiled.spec import loop_spec
     >>> from fairlag.zoo import fedstaleweight
     >>> fleet = Fleet([Group("all", 10, parse("uniform(1, 2)"))], seed=0)
-    >>> timeline = Timeline(plan(fedstaleweight(buffer=5), fleet), fleet, seed=0, aggregations=100)
+    >>> timeline = Timeline(loop_spec(fedstaleweight(buffer=5), fleet), fleet, seed=0, aggregations=100)
     >>> sum(merges.weights.size for merges in timeline), timeline.reason
     (500, '100 aggregations were made')
     """
 
     def __init__(
         self,
-        plan: Plan,
+        spec: LoopSpec,
         fleet: Fleet,
         *,
         seed: int,
@@ -77,16 +77,16 @@ class Timeline:
         self._fleet = fleet
         self._aggregations, self._until_time = aggregations, until_time
         page = page or _PAGE
-        self.versions_per_page = max(1, min(page // plan.buffer, aggregations or page))
+        self.versions_per_page = max(1, min(page // spec.buffer, aggregations or page))
         examples = np.ones(fleet.clients, np.int64) if examples is None else examples
-        self._scale = Scale(plan, fleet, versions=self.versions_per_page, examples=examples)
+        self._scale = Scale(spec, fleet, versions=self.versions_per_page, examples=examples)
         laws = [straight(group, int(fleet.steps[fleet.members(each)[0]])) for each, group in enumerate(fleet.groups)]
         self._elsewhere = np.flatnonzero(np.array([law is None for law in laws])[fleet.group_of])
         """The clients whose durations are drawn outside of the loop."""
-        self.run = _run(plan, fleet, seed, aggregations, until_time)
+        self.run = _run(spec, fleet, seed, aggregations, until_time)
         self.clients = _clients(fleet, self._elsewhere)
         self.lists = np.empty((layout.LISTS, fleet.clients), np.int64)
-        self.recent: Integers = np.zeros((fleet.clients, plan.window + 1), np.int64)
+        self.recent: Integers = np.zeros((fleet.clients, spec.window + 1), np.int64)
         self._drawn = _room(self.run, len(self._elsewhere))
         self._arrays = (
             self.run,
@@ -106,18 +106,18 @@ class Timeline:
         self.over = False
         """Is nothing left after what was merged last?"""
         self._weights: Floats = np.zeros(fleet.clients)
-        self._parts: Floats | None = np.full(fleet.clients, np.nan) if plan.replaces else None
+        self._parts: Floats | None = np.full(fleet.clients, np.nan) if spec.replaces else None
         """If updates are kept: per client, its part of each version; not a number before its first update."""
 
     def __iter__(self) -> Iterator[Merges]:
-        """Lives on to the end; raises Doubt where the reference has to be asked."""
+        """Lives on to the end; raises Fallback where the reference has to be asked."""
         kernel.begin(*self._arrays[:3])
         status = kernel.UNDRAWN
         while status != kernel.OVER:
             status = kernel.proceed(*self._arrays)
             self.over = status == kernel.OVER
             if status == kernel.STUCK:
-                raise Doubt("nobody is running")
+                raise Fallback("nobody is running")
             if status == kernel.UNDRAWN:
                 self._draw()
             elif versions := int(self.run["merged"][0]):
@@ -170,7 +170,7 @@ class Timeline:
         ordinals = until[rows, None] + np.arange(ahead // 2)
         durations = self._fleet.durations(self._elsewhere[rows], ordinals)
         if not (durations >= 0).all() or not np.isfinite(durations).all():
-            raise Doubt("a duration is not a number of seconds")
+            raise Fallback("a duration is not a number of seconds")
         drawn[rows[:, None], ordinals % ahead] = durations
         drawn[rows, ahead] += ahead // 2
 
@@ -226,10 +226,10 @@ class Timeline:
         return column
 
 
-def _run(plan: Plan, fleet: Fleet, seed: int, aggregations: int | None, until_time: float | None) -> Any:
+def _run(spec: LoopSpec, fleet: Fleet, seed: int, aggregations: int | None, until_time: float | None) -> Any:
     run = np.zeros(1, layout.RUN)
     for name in ("buffer", "fresh", "places", "rounds", "limit", "profiles", "window"):
-        run[name] = getattr(plan, name)
+        run[name] = getattr(spec, name)
     run["aggregations"] = -1 if aggregations is None else aggregations
     run["until"] = np.inf if until_time is None else until_time
     run["draws_from"] = np.uint64(seeds.key(seed, "select")).view(np.int64)

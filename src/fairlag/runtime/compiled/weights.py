@@ -8,21 +8,21 @@ from functools import reduce
 
 import numpy as np
 
-from fairlag.buffer import Buffer
+from fairlag.core.buffer import Buffer
+from fairlag.core.ledger import INSTANT, Ledger
+from fairlag.core.types import Floats, Integers
+from fairlag.core.view import View
 from fairlag.errors import FairlagError
 from fairlag.fleet.clients import Fleet
-from fairlag.ledger import INSTANT, Ledger
 from fairlag.rules import weigh
-from fairlag.rules.rule import recipe
+from fairlag.rules.rule import provenance
 from fairlag.runtime.compiled import layout
 from fairlag.runtime.compiled.books import Books, importance
-from fairlag.runtime.compiled.plan import Plan
+from fairlag.runtime.compiled.spec import LoopSpec
 from fairlag.runtime.compiled.sums import exact_sums, make_sums_ready
-from fairlag.types import Floats, Integers
-from fairlag.view import View
 
 
-class Doubt(FairlagError):
+class Fallback(FairlagError):
     """Something came up of which only the reference can tell what it means."""
 
 
@@ -53,24 +53,24 @@ class _Buffers(Buffer):
 class Scale:
     """Weighs whatever is on the pages; the pages are columns of a ledger of its own."""
 
-    def __init__(self, plan: Plan, fleet: Fleet, *, versions: int, examples: Integers) -> None:
+    def __init__(self, spec: LoopSpec, fleet: Fleet, *, versions: int, examples: Integers) -> None:
         """Pages for a number of versions, in a fleet whose clients have that many examples each."""
         make_sums_ready()
-        spent = plan.spending
+        spent = spec.spending
         self.books = None if spent is None else Books(spent, importance(spent.terms, fleet, examples))
         """The accounts, if updates weigh by account."""
-        count = versions * plan.buffer
-        self._rule = plan.weigh
-        self._window = plan.window
+        count = versions * spec.buffer
+        self._rule = spec.weigh
+        self._window = spec.window
         self._examples = examples
-        self._rows = np.arange(count).reshape(versions, plan.buffer)
+        self._rows = np.arange(count).reshape(versions, spec.buffer)
         self.merged: Integers = np.empty((layout.MERGED, count), np.int64)
         self.moments: Floats = np.empty((layout.MOMENTS, count))
         self.made: Floats = np.empty((versions, 2))
         self.pages = self.merged, self.moments
         self._ledger = ledger = Ledger(clients=count)
         self._view = View(ledger)
-        self._recently = Ledger(clients=count if plan.window else 0)
+        self._recently = Ledger(clients=count if spec.window else 0)
         """As if of each client only the updates of the window had been."""
         ledger.clients = self._recently.clients = len(examples)
         ledger.examples = int(examples.sum())
@@ -97,13 +97,13 @@ class Scale:
         buffers = _Buffers(rows, self.merged[layout.LATE, :count].reshape(rows.shape), examples.reshape(rows.shape))
         weights = self._whole(self._weigh(self._rule, buffers), buffers)
         if not np.isfinite(weights).all():
-            raise Doubt("a weight is not finite")
+            raise Fallback("a weight is not finite")
         if weights.min(initial=0) < 0 or not weights.any(axis=1).all():
-            raise Doubt("weights may not add up to more than 0")
+            raise Fallback("weights may not add up to more than 0")
         return weights
 
     def _weigh(self, rule: weigh.Weigh, buffers: _Buffers) -> Floats:
-        made = recipe(rule)
+        made = provenance(rule)
         if rule is weigh.by_slowness:
             rates = self.made[: len(buffers.clients), layout.RATE, None]
             return np.maximum(self._view.mean_duration(buffers.clients), INSTANT) * rates
@@ -127,7 +127,7 @@ class Scale:
         weights = self._whole(weights, buffers)
         totals = exact_sums(weights)
         if not totals.all():
-            raise Doubt("weights add up to nothing")
+            raise Fallback("weights add up to nothing")
         weights /= totals[:, None]
         return weights
 

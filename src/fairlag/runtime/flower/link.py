@@ -13,6 +13,9 @@ from typing import Any
 from flwr.app import Message
 from flwr.serverapp import Grid
 
+from fairlag.core.server import Server
+from fairlag.core.state import State, take
+from fairlag.core.types import Arrived, Command, Dispatch, Event, Failed, Joined, Left, Report, Stop, Wake, Woke
 from fairlag.runtime.flower.courier import Courier
 from fairlag.runtime.flower.lobby import ANEW, Lobby
 from fairlag.runtime.flower.nodes import LOG, Lookout, Node
@@ -20,9 +23,6 @@ from fairlag.runtime.flower.options import Options
 from fairlag.runtime.flower.roster import Place, Roster
 from fairlag.runtime.flower.saved import completed, saved
 from fairlag.runtime.flower.wire import SILENT, Told, Wire, failure, reason
-from fairlag.server import Server
-from fairlag.state import State, take
-from fairlag.types import Arrived, Command, Dispatch, Event, Failed, Joined, Left, Report, Stop, Wake, Woke
 
 RESTARTED = "the server was restarted"
 

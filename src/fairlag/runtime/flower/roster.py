@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from fairlag.core.state import State, take
 from fairlag.runtime.flower.wire import GROUP, NAME, PARTITION
-from fairlag.state import State, take
 
 
 @dataclass(slots=True)

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from fairlag.server import Server
-from fairlag.state import State, take
+from fairlag.core.server import Server
+from fairlag.core.state import State, take
 
 
 def saved(server: Server) -> State:

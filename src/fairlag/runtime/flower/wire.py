@@ -9,9 +9,9 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
+from fairlag.core.types import Dispatch, Report, Update
+from fairlag.core.vector import Layout, Vector
 from fairlag.rules.admit import well_formed
-from fairlag.types import Dispatch, Report, Update
-from fairlag.vector import Layout, Vector
 
 ARRAYS, CONFIG, METRICS, EXAMPLES, STEPS = "arrays", "config", "metrics", "num-examples", "num-steps"
 """The names that Flower's own strategies give to what they send, and expect in a reply."""

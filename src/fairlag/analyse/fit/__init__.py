@@ -1,0 +1,1 @@
+"""A fleet from its runs: how long tasks really took, what was lost, and which clients are alike."""

@@ -1,0 +1,205 @@
+"""What runs tell of a fleet: how long tasks took, which came to nothing, and how long clients then stayed away."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from importlib import import_module
+
+import numpy as np
+
+from fairlag.analyse.fit.alike import CHANCE
+from fairlag.analyse.fit.durations import lost_by_the_clock
+from fairlag.analyse.fit.families import Sample
+from fairlag.core.types import Floats, Integers, Outcome
+from fairlag.errors import InputError
+from fairlag.lab.folder import reading
+from fairlag.lab.run import Run
+
+_TASKS = f"""
+SELECT client, ordinal, dispatched, ended, steps,
+    CASE outcome WHEN '{Outcome.LOST}' THEN 1 WHEN '{Outcome.CANCELLED}' THEN 2 ELSE 0 END
+FROM tasks ORDER BY client, dispatched, task
+"""
+_CAME, _LOST, _CANCELLED = range(3)
+_LONGER = 2.0
+"""A first task is taken as warm-up only if it is this many times as long as any later one."""
+_TOGETHER = 50_000
+"""So many rows are in memory as Python's numbers, which take several times the room."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """Tasks that ended, one place each."""
+
+    draw: Integers
+    """Where its duration was drawn by the simulator, tasks of the same seed, client and ordinal have the same draw."""
+    client: Integers
+    dispatched: Floats
+    duration: Floats
+    """Until its update came in, or until it was lost or cancelled."""
+    steps: Integers
+    """As many as the strategy asked for, 0: the client's own number."""
+    outcome: Integers
+    away: Floats
+    """From its end until the client's next task, or until the end of the run."""
+    back: Floats
+    """1 where there is a next task, 0 where the run ended before one ended."""
+    left: Floats
+    """From when it was handed out until the end of the run."""
+    first: Integers
+    """1 for the first task of its client in a run."""
+
+    def __len__(self) -> int:
+        return len(self.client)
+
+    def where(self, chosen: Integers) -> "Tasks":
+        """Some of them."""
+        return Tasks(*(getattr(self, each.name)[chosen] for each in fields(self)))
+
+    def of(self, clients: Integers) -> "Tasks":
+        """Those of some clients."""
+        return self.where(np.flatnonzero(np.isin(self.client, clients)))
+
+    @property
+    def came(self) -> Integers:
+        """The places of those whose update came in, used or refused."""
+        return np.flatnonzero(self.outcome == _CAME)
+
+    @property
+    def lost(self) -> Integers:
+        """The places of those that came to nothing."""
+        return np.flatnonzero(self.outcome == _LOST)
+
+    @property
+    def cancelled(self) -> Integers:
+        """The places of those that nobody waited for any more."""
+        return np.flatnonzero(self.outcome == _CANCELLED)
+
+    def settled(self) -> "Tasks":
+        """Those handed out so early that also the longest would have ended before the run did.
+
+        Of later ones only the short have ended. No more than half of a run and half of its updates are left out: what
+        may then be missing is allowed for in `durations`, where each knows how long it could have been.
+        """
+        if not len(self.came):
+            return self
+        most = min(float(self.duration[self.came].max()), float(np.median(self.left[self.came])))
+        end = self.dispatched + self.left
+        return self.where(np.flatnonzero(self.left >= np.minimum(most, end / 2)))
+
+    def warm_up(self, per: Integers | None = None) -> Integers:
+        """The places of first tasks that took clearly longer than what came later, as when a client loads libraries.
+
+        Each is `_LONGER` times as long as any later task, of clients that have later ones, and its logarithm is beyond
+        what later ones let expect: chance alone would put one of a group there with a probability of `CHANCE`.
+        """
+        lengths = np.log(np.maximum(self.duration if per is None else self.duration / per, 1e-9))
+        later = np.intersect1d(self.came, np.flatnonzero(self.first == 0))
+        known = np.isin(self.client, self.client[later])
+        firsts = np.intersect1d(self.came, np.flatnonzero((self.first == 1) & known))
+        if len(later) < 2 or not len(firsts):
+            return firsts[:0]
+        seen, n = lengths[later], len(later)
+        sigmas = float(import_module("scipy.special").stdtrit(n - 1, 1 - CHANCE / len(firsts)))
+        beyond = float(seen.mean() + sigmas * seen.std(ddof=1) * np.sqrt(1 + 1 / n))
+        return np.asarray(firsts[lengths[firsts] > max(beyond, float(seen.max()) + np.log(_LONGER))], np.int64)
+
+    def durations(self, per: Integers | None = None) -> Sample:
+        """How long they take: those whose update came in, and for how long others had run.
+
+        Lost ones count as cut off only where losses go by the clock; `per` divides each, as by its number of steps.
+        """
+        lengths = self.duration if per is None else self.duration / per
+        cut = self.cancelled
+        if len(self.lost) and len(self.came) and lost_by_the_clock(lengths[self.came], lengths[self.lost]):
+            cut = np.concatenate([cut, self.lost])
+        window = self.left if per is None else self.left / per
+        return Sample(lengths[self.came], lengths[cut], window[self.came])
+
+    def absences(self, *, queue: bool) -> Sample:
+        """How long clients stayed away after a loss; those that had not come back by the end are cut off.
+
+        Where clients queue for tasks, the mean time that they wait after an update is no part of it.
+        """
+        waits = self.away[np.intersect1d(self.came, np.flatnonzero(self.back))]
+        wait = float(waits.mean()) if queue and len(waits) else 0.0
+        least = 1e-3 * float(self.duration[self.came].mean()) if len(self.came) else 1e-3
+        lengths = np.maximum(self.away - wait, least)
+        back, lost = self.back[self.lost] > 0, lengths[self.lost]
+        return Sample(lost[back], lost[~back])
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What runs of one fleet tell of it."""
+
+    groups: tuple[str, ...]
+    group_of: Integers
+    """Per client: the place of its group."""
+    tasks: Tasks
+    repeated: int
+    """How many other tasks were left out because they are the same draws."""
+    ends: tuple[float, ...]
+    """When each run ended, or how far it had come."""
+    running: int | None
+    """How many tasks were running at the end; None where a run does not tell."""
+
+
+def observed(runs: Sequence[Run]) -> Observed:
+    """Reads the tasks of runs that share a fleet; of those that are the same draw, one."""
+    groups = tuple(runs[0].groups)
+    members = [_members(run) for run in runs]
+    if other := next((run for run, each in zip(runs, members, strict=True) if each != members[0]), None):
+        raise InputError(
+            f"the runs in {str(runs[0].folder)!r} and {str(other.folder)!r} are of different fleets: "
+            "fit those of one fleet at a time"
+        )
+    # What a real fleet did was drawn by nobody, so each of its runs is one of its own.
+    sources = [str(run.folder) if run.deployed else f"{run.seed}" for run in runs]
+    numbers = {source: number for number, source in enumerate(dict.fromkeys(sources))}
+    tables = [_rows(run) for run in runs]
+    read = [_tasks(*table, numbers[source], len(numbers)) for table, source in zip(tables, sources, strict=True)]
+    tasks = Tasks(*(np.concatenate([getattr(part, each.name) for part in read]) for each in fields(Tasks)))
+    draws = tasks.client * (1 + tasks.draw.max(initial=0)) + tasks.draw
+    _, first = np.unique(draws, return_index=True)
+    counts = [run.meta.get("counts") for run in runs]
+    places = {name: place for place, name in enumerate(groups)}
+    return Observed(
+        groups=groups,
+        group_of=np.array([places[name] for name in members[0]], np.int64),
+        tasks=tasks.where(np.sort(first)),
+        repeated=len(tasks) - len(first),
+        ends=tuple(end for _, end in tables),
+        running=None if None in counts else sum(int(each["running"]) for each in counts if each),
+    )
+
+
+def _members(run: Run) -> list[str]:
+    with reading(run.folder) as database:
+        return [name for (name,) in database.execute("SELECT grp FROM clients ORDER BY client")]
+
+
+def _rows(run: Run) -> tuple[Floats, float]:
+    """A row a task, and when the run ended."""
+    with reading(run.folder) as database:
+        found = database.execute(_TASKS)
+        parts = [np.array(some, np.float64) for some in iter(lambda: found.fetchmany(_TOGETHER), [])]
+    rows = np.concatenate([np.empty((0, 6)), *parts])
+    return rows, max(run.virtual_time, float(rows[:, 3].max(initial=0.0)))
+
+
+def _tasks(rows: Floats, end: float, source: int, sources: int) -> Tasks:
+    client, ordinal, dispatched, ended, steps, outcome = rows.T
+    follows = np.append(client[1:] == client[:-1], False)[: len(rows)]
+    following = np.append(dispatched[1:], end)[: len(rows)]
+    return Tasks(
+        draw=(ordinal * sources + source).astype(np.int64),
+        client=client.astype(np.int64),
+        dispatched=dispatched,
+        duration=ended - dispatched,
+        steps=steps.astype(np.int64),
+        outcome=outcome.astype(np.int64),
+        away=np.where(follows, following, end) - ended,
+        back=follows.astype(np.float64),
+        left=end - dispatched,
+        first=np.append(1, ~follows[:-1])[: len(rows)].astype(np.int64),
+    )

@@ -1,0 +1,257 @@
+"""FairShare's books: what every client was entitled to so far, and how much of it is left to spend."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from math import inf
+from typing import Literal, cast
+
+import numpy as np
+
+from fairlag.core.state import State, copy_into, take
+from fairlag.core.types import Floats
+from fairlag.errors import StrategyError
+
+COLUMNS = ("base", "balance", "importance", "due", "earns", "heard", "there")
+"""What is known of a client; `earns` is its importance while it earns, else 0. See `Accounts`."""
+
+MOST_IMPORTANT = 1e4
+"""How important a group may be beside others, which have 1: sums of all keep the small ones."""
+
+MOST_SHARED = 2.0
+"""What a version hands out at most: its own unit and one that was kept. Whoever comes back first gets no windfall."""
+
+SCALARS = {"level": float, "total": float, "members": int, "kept": float}
+
+
+@dataclass(frozen=True, slots=True)
+class Entitlement:
+    """The terms of the accounts: who shares each version, in which proportions, and who has enough.
+
+    >>> Entitlement(limit=0)
+    Traceback (most recent call last):
+    ...
+    fairlag.errors.StrategyError: the limit is 0, it must be positive, or none for no limit
+    """
+
+    entitled: Literal["present", "known"] = "present"
+    """Who earns: clients that are present, or everyone ever heard, present or not."""
+    importance: Literal["uniform", "examples"] | Mapping[str, float] = "uniform"
+    """In which proportions: equally, by training examples, or by a number per client group."""
+    limit: float | None = 5.0
+    """Whoever holds this much earns nothing until some of it is spent."""
+    reward: float = 0.0
+    """The part of each version that goes to the senders of its updates, as in FedAvg."""
+
+    def __post_init__(self) -> None:
+        if self.entitled not in ("present", "known"):
+            raise StrategyError(f"entitled is {self.entitled!r}, it must be 'present' or 'known'")
+        if isinstance(self.importance, Mapping):
+            for group, number in self.importance.items():
+                if not 1 / MOST_IMPORTANT <= number <= MOST_IMPORTANT:
+                    bounds = f"between {1 / MOST_IMPORTANT:g} and {MOST_IMPORTANT:g}"
+                    raise StrategyError(f"the importance of {group!r} is {number}, it must be {bounds}")
+        elif self.importance not in ("uniform", "examples"):
+            raise StrategyError(
+                f"importance is {self.importance!r}, it must be 'uniform', 'examples', or a number per client group"
+            )
+        if self.limit is not None and not self.limit > 0:
+            raise StrategyError(f"the limit is {self.limit}, it must be positive, or none for no limit")
+        if not 0 <= self.reward <= 1:
+            raise StrategyError(f"the reward is {self.reward}, it must be between 0 and 1")
+
+    def of_group(self, group: str) -> float:
+        """The importance of each client of a group; 1 if none is named for it."""
+        return self.importance.get(group, 1.0) if isinstance(self.importance, Mapping) else 1.0
+
+
+class Accounts:
+    """What each client has earned and not yet spent. Each version is one unit, so all earnings add up to the versions.
+
+    The level says what a client of importance 1 has earned if it shared in every version. The balance of a client that
+    earns is its importance times how far the level is above its base, so a new version changes one number for all;
+    spending raises the base. Whoever does not earn, because it is away or holds enough, has a plain balance.
+
+    >>> accounts = Accounts(Entitlement(), clients=2)
+    >>> for client in range(2):
+    ...     accounts.join(client)
+    >>> accounts.earn([0, 1])
+    >>> accounts.held(0), accounts.held(1)
+    (0.5, 0.5)
+    >>> accounts.spend([0, 1], [0.5, 0.25])
+    >>> accounts.earn([0, 1])
+    >>> accounts.held(0), accounts.held(1)
+    (0.5, 0.75)
+    """
+
+    def __init__(self, terms: Entitlement, clients: int = 0) -> None:
+        """Empty accounts for a number of clients; more may come."""
+        self.terms = terms
+        self._limit = inf if terms.limit is None else float(terms.limit)
+        self._known = terms.entitled == "known"
+        self.level = 0.0
+        self.total = 0.0
+        """The importance of all who earn now."""
+        self.members = 0
+        """How many earn now."""
+        self.kept = 0.0
+        """What nobody was there to earn: those who share the next versions get it, one unit more with each."""
+        self._full: list[tuple[float, int]] = []
+        """A heap of levels before which clients cannot reach the limit; an entry counts if it is its client's due."""
+        self._block: Floats = np.empty((0, len(COLUMNS)))
+        self._grow(max(clients, 1))
+
+    def _grow(self, capacity: int) -> None:
+        block = np.zeros((capacity, len(COLUMNS)))
+        block[:, COLUMNS.index("due")] = inf
+        block[: len(self._block)] = self._block
+        self._block, self._capacity = block, capacity
+        cells = {name: cast("memoryview[float]", block[:, place].data) for place, name in enumerate(COLUMNS)}
+        self._base, self._balance, self._importance = cells["base"], cells["balance"], cells["importance"]
+        self._due, self._earns = cells["due"], cells["earns"]
+        self._heard, self._there = cells["heard"], cells["there"]
+
+    # What happens
+
+    def join(self, client: int, importance: float = 1.0) -> None:
+        """The client is present from now on."""
+        if client >= len(self._block):
+            self._grow(max(client + 1, 2 * len(self._block)))
+        self._there[client] = 1.0
+        self.rate(client, importance)
+
+    def leave(self, client: int) -> None:
+        """The client is away: it keeps what it has, and earns only if everyone known is entitled."""
+        self._there[client] = 0.0
+        if self.terms.entitled == "present" and self._earns[client]:
+            self._exclude(client)
+
+    def rate(self, client: int, importance: float) -> None:
+        """The client has this importance from now on."""
+        if self._earns[client]:
+            self._exclude(client)
+        self._importance[client] = importance
+        if self._heard[client]:
+            self._include(client, self._balance[client])
+
+    def earn(self, senders: Sequence[int]) -> None:
+        """A version is made of one update from each of these: everyone gets what they are entitled to.
+
+        A client heard for the first time gets a grant, what an update weighs in FedAvg. All who were heard before and
+        are below the limit share the rest.
+        """
+        heard, reward = self._heard, self.terms.reward
+        new = {client for client in senders if not heard[client]}
+        if self._full and self._full[0][0] <= self.level:
+            self._retire()
+        self.kept += (1.0 - reward) * (1.0 - len(new) / len(senders))
+        if self.members:
+            shared = min(self.kept, MOST_SHARED)
+            self.level += shared / self.total
+            self.kept -= shared
+        grant = (1.0 - reward) / len(senders)
+        for client in new:
+            heard[client] = 1.0
+            self._balance[client] = grant
+        if reward:
+            for client in senders:
+                self._give(client, reward / len(senders))
+
+    def spend(self, senders: Sequence[int], weights: Sequence[float]) -> None:
+        """Each update weighed this much in the version, at the expense of its sender."""
+        earns, base, rewards = self._earns, self._base, self.terms.reward > 0
+        for client, weight in zip(senders, weights, strict=True):
+            if earning := earns[client]:
+                base[client] += weight / earning
+                if rewards:  # otherwise it holds less than before, and reaches the limit later
+                    self._plan(client, base[client], earning)
+            else:
+                self._balance[client] = balance = self._balance[client] - weight
+                self._include(client, balance)
+
+    # What is asked
+
+    def held(self, client: int) -> float:
+        """What a client has earned and not spent."""
+        earning = self._earns[client]
+        return earning * (self.level - self._base[client]) if earning else self._balance[client]
+
+    @property
+    def balances(self) -> Floats:
+        """The same for every client."""
+        base, balance, _, _, earns, *_ = self._block.T
+        balances: Floats = np.where(earns, earns * (self.level - base), balance)
+        return balances
+
+    # Who earns
+
+    def _include(self, client: int, balance: float) -> None:
+        """The client, which was heard, shares in the versions from now on, if it is entitled to."""
+        importance = self._importance[client]
+        if (self._there[client] or self._known) and importance > 0 and balance < self._limit:
+            self._earns[client] = importance
+            self._base[client] = base = self.level - balance / importance
+            self.total += importance
+            self.members += 1
+            self._plan(client, base, importance)
+
+    def _exclude(self, client: int) -> None:
+        self._balance[client] = self.held(client)
+        self._earns[client] = 0.0
+        self.members -= 1
+        # Sums of fractions are not exact; the importance of nobody is.
+        self.total = self.total - self._importance[client] if self.members else 0.0
+
+    def _give(self, client: int, gain: float) -> None:
+        if self._earns[client]:
+            self._base[client] -= gain / self._importance[client]
+        else:
+            self._balance[client] += gain
+
+    def _plan(self, client: int, base: float, importance: float) -> None:
+        """Enters the level at which the client reaches the limit, unless an earlier one is entered already."""
+        level = base + self._limit / importance
+        if level < self._due[client]:  # which no level is without a limit
+            self._due[client] = level
+            if len(self._full) > 2 * self._capacity:  # most of it does not count any more
+                self._refill()
+            else:
+                heappush(self._full, (level, client))
+
+    def _retire(self) -> None:
+        """Whoever has reached the limit earns nothing until some of it is spent."""
+        heap, due = self._full, self._due
+        while heap and heap[0][0] <= self.level:
+            level, client = heappop(heap)
+            if level == due[client]:
+                due[client] = inf
+                if earning := self._earns[client]:
+                    base = self._base[client]
+                    if base + self._limit / earning <= self.level:
+                        self._exclude(client)
+                    else:
+                        self._plan(client, base, earning)
+
+    def _refill(self) -> None:
+        due = self._block[:, COLUMNS.index("due")]
+        clients = np.flatnonzero(due < inf)
+        self._full = list(zip(due[clients].tolist(), clients.tolist(), strict=True))
+        heapify(self._full)
+
+    def state(self) -> State:
+        """All of it."""
+        return {
+            **{name: getattr(self, name) for name in SCALARS},
+            **{name: self._block[:, place].copy() for place, name in enumerate(COLUMNS)},
+        }
+
+    def restore(self, state: State) -> None:
+        """Becomes the accounts that were saved."""
+        for name, kind in SCALARS.items():
+            setattr(self, name, take(state, name, kind))
+        clients = len(take(state, "base", np.ndarray))
+        if clients > len(self._block):
+            self._grow(clients)
+        for place, name in enumerate(COLUMNS):
+            copy_into(self._block[:clients, place], state, name)
+        self._refill()

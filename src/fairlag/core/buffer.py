@@ -1,0 +1,93 @@
+"""The updates that one aggregation merges, as rules see them: who sent each, how stale it is, what it holds."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fairlag.core.types import Dispatch, Floats, Integers, Report
+from fairlag.core.vector import Matrix
+from fairlag.errors import StrategyError
+
+
+class Buffer:
+    """The updates about to be merged, in the order of their arrival.
+
+    `len(buffer)`, `buffer.clients`, `buffer.staleness`, and what each sender reports (`buffer.examples`, …) are
+    metadata that every rule may read; `buffer.updates`, one row an update, only a rule that is declared to read single
+    updates, and only while it runs.
+
+    >>> tasks = (Dispatch(task=0, client=4, version=2, ordinal=0, time=0.0),)
+    >>> buffer = Buffer(tasks, [3], [Report(examples=60)])
+    >>> len(buffer), buffer.clients.tolist(), buffer.staleness.tolist(), buffer.examples.tolist()
+    (1, [4], [3], [60])
+    """
+
+    __slots__ = ("_clients", "_drafted", "_reports", "_rows", "_staleness", "tasks")
+
+    def __init__(
+        self,
+        tasks: tuple[Dispatch, ...],
+        staleness: list[int],
+        reports: list[Report],
+        rows: Matrix | None = None,
+        drafted: Sequence[bool] | None = None,
+    ) -> None:
+        """The tasks of the updates, how late each is, what its sender says of it; the first rows are the updates."""
+        self.tasks = tasks
+        self._drafted = drafted
+        self._staleness = staleness
+        self._reports = reports
+        self._rows = rows
+        self._clients: Integers | None = None
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    @property
+    def clients(self) -> Integers:
+        """The sender of each update."""
+        if self._clients is None:
+            self._clients = np.array([task[1] for task in self.tasks])
+            self._clients.setflags(write=False)
+        return self._clients
+
+    @property
+    def drafted(self) -> Sequence[bool]:
+        """Which of the updates selection lets count in this version; the others came, but were not picked."""
+        return [True] * len(self.tasks) if self._drafted is None else self._drafted
+
+    @property
+    def staleness(self) -> Integers:
+        """How many versions late each update is, by the server's record."""
+        return np.array(self._staleness)
+
+    @property
+    def examples(self) -> Integers:
+        """How many training examples are behind each update, as its sender says."""
+        return np.array([report[0] for report in self._reports])
+
+    @property
+    def steps(self) -> Integers:
+        """How many local steps are behind each update, as its sender says."""
+        return np.array([report[1] for report in self._reports])
+
+    @property
+    def efforts(self) -> Floats:
+        """How often gradients count in each update, as its sender says: its steps, or more with local momentum."""
+        return np.array([report[2] for report in self._reports])
+
+    @property
+    def losses(self) -> Floats:
+        """The root of the mean squared loss that each sender reports, where the strategy asks for it; otherwise 0."""
+        return np.array([report[3] for report in self._reports])
+
+    @property
+    def updates(self) -> Matrix:
+        """The updates themselves, one row each, read-only; statistics of the model are no part of them."""
+        if self._rows is None:
+            raise StrategyError(
+                "a rule read buffer.updates but is not declared to: decorate it with @fairlag.rules.reads_updates"
+            )
+        updates = self._rows[: len(self.tasks)]
+        updates.setflags(write=False)
+        return updates

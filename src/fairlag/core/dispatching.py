@@ -1,0 +1,52 @@
+"""Handing out tasks: who is picked is the selection's choice, what a task asks for is that of local training."""
+
+from fairlag.core.ledger import Ledger
+from fairlag.core.merger import Merger
+from fairlag.core.strategy import Strategy
+from fairlag.core.types import Command, Dispatch
+from fairlag.core.versions import Versions
+from fairlag.core.view import View
+from fairlag.rules.rule import failure
+from fairlag.rules.select import Selector
+
+
+class Dispatcher:
+    """Numbers the tasks of a run, and hands them out."""
+
+    def __init__(
+        self, strategy: Strategy, ledger: Ledger, versions: Versions, selector: Selector, view: View, merger: Merger
+    ) -> None:
+        self.next_task = 0
+        self._strategy, self._ledger, self._versions, self._view = strategy, ledger, versions, view
+        self._selector, self._merger = selector, merger
+        self._usual = strategy.local.steps is None and strategy.local.pace is None and not strategy.select.lag
+        """Is every client handed the newest version, and nothing asked of it that it would not do by itself?"""
+
+    def dispatch(self, commands: list[Command]) -> None:
+        """Adds a task for each client that is picked now."""
+        try:
+            picked = self._selector.pick()
+        except Exception as error:
+            raise failure("selection", self._strategy.select, error) from error
+        if not picked:
+            return
+        number, ledger = self.next_task, self._ledger
+        version = ledger.version
+        if self._usual:
+            for client in picked:
+                commands.append(ledger.dispatch(number, client, version))
+                number += 1
+            self._versions.hold(version, len(picked))
+        else:
+            for client in picked:
+                commands.append(self._order(number, client))
+                number += 1
+        self.next_task = number
+
+    def _order(self, number: int, client: int) -> Dispatch:
+        """A task with all that selection and the rules of local training may ask for."""
+        older = self._selector.version(client)
+        version = self._ledger.version if older is None else older
+        self._versions.hold(version, 1)
+        steps, pace = self._strategy.local.asked(self._view, client, self._merger.stepper)
+        return self._ledger.dispatch(number, client, version, steps, pace)

@@ -1,0 +1,387 @@
+"""Every client's history as arrays, written by the server alone; what rules may see of it is in view.py."""
+
+from collections.abc import Callable, Iterator
+from heapq import heapify, heappop, heappush
+from math import inf
+from typing import Protocol, cast
+
+import numpy as np
+
+from fairlag.core import columns
+from fairlag.core.accounts import Accounts, Entitlement
+from fairlag.core.state import State, copy_into, rows, table, take
+from fairlag.core.types import Dispatch, Floats, Integers, Parts, Report, record_of
+
+_BATCH = 256
+
+_SCALARS = {
+    "time": float,
+    "version": int,
+    "renewed": float,
+    "clients": int,
+    "there": int,
+    "rows": int,
+    "received": int,
+    "examples": int,
+    "rate": float,
+    "acted": float,
+}
+_TASK = Dispatch.__annotations__
+_REPORT = Report.__annotations__
+
+INSTANT = 1e-9
+"""The shortest mean duration of a task, in seconds, that a rate is made of."""
+
+
+class Round(Protocol):
+    """What selection tells of the round that is going on."""
+
+    target: int
+    """How many updates complete it, 0 where there are no rounds."""
+    until: float
+    """Its deadline."""
+    restarted: list[int]
+    """The clients that were called off their tasks, or lost them, and in this round began anew."""
+
+
+class NoRound:
+    """There are no rounds."""
+
+    target = 0
+    until = inf
+
+    def __init__(self) -> None:
+        self.restarted: list[int] = []
+
+
+class Ledger:
+    """The history of all clients, one array a fact, one row a client, growing as clients become known.
+
+    The arrays are columns of one block, so that what is known of a client lies together. Single entries go through
+    memoryviews of the columns: that is three times as fast as indexing arrays.
+    """
+
+    # Slots, because Python looks up the attributes of an object with more than 30 of them three times as slowly.
+    __slots__ = (
+        "_arrival",
+        "_arrivals",
+        "_block",
+        "_busy",
+        "_credited",
+        "_credits",
+        "_dispatched",
+        "_examples",
+        "_importance",
+        "_loss",
+        "_mean",
+        "_position",
+        "_reports",
+        "_since",
+        "_slowest",
+        "_staleness",
+        "_told",
+        "_updates",
+        "accounts",
+        "acted",
+        "buffer",
+        "capacity",
+        "clients",
+        "contributed",
+        "examples",
+        "integers",
+        "present",
+        "profiles",
+        "rate",
+        "reals",
+        "received",
+        "recent",
+        "renewed",
+        "round",
+        "rows",
+        "running",
+        "task",
+        "there",
+        "time",
+        "unseen",
+        "version",
+        "woke",
+    )
+
+    def __init__(
+        self,
+        *,
+        clients: int = 0,
+        window: int = 0,
+        profiles: bool = False,
+        unseen: float = 0.0,
+        examples: Integers | None = None,
+        account: Entitlement | None = None,
+        group_of: Callable[[int], str] | None = None,
+    ) -> None:
+        """Room for a number of clients (more may come) and for the last `window` staleness samples of each.
+
+        With `profiles` it knows at any time the sum of all rates and the slowest client that is running, of which one
+        that was never heard of needs `unseen` seconds. `examples` is how many each client has to begin with, as far as
+        is known; otherwise each counts for one. With `account` every client has an account on these terms; `group_of`
+        names a client's group, for terms that differ by group.
+        """
+        self.time = 0.0
+        self.version = 0
+        self.renewed = 0.0
+        self.running: dict[int, Dispatch] = {}
+        self.buffer: list[Dispatch] = []
+        self._reports: list[Report] = []
+        self._arrivals: list[float] = []
+        self._credited: list[Integers] = []
+        self._credits: list[Floats] = []
+        self.clients = 0
+        self.there = 0
+        self.rows = clients
+        self.received = 0
+        self.examples = 0
+        self.rate = 0.0
+        self.acted = 0.0
+        self.woke = False
+        self.round: Round = NoRound()
+        self.profiles = profiles
+        self.unseen = unseen
+        self._slowest: list[tuple[float, int]] = []
+        self._told = examples
+        self.accounts = None if account is None else Accounts(account, clients)
+        self._importance = _importance(account, self, group_of)
+        self.capacity = 0
+        self._block = columns.blank(0)
+        self.recent: Integers = np.empty((0, window), np.int64)
+        self._grow(max(clients, 1))
+
+    def _grow(self, capacity: int) -> None:
+        more, block = capacity - self.capacity, columns.blank(capacity)
+        block[: self.capacity] = self._block
+        self._block = block
+        self.integers, self.reals = columns.integers(block), columns.reals(block)
+        self.recent = np.concatenate([self.recent, np.zeros((more, self.recent.shape[1]), np.int64)])
+        self.capacity = capacity
+        whole = {name: array.data for name, array in self.integers.items()}
+        real = {name: cast("memoryview[float]", array.data) for name, array in self.reals.items()}
+        self.task, self.present, self.contributed = whole["task"], whole["present"], whole["contributed"]
+        self._dispatched, self._examples = whole["dispatched"], whole["examples"]
+        self._updates, self._staleness, self._position = whole["updates"], whole["staleness"], whole["position"]
+        self._busy, self._mean = real["busy"], real["mean"]
+        self._since, self._arrival, self._loss = real["since"], real["arrival"], real["loss"]
+
+    def join(self, client: int) -> bool:
+        """The client is there; one that was never seen gets an empty row. False, and no more, where it already was."""
+        if client >= self.rows:
+            self.rows = client + 1
+            if client >= self.capacity:
+                self._grow(max(2 * self.capacity, client + 1))
+        before = self.present[client]
+        if before == 1:
+            return False
+        if before < 0:
+            self.clients += 1
+            told = self._told
+            self._examples[client] = 1 if told is None or client >= len(told) else told.item(client)
+            self.examples += self._examples[client]
+        self.there += 1
+        self.present[client] = 1
+        if self.accounts is not None:
+            self.accounts.join(client, self._importance(client))
+        return True
+
+    def is_present(self, client: int) -> bool:
+        """Is the client there now?"""
+        return 0 <= client < self.rows and self.present[client] == 1
+
+    def leave(self, client: int) -> Dispatch | None:
+        """The client is gone; returns the task that it was running."""
+        self.present[client] = 0
+        self.there -= 1
+        if self.accounts is not None:
+            self.accounts.leave(client)
+        return self.running.pop(self.task[client], None)
+
+    def dispatch(self, number: int, client: int, version: int, steps: int = 0, pace: float = 1.0) -> Dispatch:
+        """The client gets that version as a task of that number."""
+        ordinal = self._dispatched[client]
+        if not ordinal:
+            self._since[client] = self.time
+        self._dispatched[client] = ordinal + 1
+        self.task[client] = number
+        task = record_of(Dispatch, (number, client, version, ordinal, self.time, steps, pace))
+        self.running[number] = task
+        if self.profiles:
+            self._profile(client, number)
+        return task
+
+    def admit(self, task: Dispatch, report: Report) -> None:
+        """An update of a task that is not running any more goes into the buffer."""
+        client, time, examples = task[1], self.time, report[0]
+        self.contributed[client] = task[2]
+        if examples != self._examples[client]:
+            self.examples += examples - self._examples[client]
+            self._examples[client] = examples
+            if self.accounts is not None:
+                self.accounts.rate(client, self._importance(client))
+        self._loss[client] = report[3]
+        self._arrival[client] = time
+        self.buffer.append(task)
+        self._reports.append(report)
+        self._arrivals.append(time)
+
+    def merge(self) -> tuple[tuple[Dispatch, ...], list[int], list[Report], list[float]]:
+        """The buffered updates become part of the next version: who they are, how stale, what is said, arrivals."""
+        tasks, self.buffer = tuple(self.buffer), []
+        reports, self._reports = self._reports, []
+        arrivals, self._arrivals = self._arrivals, []
+        version, received, window = self.version, self.received, self.recent.shape[1]
+        updates, staleness, mean = self._updates, self._staleness, self._mean
+        position, busy, profiles = self._position, self._busy, self.profiles
+        lateness = []
+        for (_, client, trained, _, dispatched, _, _), arrival in zip(tasks, arrivals, strict=True):
+            late = version - trained
+            lateness.append(late)
+            received += 1
+            position[client] = received
+            count = updates[client]
+            if window:
+                self.recent[client, count % window] = late
+            total = staleness[client] + late
+            staleness[client] = total
+            mean[client] = total / (count + 1)
+            if profiles:
+                self.rate -= 1 / self.usual(client) if count else 0
+            busy[client] += arrival - dispatched
+            updates[client] = count + 1
+            if profiles:
+                self.rate += 1 / self.usual(client)
+                if self.task[client] in self.running:  # it has gone on meanwhile
+                    self._profile(client, self.task[client])
+        self.received = received
+        if self.accounts is not None:
+            self.accounts.earn([task[1] for task in tasks])
+        return tasks, lateness, reports, arrivals
+
+    def usual(self, client: int) -> float:
+        """The mean duration of a client's tasks so far, never quite 0 unless there was none."""
+        return mean_duration(self._busy[client], self._updates[client])
+
+    def slowest(self) -> float:
+        """The longest mean duration among the clients that are running; of those not known yet it is `unseen`."""
+        heap = self._slowest
+        while heap and not self._holds(*heap[0]):
+            heappop(heap)
+        return -heap[0][0] if heap else 0.0
+
+    def _profile(self, client: int, number: int) -> None:
+        """A running task is entered with what is usual for its client now."""
+        heap = self._slowest
+        heappush(heap, (-self._awaited(client), number))
+        if len(heap) > 2 * len(self.running) + 16:  # the entries of fast clients might never come to the top
+            heap[:] = [entry for entry in heap if self._holds(*entry)]
+            heapify(heap)
+
+    def _holds(self, usual: float, number: int) -> bool:
+        """Does the task still run, and was nothing learnt of its client since this was entered?"""
+        task = self.running.get(number)
+        return task is not None and -usual == self._awaited(task.client)
+
+    def _awaited(self, client: int) -> float:
+        """How long a task of the client is taken to last."""
+        return self.usual(client) if self._updates[client] else self.unseen
+
+    def renew(self) -> None:
+        """There is a new version, now."""
+        self.version += 1
+        self.renewed = self.time
+
+    def credit(self, clients: Integers, weights: Floats) -> None:
+        """What each update weighed is its client's influence; summed up in batches, in the order of arrival."""
+        if self.accounts is not None:
+            self.accounts.spend(clients.tolist(), weights.tolist())
+        self._credited.append(clients)
+        self._credits.append(weights)
+        if len(self._credited) >= _BATCH:
+            self.book()
+
+    def stand(self, parts: Parts) -> None:
+        """Clients have other parts from the version that is being made on, in which a unit is worth that much.
+
+        A change of c units that begins when a unit was worth A in all versions so far, and is worth S now, adds
+        c·S − c·A to what its client has: c·S is added when that is read, so that nobody is looked at in between.
+        """
+        if len(parts.clients):
+            self.reals["weight"][parts.clients] -= parts.changes * self.acted
+            self.reals["part"][parts.clients] += parts.changes
+        self.acted += parts.unit
+
+    def weights(self) -> Floats:
+        """Per client: its parts of all versions together."""
+        self.book()
+        weights = self.reals["weight"]
+        return weights + self.reals["part"] * self.acted if self.acted else weights
+
+    def book(self) -> None:
+        """Books what is credited but not yet booked."""
+        if self._credited:
+            np.add.at(self.reals["weight"], np.concatenate(self._credited), np.concatenate(self._credits))
+            self._credited.clear()
+            self._credits.clear()
+
+    def state(self) -> State:
+        """All of it; rows that no client has had yet are left out."""
+        self.book()
+        return {
+            **{name: getattr(self, name) for name in _SCALARS},
+            "columns": {name: column[: self.rows].copy() for name, column in (self.integers | self.reals).items()},
+            "recent": self.recent[: self.rows].copy(),
+            "running": table(self.running.values(), **_TASK),
+            "buffer": table(self.buffer, **_TASK),
+            "reports": table(self._reports, **_REPORT),
+            "arrivals": np.array(self._arrivals, np.float64),
+            "slowest": table(self._slowest, usual=float, task=int),
+            **({} if self.accounts is None else {"accounts": self.accounts.state()}),
+        }
+
+    def restore(self, state: State) -> None:
+        """Becomes the ledger that was saved."""
+        for name, kind in _SCALARS.items():
+            setattr(self, name, take(state, name, kind))
+        if self.rows > self.capacity:
+            self._grow(self.rows)
+        saved = take(state, "columns", dict)
+        for name, column in (self.integers | self.reals).items():
+            copy_into(column[: self.rows], saved, name)
+        copy_into(self.recent[: self.rows], state, "recent")
+        self.running.clear()
+        self.running.update((task.task, task) for task in _tasks(state, "running"))
+        self.buffer = list(_tasks(state, "buffer"))
+        self._reports = [record_of(Report, row) for row in rows(take(state, "reports", dict), *_REPORT)]
+        self._arrivals = take(state, "arrivals", np.ndarray).tolist()
+        self._slowest = list(rows(take(state, "slowest", dict), "usual", "task"))
+        if self.accounts is not None:
+            self.accounts.restore(take(state, "accounts", dict))
+
+
+def mean_duration(busy: float, updates: int) -> float:
+    """Of the tasks of a client, never quite 0 unless there was none.
+
+    >>> mean_duration(6.0, 3), mean_duration(0.0, 0)
+    (2.0, 0.0)
+    """
+    return max(busy / updates, INSTANT) if updates else 0.0
+
+
+def _importance(
+    terms: Entitlement | None, ledger: Ledger, group_of: Callable[[int], str] | None
+) -> Callable[[int], float]:
+    """How much each client is entitled to, in proportion to the others."""
+    if terms is None or terms.importance == "uniform":
+        return lambda client: 1.0
+    if terms.importance == "examples":
+        return lambda client: float(ledger.integers["examples"].item(client))
+    return lambda client: terms.of_group(group_of(client) if group_of is not None else "")
+
+
+def _tasks(state: State, name: str) -> Iterator[Dispatch]:
+    return (record_of(Dispatch, row) for row in rows(take(state, name, dict), *_TASK))

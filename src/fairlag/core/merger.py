@@ -1,0 +1,253 @@
+"""The arithmetic of an aggregation: a buffer of updates becomes the next version, rule by rule, each checked."""
+
+import math
+from collections.abc import Sequence
+from contextvars import copy_context
+
+import numpy as np
+
+from fairlag.core.buffer import Buffer
+from fairlag.core.state import Leaf, Savable, State, copy_into, leaves, refill, take
+from fairlag.core.strategy import Strategy
+from fairlag.core.types import Dispatch, Floats, Parts, Report
+from fairlag.core.vector import Layout, Matrix, Vector, finite
+from fairlag.core.versions import Versions
+from fairlag.core.view import View
+from fairlag.errors import DivergedError, InputError, StrategyError
+from fairlag.rules.growth import objection, suspects, swelling
+from fairlag.rules.keep import Keeping
+from fairlag.rules.mix import mixed
+from fairlag.rules.rule import blaming, failure, label_of
+
+
+class Merger:
+    """Keeps the updates that wait, one row each, and what the server rule remembers from one version to the next."""
+
+    def __init__(
+        self, strategy: Strategy, versions: Versions, view: View, layout: Layout, max_growth: float | None = None
+    ) -> None:
+        if layout.size != versions.newest.size:
+            raise InputError(
+                f"the layout is one of {layout.size} numbers, there are {versions.newest.size} parameters: "
+                "both must be of the same model"
+            )
+        strategy.check_model(layout)
+        self._strategy = strategy
+        self._versions = versions
+        self._view = view
+        self._layout = layout.parameters
+        self._max_growth = max_growth
+        self._size = versions.newest.size
+        self._parameters = self._layout.size
+        """How many of the numbers are parameters; the rest are statistics, which no rule sees."""
+        self._state = self._fresh_state()
+        self._shows_updates = "weigh" in strategy.readers
+        self._reducer = strategy.reduce.start(view) if isinstance(strategy.reduce, Keeping) else None
+        self.stepper = strategy.local.steps.start() if strategy.local.steps is not None else None
+        """Says how many local steps each task has, where the strategy does."""
+        self._rows: Matrix = np.empty((strategy.trigger.needs, self._size), np.float32)
+        # Numbers may overflow in it, without a warning: entered in a tenth of the time of np.errstate.
+        self._quiet = copy_context()
+        self._quiet.run(np.seterr, over="ignore", invalid="ignore")
+        self.stores = self._size > 0 or self._shows_updates
+        """Are updates looked at? Those of a model without parameters are only counted."""
+
+    def store(self, delta: Vector, place: int) -> None:
+        """Copies an update into the row of that number: from here on nobody else can change it."""
+        if place >= len(self._rows):
+            self._make_room(place + 1)
+        self._rows[place] = delta
+
+    def _make_room(self, count: int) -> None:
+        while count > len(self._rows):
+            self._rows = np.concatenate([self._rows, np.empty_like(self._rows)])
+
+    def merge(
+        self,
+        tasks: tuple[Dispatch, ...],
+        staleness: list[int],
+        reports: list[Report],
+        drafted: Sequence[bool] | None = None,
+    ) -> tuple[Buffer, Floats, Parts | None, str]:
+        """Weighs the stored updates and publishes the next version.
+
+        Returns what was weighed, the weights, the parts (None if every update acts in this version alone), and why
+        nothing of it was used, if that is so: then all weights are 0.
+        """
+        rows = self._rows[:, : self._parameters]
+        buffer = Buffer(tasks, staleness, reports, rows if self._shows_updates else None, drafted)
+        weights, parts, refused = self._weigh(buffer), None, ""
+        before = {} if self._max_growth is None else {name: part.state() for name, part in self._parts.items()}
+        if self._reducer is not None:
+            with blaming("reduction", self._strategy.reduce):
+                parts = self._reducer.parts(weights, buffer)
+        if self._size:
+            refused = self._publish(Buffer(tasks, staleness, reports, rows, drafted), weights)
+        else:
+            self._versions.publish(self._versions.newest)
+        if refused:
+            for name, part in self._parts.items():
+                part.restore(before[name])
+            weights = np.zeros(len(buffer))
+            weights.setflags(write=False)
+            parts = None if parts is None else Parts(parts.clients[:0], parts.changes[:0], parts.unit)
+        return buffer, weights, parts, refused
+
+    def _publish(self, buffer: Buffer, weights: Floats) -> str:
+        """Publishes what the updates make of the newest version, or that one again: then it says why."""
+        newest, limit = self._versions.newest, self._max_growth
+        if self.stepper is not None:
+            with blaming("rule of steps", self._strategy.local.steps):
+                self.stepper.merged(buffer, self._view)
+        step = self._step(buffer, weights)
+        # The step as well: what Adam makes of one that is enormous is small, but it would remember it for ever.
+        refused = "" if limit is None else objection("the step", step, newest[: self._parameters], limit)
+        if not refused:
+            version, state = self._quiet.run(self._next, step, weights, len(buffer))
+            refused = "" if limit is None else self._objection(version, len(buffer), limit)
+        if refused:
+            self._versions.publish(newest)
+            return f"{refused}, most of it from {suspects(buffer.clients, weights, self._rows[: len(buffer)])}"
+        if not finite(version):
+            raise DivergedError(
+                f"version {self._view.version + 1} is not finite: the model diverged, smaller steps may help"
+            )
+        version.setflags(write=False)  # a new array, which nobody else knows: it is published as it is
+        self._versions.publish(version)
+        self._state = state
+        return ""
+
+    def _objection(self, version: Vector, count: int, limit: float) -> str:
+        """Why the next version is refused, if it is."""
+        newest, split = self._versions.newest, self._parameters
+        refused = objection("the next model", version[:split], newest[:split], limit)
+        if not refused and split < self._size:
+            refused = swelling(version[split:], self._rows[:count, split:], newest[split:], limit)
+        return refused
+
+    def _weigh(self, buffer: Buffer) -> Floats:
+        weigh = self._strategy.weigh
+        try:
+            returned = weigh(buffer, self._view)
+        except Exception as error:
+            raise failure("weighting", weigh, error) from error
+        try:
+            weights = np.array(returned, np.float64)
+        except (TypeError, ValueError):
+            weights = np.empty(0)
+        if weights.shape != (len(buffer),) or not all(map(math.isfinite, weights.tolist())):
+            raise StrategyError(
+                f"the weighting {label_of(weigh)} returned {returned!r} for a buffer of {len(buffer)}: "
+                "it must return one finite number per update"
+            )
+        total = math.fsum(weights.tolist())
+        # Whoever reads updates may find nothing in them: AsyncFedED weighs an update of length 0 by 0. And accounts may
+        # be empty.
+        if total < 0 or (total == 0 and not self._shows_updates and self._strategy.account is None):
+            raise StrategyError(
+                f"the weighting {label_of(weigh)} returned {returned!r}: weights must add up to more than 0; "
+                "an update that is not wanted is refused by a rule of `admit`"
+            )
+        weights.setflags(write=False)
+        return weights
+
+    def _next(self, step: Vector, weights: Floats, count: int) -> tuple[Vector, tuple[object, ...]]:
+        """The next version, its parameters and its statistics if the model has any, and what the server rule keeps."""
+        version, state = self._applied(step, self._versions.newest[: self._parameters])
+        if self._parameters < self._size:
+            version = np.concatenate([version, self._mixed(weights, count)])
+        return version, state
+
+    def _mixed(self, weights: Floats, count: int) -> Vector:
+        """The next version's statistics."""
+        rule = self._strategy.averages
+        assert rule is not None  # or the model would have been refused
+        values, now = self._rows[:count, self._parameters :], self._versions.newest[self._parameters :]
+        values.setflags(write=False)
+
+        def average(shares: Floats, values: Matrix) -> Vector:
+            found = rule(shares, values)
+            _check_shape("reduce", rule, found, now.shape)
+            return found
+
+        with blaming("reduction", rule):
+            return mixed(average, weights, values, now)
+
+    def _step(self, buffer: Buffer, weights: Floats) -> Vector:
+        """Edits and reduces: the step that the server rule is given."""
+        strategy, updates = self._strategy, buffer.updates
+        if strategy.edit is not None:
+            with blaming("edit", strategy.edit):
+                updates = strategy.edit(updates, buffer, self._view)
+            _check_shape("edit", strategy.edit, updates, (len(buffer), self._parameters))
+        try:
+            step = self._reduced(weights, updates, buffer)
+        except Exception as error:
+            raise failure("reduction", strategy.reduce, error) from error
+        _check_shape("reduce", strategy.reduce, step, (self._parameters,))
+        return step
+
+    def _applied(self, step: Vector, parameters: Vector) -> tuple[Vector, tuple[object, ...]]:
+        """The next version's parameters, and what the server rule then remembers."""
+        # A step may be a view of the buffer's rows, which the next updates overwrite; a rule may keep it.
+        given_away = step.flags.owndata and step.flags.writeable
+        step = np.array(step, np.float32, copy=None if given_away else True)
+        rule = self._strategy.apply
+        try:
+            step, state = rule.update(step, self._state, parameters)
+        except Exception as error:
+            raise failure("server rule", rule, error) from error
+        _check_shape("apply", rule, step, parameters.shape)
+        return np.asarray(parameters + step, np.float32), state
+
+    def _reduced(self, weights: Floats, updates: Matrix, buffer: Buffer) -> Vector:
+        rule = self._strategy.reduce
+        if self._reducer is not None:
+            return self._reducer.reduce(weights, updates, buffer)
+        assert not isinstance(rule, Keeping)
+        return rule(weights, updates)
+
+    def _fresh_state(self) -> tuple[object, ...]:
+        """What the server rule remembers at first."""
+        return self._strategy.apply.init(self._versions.newest[: self._parameters], self._layout)
+
+    @property
+    def _parts(self) -> dict[str, Savable]:
+        """What remembers something of its own."""
+        parts = {"reducer": self._reducer, "stepper": self.stepper}
+        return {name: part for name, part in parts.items() if part is not None}
+
+    def state(self) -> State:
+        """The updates that wait, and what the rules remember."""
+        remembered = leaves(self._state)
+        # A state that could not be restored is better noticed now than after a crash.
+        self._refilled(self._fresh_state(), remembered)
+        return {
+            "rows": self._rows[: self._view.buffered].copy(),
+            "remembered": {str(place): leaf for place, leaf in enumerate(remembered)},
+            **{name: part.state() for name, part in self._parts.items()},
+        }
+
+    def restore(self, state: State) -> None:
+        """Waits with the updates that were saved, and remembers what the rules did."""
+        for name, part in self._parts.items():
+            part.restore(take(state, name, dict))
+        remembered = take(state, "remembered", dict)
+        self._state = self._refilled(self._state, [remembered[str(place)] for place in range(len(remembered))])
+        count = len(take(state, "rows", np.ndarray))
+        self._make_room(count)
+        copy_into(self._rows[:count], state, "rows")
+
+    def _refilled(self, structure: tuple[object, ...], remembered: list[Leaf]) -> tuple[object, ...]:
+        try:
+            return refill(structure, remembered)
+        except InputError as error:
+            raise StrategyError(
+                f"the state of {label_of(self._strategy.apply)} is not one that its init makes: {error}"
+            ) from error
+
+
+def _check_shape(slot: str, rule: object, result: object, shape: tuple[int, ...]) -> None:
+    if not isinstance(result, np.ndarray) or result.shape != shape:
+        found = getattr(result, "shape", type(result).__name__)
+        raise StrategyError(f"{slot} {label_of(rule)} returned {found}, it must return an array of shape {shape}")

@@ -1,0 +1,346 @@
+"""The server: a pure state machine, events in, commands out. It owns no clock, no thread, no socket, no training."""
+
+import math
+from collections.abc import Callable, Mapping
+
+from fairlag.core import seeds
+from fairlag.core.admission import Admission
+from fairlag.core.counting import TaskCounter
+from fairlag.core.dispatching import Dispatcher
+from fairlag.core.ledger import Ledger
+from fairlag.core.merger import Merger
+from fairlag.core.state import Savable, State, take
+from fairlag.core.strategy import Strategy
+from fairlag.core.types import (
+    Aggregation,
+    Arrived,
+    Cancel,
+    CheckedUpdate,
+    Command,
+    Dispatch,
+    Event,
+    Failed,
+    Integers,
+    Joined,
+    Left,
+    Outcome,
+    Record,
+    Stop,
+    Wake,
+    Woke,
+    aggregations_made,
+    check_limits,
+    record_of,
+    time_reached,
+)
+from fairlag.core.vector import EMPTY, Layout, Vector
+from fairlag.core.versions import Versions
+from fairlag.core.view import View
+from fairlag.errors import ProtocolError
+from fairlag.rules.rule import failure
+
+_PLAIN = {"partial": int, "_wake": float}
+
+
+class Server:
+    """Runs one strategy: told of every event, it answers with what to do next.
+
+    >>> from fairlag.core.types import NOTHING
+    >>> from fairlag.zoo import buffered_fedavg
+    >>> server = Server(buffered_fedavg(buffer=2), clients=2)
+    >>> [command.client for command in server.handle(Joined(0.0, [0, 1]))]
+    [0, 1]
+    >>> server.handle(Arrived(1.0, 0, NOTHING))
+    []
+    >>> [(command.client, command.version) for command in server.handle(Arrived(2.0, 1, NOTHING))]
+    [(0, 1), (1, 1)]
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        *,
+        clients: int,
+        parameters: Vector = EMPTY,
+        layout: Layout | None = None,
+        seed: int = 0,
+        aggregations: int | None = None,
+        until_time: float | None = None,
+        examples: Integers | None = None,
+        group_of: Callable[[int], str] | None = None,
+        max_growth: float | None = None,
+        record: Record | None = None,
+    ) -> None:
+        """A server for a fleet of so many clients, that stops after so many aggregations or at that time.
+
+        `examples` is how many training examples each client has to begin with, as far as the server is told;
+        `group_of` names a client's group, for strategies that treat groups differently.
+        The layout names the parts of the parameters for server rules that ask; without one, they are one array. It
+        also says which of them are statistics, such as BatchNorm's running mean: no rule sees these, they are mixed.
+        With `max_growth`, an aggregation that would make the model more than this many times as large, or not finite,
+        is refused as a whole; without, a model that is not finite ends the run with a DivergedError.
+        """
+        strategy.check(clients)
+        check_limits(aggregations, until_time)
+        self.strategy = strategy
+        self._ledger = Ledger(
+            clients=clients,
+            window=strategy.window,
+            profiles=strategy.profiles,
+            examples=examples,
+            account=strategy.account,
+            group_of=group_of,
+            unseen=strategy.trigger.unseen,
+        )
+        self.running: Mapping[int, Dispatch] = self._ledger.running
+        """The tasks that are running, by number, in the order of their dispatch."""
+        self.versions = Versions(parameters, before=strategy.select.lag)
+        """The parameters of the newest version and of those that a task still needs."""
+        size = self.versions.newest.size
+        layout = layout or Layout(("parameters",), ((size,),))
+        self.view = View(self._ledger, self.versions, layout.size - layout.parameters.size)
+        self._merger = Merger(strategy, self.versions, self.view, layout, max_growth)
+        self.stopped: Stop | None = None
+        self.partial = 0
+        self.refused = ""
+        """Why nothing of the last aggregation was used, and who is suspected, if that is so."""
+        self.tasks = TaskCounter(self._ledger, self.versions, record)
+        """What became of the tasks."""
+        self.refusals = self.tasks.refusals
+        """How many updates were refused, by reason."""
+        self._selector = strategy.select.start(self.view, seeds.key(seed, "select"))
+        self._ledger.round = self._selector
+        self._dispatcher = Dispatcher(strategy, self._ledger, self.versions, self._selector, self.view, self._merger)
+        self._parts: dict[str, Savable] = {
+            "ledger": self._ledger,
+            "versions": self.versions,
+            "merger": self._merger,
+            "selector": self._selector,
+        }
+        self._store = self._merger.store if self._merger.stores else None
+        self._trigger = strategy.trigger
+        self._admission = Admission(strategy, layout, size, self.view)
+        self._blank, self._trusts = self._admission.blank, self._admission.asks_nothing
+        if self._admission.memory is not None:
+            self._parts["admit"] = self._admission.memory
+        self.record = record
+        """Is told of each version, of each task that ended without being part of one, and of who comes and goes."""
+        self._aggregations = aggregations
+        self._until_time = until_time
+        self._wake = -math.inf
+        self._handlers: dict[type, Callable[..., list[Command]]] = {
+            Joined: self._joined,
+            Left: self._left,
+            Failed: self._failed,
+            Woke: self._woke,
+        }
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many tasks were dispatched, and what became of them: the rest adds up to the first."""
+        return self.tasks.counts(self._dispatcher.next_task)
+
+    @property
+    def part(self) -> float:
+        """How much of the run is over, by versions or by time, from 0 to 1; 0 where it has no end."""
+        versions = self._ledger.version / self._aggregations if self._aggregations is not None else 0.0
+        return max(versions, self._ledger.time / self._until_time) if self._until_time is not None else versions
+
+    @property
+    def awaits(self) -> float:
+        """The moment at which the trigger wants to be asked again, −∞ where it has not named one."""
+        return self._wake
+
+    @property
+    def barred(self) -> int:
+        """How many clients, there or not, will never be given a task again."""
+        return self._selector.barred
+
+    @property
+    def waits_for(self) -> str:
+        """What it waits for, in words, where nothing happens any more."""
+        view, why = self.view, self._selector.why
+        if not why and view.present and not view.running:
+            why = f"{self.strategy.select.label} picks none of them"
+        return (
+            f"{self.strategy} has {view.buffered} of the {max(self._trigger.needs, view.target)} updates it waits for, "
+            f"{view.running} tasks are running, and {view.present} clients are there" + (f", but {why}" if why else "")
+        )
+
+    def handle(self, event: Event) -> list[Command]:
+        """Takes the next event, returns what the runtime must do, in order. After a Stop nothing happens any more."""
+        if self.stopped is not None:
+            return []
+        ledger = self._ledger
+        time = event[0]
+        if not time >= ledger.time:
+            raise ProtocolError(f"time runs backwards: {event} came after time {ledger.time}")
+        ledger.time = time
+        return self._arrived(event) if type(event) is Arrived else self._handlers[type(event)](event)
+
+    def state(self) -> State:
+        """All that the server remembers between two events; what it was constructed with is not part of it."""
+        return {
+            **{name: part.state() for name, part in self._parts.items()},
+            "stopped": self.stopped and self.stopped.reason,
+            **{name: getattr(self, name) for name in _PLAIN},
+            "_next_task": self._dispatcher.next_task,
+            **self.tasks.state(),
+        }
+
+    def restore(self, state: State) -> None:
+        """Goes on where another server, constructed with the same arguments, was saved."""
+        for name, part in self._parts.items():
+            if name in state or name != "admit":  # a fleet may go on with bounds that it did not have before
+                part.restore(take(state, name, dict))
+        for name, kind in _PLAIN.items():
+            setattr(self, name, take(state, name, kind))
+        self.stopped = Stop(reason) if isinstance(reason := state["stopped"], str) else None
+        self._dispatcher.next_task = take(state, "_next_task", int)
+        self.tasks.restore(state)
+
+    # What each event does
+
+    def _arrived(self, event: Arrived) -> list[Command]:
+        _, number, update = event
+        ledger = self._ledger
+        task = ledger.running.pop(number, None) if type(number) is int else None
+        if task is None:
+            ended = type(number) is int and 0 <= number < self._dispatcher.next_task
+            self.refusals["replay of a task that has ended" if ended else "unknown task"] += 1
+            return []
+        known = self._trusts and (update is self._blank or type(update) is CheckedUpdate)
+        reason = None if known else self._admission.reason(update, task)
+        if reason is None:
+            if self._store is not None:
+                self._store(update.delta, len(ledger.buffer))
+            ledger.admit(task, update.report)
+        else:
+            self.refusals[reason] += 1
+            self.tasks.end(task, Outcome.REFUSED, reason)
+        client = task[1]
+        self._selector.free(client, ledger.contributed[client] == ledger.version, reason is None)
+        return self._advance()
+
+    def _joined(self, event: Joined) -> list[Command]:
+        ledger = self._ledger
+        first = not ledger.clients
+        for client in event.clients:
+            if client < 0:
+                raise ProtocolError(f"client {client} joined at time {event.time}, clients are numbered from 0")
+            if not ledger.join(client):
+                raise ProtocolError(f"client {client} joined at time {event.time} but is already there")
+            self._free(client)
+        self.tasks.attend(event.clients, present=True)
+        commands: list[Command] = []
+        if first:
+            ledger.renewed = event.time
+            if self._until_time is not None:
+                commands.append(Wake(self._until_time))
+        return commands + self._advance()
+
+    def _left(self, event: Left) -> list[Command]:
+        ledger, client = self._ledger, event.client
+        if not ledger.is_present(client):
+            raise ProtocolError(f"client {client} left at time {event.time} but was not there")
+        task = ledger.leave(client)
+        self.tasks.attend((client,), present=False)
+        if task is None:
+            self._selector.gone(client)
+            return self._advance()
+        self.tasks.end(task, Outcome.LOST, "its client left")
+        return [Cancel(task.task), *self._advance()]
+
+    def _failed(self, event: Failed) -> list[Command]:
+        ledger = self._ledger
+        task = ledger.running.pop(event.task, None)
+        if task is None:
+            return []
+        if event.refused:
+            self.refusals[event.reason] += 1
+        if event.gone:
+            ledger.leave(task.client)
+            self.tasks.attend((task.client,), present=False)
+        self.tasks.end(task, Outcome.REFUSED if event.refused else Outcome.LOST, event.reason)
+        if not event.gone:
+            self._free(task.client)
+        return self._advance()
+
+    def _woke(self, event: Woke) -> list[Command]:
+        if self._until_time is not None and event.time >= self._until_time:
+            return [self._stop(time_reached(self._until_time))]
+        self._ledger.woke = True
+        if event.time >= self._wake:
+            self._wake = -math.inf
+        commands = self._advance()
+        self._ledger.woke = False
+        return commands
+
+    # What follows from it
+
+    def _advance(self) -> list[Command]:
+        ledger, trigger = self._ledger, self._trigger
+        commands: list[Command] = []
+        try:
+            ready = len(ledger.buffer) >= trigger.needs and trigger.ready(self.view)
+        except Exception as error:
+            raise failure("trigger", trigger, error) from error
+        if ready:
+            self._aggregate(commands, partial=False)
+        if self.stopped is None:
+            self._dispatcher.dispatch(commands)
+        if not ledger.running and ledger.buffer and self._stalled():
+            self._aggregate(commands, partial=True)
+            if self.stopped is None:
+                self._dispatcher.dispatch(commands)
+        # With nobody running and nothing in the buffer a Woke could do nothing, however many of them came.
+        if trigger.wake is not None and self.stopped is None and (ledger.running or ledger.buffer):
+            self._ask_to_wake(trigger.wake(self.view), commands)
+        return commands
+
+    def _stalled(self) -> bool:
+        """Nobody is running, everyone who is there waits for a newer version: will no Woke come to make one?"""
+        return bool(self._selector.waiting) and self._wake < self._ledger.time and self.stopped is None
+
+    def _ask_to_wake(self, time: float | None, commands: list[Command]) -> None:
+        if time is not None and time != self._wake and time > self._ledger.time:
+            self._wake = time
+            commands.append(Wake(time))
+
+    def _aggregate(self, commands: list[Command], *, partial: bool) -> None:
+        ledger = self._ledger
+        tasks, staleness, reports, arrivals = ledger.merge()
+        buffer, weights, parts, self.refused = self._merger.merge(
+            tasks, staleness, reports, self._selector.draft(tasks)
+        )
+        if parts is None:
+            ledger.credit(buffer.clients, weights)
+        else:
+            ledger.stand(parts)
+        self.versions.release([task[2] for task in tasks])
+        ledger.renew()
+        self.partial += partial
+        if self.record is not None:
+            row = (ledger.version, ledger.time, tasks, arrivals, buffer.staleness, weights, partial, self.refused)
+            self.record(record_of(Aggregation, (*row, parts, ledger.acted)))
+        if called_off := self._selector.renew():
+            self._dismiss(called_off, commands)
+        if ledger.version == self._aggregations:
+            commands.append(self._stop(aggregations_made(ledger.version)))
+
+    def _dismiss(self, called_off: Mapping[int, str], commands: list[Command]) -> None:
+        """Whoever runs one of these tasks need not go on."""
+        for number, reason in called_off.items():
+            task = self._ledger.running.pop(number)
+            self.tasks.end(task, Outcome.CANCELLED, reason)
+            self._free(task.client)
+            commands.append(Cancel(number))
+
+    def _free(self, client: int) -> None:
+        """The client is there and idle, and has not just sent an update."""
+        ledger = self._ledger
+        self._selector.free(client, ledger.contributed[client] == ledger.version, False)
+
+    def _stop(self, reason: str) -> Stop:
+        self.stopped = Stop(reason)
+        return self.stopped

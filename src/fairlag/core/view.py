@@ -1,0 +1,232 @@
+"""What rules may know: the present moment and every client's history, read-only."""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairlag.core.accounts import Accounts
+from fairlag.core.ledger import Ledger
+from fairlag.core.types import Dispatch, Floats, Integers
+from fairlag.core.vector import EMPTY, Vector
+from fairlag.core.versions import Versions
+from fairlag.errors import StrategyError
+
+Number = TypeVar("Number", np.int64, np.float64)
+
+
+class View:
+    """What rules may know: the present moment and every client's history, read-only.
+
+    >>> ledger = Ledger(clients=2)
+    >>> ledger.join(0), ledger.join(1)
+    (True, True)
+    >>> view = View(ledger)
+    >>> view.n, view.version, view.update_counts.tolist()
+    (2, 0, [0, 0])
+    """
+
+    __slots__ = ("_ledger", "_statistics", "_versions")
+
+    def __init__(self, ledger: Ledger, versions: Versions | None = None, statistics: int = 0) -> None:
+        """`statistics` is how many numbers at the end of a version are statistics, which no rule sees."""
+        self._ledger = ledger
+        self._versions = versions or Versions(EMPTY)
+        self._statistics = statistics
+
+    def parameters(self, version: int) -> Vector:
+        """The parameters of the newest version, or of one that a running or buffered task was trained from.
+
+        Statistics, such as BatchNorm's running mean and variance, are not among them.
+        """
+        whole = self._versions[version]
+        return whole[: -self._statistics] if self._statistics else whole
+
+    @property
+    def time(self) -> float:
+        """When the event that is being handled happened."""
+        return self._ledger.time
+
+    @property
+    def version(self) -> int:
+        """The newest version."""
+        return self._ledger.version
+
+    @property
+    def renewed(self) -> float:
+        """When the newest version was made."""
+        return self._ledger.renewed
+
+    @property
+    def n(self) -> int:
+        """How many clients the server has ever seen."""
+        return self._ledger.clients
+
+    @property
+    def running(self) -> int:
+        """How many tasks are running."""
+        return len(self._ledger.running)
+
+    @property
+    def buffered(self) -> int:
+        """How many updates wait in the buffer."""
+        return len(self._ledger.buffer)
+
+    @property
+    def woke(self) -> bool:
+        """Is the event that is being handled a Woke?"""
+        return self._ledger.woke
+
+    @property
+    def target(self) -> int:
+        """How many updates complete the round, where selection works in rounds; otherwise 0."""
+        return self._ledger.round.target
+
+    @property
+    def until(self) -> float:
+        """The deadline of the round, infinite where there is none."""
+        return self._ledger.round.until
+
+    @property
+    def restarted(self) -> Sequence[int]:
+        """The clients that were called off their tasks, or lost them, and in this round began anew."""
+        return self._ledger.round.restarted
+
+    @property
+    def tasks(self) -> Mapping[int, Dispatch]:
+        """The tasks that are running, by number, in the order of their dispatch."""
+        return MappingProxyType(self._ledger.running)
+
+    @property
+    def present(self) -> int:
+        """How many clients are there."""
+        return self._ledger.there
+
+    @property
+    def slowest(self) -> float:
+        """The longest mean duration of tasks among the clients that run one, for rules declared to read profiles."""
+        self._check_profiles("slowest")
+        return self._ledger.slowest()
+
+    @property
+    def rate(self) -> float:
+        """The sum of 1 / mean duration of a task over all clients heard of, for rules declared to read profiles."""
+        self._check_profiles("rate")
+        return self._ledger.rate
+
+    @property
+    def contributed(self) -> Integers:
+        """Per client: the version that its last admitted update was trained from, −1 where there was none."""
+        return self._known(self._ledger.integers["contributed"])
+
+    @property
+    def update_counts(self) -> Integers:
+        """Per client: how many of its updates were aggregated."""
+        return self._known(self._ledger.integers["updates"])
+
+    @property
+    def staleness_sums(self) -> Integers:
+        """Per client: the sum of the staleness of its aggregated updates."""
+        return self._known(self._ledger.integers["staleness"])
+
+    @property
+    def weight_sums(self) -> Floats:
+        """Per client: the sum of its parts of all versions; as a share of all, its influence.
+
+        An update that acts in one version has its weight as a part of that; one that is kept has a part of every
+        version until it is replaced.
+        """
+        return self._known(self._ledger.weights())
+
+    @property
+    def parts(self) -> Floats:
+        """Per client: its part of each version until that changes, in the units of a reduction that keeps updates."""
+        return self._known(self._ledger.reals["part"])
+
+    @property
+    def examples(self) -> Integers:
+        """Per client: its training examples, as it said last; 0 for those that were never seen."""
+        return self._known(self._ledger.integers["examples"])
+
+    @property
+    def total_examples(self) -> int:
+        """The training examples of all clients together."""
+        return self._ledger.examples
+
+    @property
+    def losses(self) -> Floats:
+        """Per client: the root of the mean squared loss that it reported last, 0 before the first time."""
+        return self._known(self._ledger.reals["loss"])
+
+    @property
+    def earned(self) -> Floats:
+        """Per client: what it was entitled to so far, one unit per version in all, for rules that read accounts."""
+        return self.weight_sums + self._known(self._accounts("earned").balances)
+
+    def balance(self, clients: Integers) -> Floats:
+        """What each of the clients was entitled to and has not spent, for rules that read accounts."""
+        return np.array([*map(self._accounts("balance").held, clients.tolist())])
+
+    def shares(self, clients: Integers) -> Floats:
+        """The share of all known training examples that a client has: n_i / N."""
+        shares: Floats = self._ledger.integers["examples"][clients] / self._ledger.examples
+        return shares
+
+    def mean_staleness(self, clients: Integers, window: int | None = None) -> Floats:
+        """The mean staleness of all of a client's aggregated updates, or of its last `window`."""
+        if window is None:
+            return self._ledger.reals["mean"][clients]
+        counts = self._ledger.integers["updates"][clients]
+        ring, ago = self._ledger.recent, np.arange(window)
+        if window > ring.shape[1]:
+            raise StrategyError(
+                f"a rule reads a window of {window} updates but the ledger keeps {ring.shape[1]}: "
+                "decorate it with @fairlag.rules.reads_window(…)"
+            )
+        latest = ring[clients[:, None], (counts[:, None] - 1 - ago) % ring.shape[1]]
+        means: Floats = latest.sum(axis=1, where=ago < counts[:, None]) / np.minimum(counts, window)
+        return means
+
+    def mean_duration(self, clients: Integers) -> Floats:
+        """The mean duration of a client's tasks whose updates were aggregated; not a number before the first."""
+        with np.errstate(invalid="ignore"):
+            return self._ledger.reals["busy"][clients] / self._ledger.integers["updates"][clients]
+
+    def mean_duration_of(self, client: int) -> float:
+        """The mean duration of one client's tasks whose updates were aggregated; 0 before the first."""
+        return self._ledger.usual(client)
+
+    def mean_gap(self, clients: Integers) -> Floats:
+        """The mean number of updates the server merged from one of a client's to its next, that one included.
+
+        The gaps of a client add up to the position of its last update, so no list of them is kept.
+        """
+        columns = self._ledger.integers
+        return columns["position"][clients] / columns["updates"][clients]
+
+    def mean_interval(self, clients: Integers) -> Floats:
+        """The mean time between a client's updates, counted from its first task: 1 / its observed rate; not 0."""
+        columns = self._ledger.reals
+        spans = columns["arrival"][clients] - columns["since"][clients]
+        return np.maximum(spans / self._ledger.integers["updates"][clients], np.finfo(np.float64).tiny)
+
+    def _check_profiles(self, what: str) -> None:
+        if not self._ledger.profiles:
+            raise StrategyError(
+                f"a rule read view.{what} but is not declared to: decorate it with @fairlag.rules.reads_profiles, "
+                "or give the trigger profiles=True"
+            )
+
+    def _accounts(self, what: str) -> Accounts:
+        if self._ledger.accounts is None:
+            raise StrategyError(
+                f"a rule read view.{what} but is not declared to: decorate it with @fairlag.rules.reads_account()"
+            )
+        return self._ledger.accounts
+
+    def _known(self, column: NDArray[Number]) -> NDArray[Number]:
+        rows = column[: self._ledger.rows]
+        rows.flags.writeable = False
+        return rows

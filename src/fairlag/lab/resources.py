@@ -1,0 +1,203 @@
+"""What all runs of an experiment share: the data, the model, and the executor that computes tasks and evaluations."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairlag.core.strategy import Strategy
+from fairlag.core.types import Integers
+from fairlag.core.vector import EMPTY, Layout, Vector
+from fairlag.data.load import load
+from fairlag.data.shares import Holding, Shares
+from fairlag.data.split import split, stratified
+from fairlag.data.stream import Stream, in_order_of_arrival, parse
+from fairlag.errors import InputError
+from fairlag.execute import Learning
+from fairlag.lab.executors import ExecutorChoice
+from fairlag.lab.experiment import Experiment
+from fairlag.lab.learning import share_out
+
+if TYPE_CHECKING:
+    from fairlag.data.dataset import Dataset
+    from fairlag.learn.learner import Blueprint, Placement
+
+
+class Scoring(NamedTuple):
+    """How a version is scored: on how many test examples, and which labels each client group holds."""
+
+    sample: int
+    whole: int
+    held: dict[str, Integers]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a seed determines before a run begins: the same for every strategy."""
+
+    seed: int
+    parameters: Vector
+    layout: Layout
+    examples: Integers
+    """Per client: how many training examples it holds."""
+    visible: Integers
+    """Per client: how many of them it has at time 0."""
+    placement: "Placement | None" = None
+    scoring: Scoring | None = None
+
+
+class Resources:
+    """What all runs of an experiment share; the runs are made one after the other."""
+
+    def __init__(self, experiment: Experiment, choice: ExecutorChoice = ExecutorChoice()) -> None:  # noqa: B008 (frozen)
+        """Nothing is loaded or built before it is asked for."""
+        self.experiment = experiment
+        self._choice = choice
+        self._executors: dict[str, Learning] = {}
+        self._settings: dict[int, Setting] = {}
+
+    @cached_property
+    def data(self) -> "Dataset":
+        """The data set."""
+        table = self.experiment.data
+        if table is None:
+            raise InputError(f"the experiment {self.experiment.name!r} has no [data]")
+        return load(table.use, table.parameters, self.experiment.folder)
+
+    @property
+    def groups(self) -> list[Holding]:
+        """The client groups that share the training examples."""
+        return [Holding(table.group, table.count, table.labels) for table in self.experiment.clients]
+
+    @cached_property
+    def stream(self) -> Stream | None:
+        """How the clients' examples come in; None where they have all of them from the start."""
+        table = self.experiment.data
+        return None if table is None or table.stream is None else parse(table.stream)
+
+    @cached_property
+    def blueprint(self) -> "Blueprint":
+        """How to build the model and train it."""
+        from fairlag.learn.learner import Blueprint
+
+        model, data = self.experiment.model, self.data
+        if model is None:
+            raise InputError(f"the experiment {self.experiment.name!r} has no [model]")
+        return Blueprint(
+            model=model.use,
+            parameters=model.parameters,
+            recipe=self.experiment.local.build(),
+            shape=data.shape,
+            classes=data.classes,
+            scale=data.scale,
+            offset=data.offset,
+            stream=self.stream,
+            folder=self.experiment.folder,
+            compiled=self.experiment.local.engine == "compiled",
+        )
+
+    def shares(self, seed: int) -> tuple[Integers, Shares]:
+        """The training examples, as places in the data, and who holds which of them; by the seed.
+
+        Where the data stream, a client's examples are in the order in which they come.
+        """
+        data, groups = self.data, self.groups
+        assert self.experiment.data is not None  # else there would be no data
+        train, _ = self._split(seed)
+        shares = share_out(self.experiment.data, groups).share(data.labels[train], groups, seed)
+        return train, shares if self.stream is None else in_order_of_arrival(shares, seed)
+
+    def held(self, client: int, seed: int | None = None) -> tuple[NDArray[np.float32], Integers]:
+        """The training examples of a client as a model takes them, and their labels; by the seed, or the file's."""
+        train, shares = self.shares(self.experiment.seed if seed is None else seed)
+        mine, data = train[shares.of(client)], self.data
+        inputs = data.inputs[mine].astype(np.float32) * np.float32(data.scale) + np.float32(data.offset)
+        return inputs, data.labels[mine]
+
+    def setting(self, seed: int) -> Setting:
+        """Who holds what and how the model begins, by the seed."""
+        if seed not in self._settings:
+            self._settings = {seed: self._setting(seed) if self.experiment.data else self._idle(seed)}
+        return self._settings[seed]
+
+    def executor(self, setting: Setting, strategy: Strategy) -> Learning | None:
+        """Who computes a run of this strategy in this setting; None where there is nothing to train."""
+        if setting.placement is None:
+            return None
+        if not self._executors:
+            self._choice = self._choice.limited(self._jobs_at_once(setting))
+        name = self._choice.chosen(batched=self.blueprint.is_batched(strategy.local))
+        if name != "serial" and self.is_compiled(strategy):
+            self._compile(setting.placement, strategy)
+        if name not in self._executors:
+            vectors = max(self.experiment.strategy(use).local.vectors for use in self.experiment.strategies)
+            engaged = self._choice.engaged(name, self.blueprint, self.data, setting.placement, vectors)
+            self._executors[name] = engaged
+        executor = self._executors[name]
+        executor.begin(setting.seed, setting.placement, strategy.local)
+        return executor
+
+    def _jobs_at_once(self, setting: Setting) -> int:
+        """How many tasks and parts of evaluations may be computed at once, at the most."""
+        from fairlag.learn.learner import chunks
+
+        strategies = [self.experiment.strategy(use) for use in self.experiment.strategies]
+        most = max(strategy.select.places or self.experiment.population for strategy in strategies)
+        parts = 0 if setting.scoring is None else len(chunks(setting.scoring.sample))
+        return min(most, self.experiment.population) + parts
+
+    def _compile(self, placement: "Placement", strategy: Strategy) -> None:
+        """Here, where it is said if it takes long; workers on this machine then load it."""
+        from fairlag.learn.learner import Learner
+
+        Learner(self.blueprint, self.data.inputs, self.data.labels, placement, 0, strategy.local)
+
+    def is_compiled(self, strategy: Strategy) -> bool:
+        """Are tasks of a run of this strategy trained by compiled loops?"""
+        return self.blueprint.is_compiled(strategy.local)
+
+    def close(self) -> None:
+        """Ends the workers, if there are any."""
+        while self._executors:
+            self._executors.popitem()[1].close()
+
+    @property
+    def _own_steps(self) -> Integers:
+        """Per client: the local steps of its group, 0 where the group does not say."""
+        clients = self.experiment.clients
+        return np.repeat([table.steps or 0 for table in clients], [table.count for table in clients])
+
+    def _idle(self, seed: int) -> Setting:
+        nothing = np.zeros(self.experiment.population, np.int64)
+        return Setting(seed, EMPTY, Layout((), ()), examples=nothing, visible=nothing)
+
+    def _split(self, seed: int) -> tuple[Integers, Integers]:
+        assert self.experiment.data is not None
+        return split(self.data, self.experiment.data.holdout, seed)
+
+    def _setting(self, seed: int) -> Setting:
+        from fairlag.learn.flat import Flat
+        from fairlag.learn.learner import Placement
+
+        data, groups = self.data, self.groups
+        train, shares = self.shares(seed)
+        _, test = self._split(seed)
+        wanted = self.experiment.evaluate.sample
+        sample = stratified(data.labels, test, len(test) if wanted == "all" else wanted, seed)
+        tests = np.concatenate([sample, np.setdiff1d(test, sample, assume_unique=True)])
+        counts = shares.group_counts(data.labels[train], data.classes, groups)
+        held = {group.name: np.flatnonzero(row) for group, row in zip(groups, counts, strict=True)}
+        flat = Flat(self.blueprint.build(seed))
+        for use in self.experiment.strategies:
+            self.experiment.strategy(use).check_model(flat.layout)
+        return Setting(
+            seed=seed,
+            parameters=flat.parameters,
+            layout=flat.layout,
+            examples=shares.sizes,
+            visible=shares.sizes if self.stream is None else self.stream.at_start(shares.sizes),
+            placement=Placement(train[shares.order], shares.bounds, tests, self._own_steps),
+            scoring=Scoring(len(sample), len(tests), held),
+        )

@@ -1,0 +1,208 @@
+"""Which strategies on which fleets the compiled loop knows: told by how their rules were made, never by a name."""
+
+from dataclasses import dataclass, replace
+from math import isfinite
+from sys import maxsize
+from typing import NamedTuple
+
+from fairlag.core.accounts import Entitlement
+from fairlag.core.strategy import Strategy
+from fairlag.fastpath import other_field
+from fairlag.fleet.clients import Fleet, Group
+from fairlag.fleet.delay import Constant, Delay, Scaled, Uniform
+from fairlag.rules import admit, local, select, trigger, weigh
+from fairlag.rules.keep import Keeping, replacing
+from fairlag.rules.rule import Provenance, label_of, provenance, traits
+from fairlag.runtime.compiled import available
+
+STRATEGY = frozenset(("select", "trigger", "weigh", "local", "admit", "edit", "reduce", "apply"))
+"""The fields of a strategy that are looked at here, or change no timeline, as `edit` and `apply` do."""
+LOCAL = frozenset(("prox", "pace", "direction", "losses"))
+"""The fields of Local that are looked at here, or change no timeline."""
+GROUP = frozenset(("name", "count", "delay", "away", "download", "upload", "steps", "per", "timing"))
+"""The fields of a client group that the loop implements for clients that are always there."""
+TERMS = frozenset(("entitled", "importance", "limit", "reward"))
+"""The terms of accounts that the loop implements for clients that are always there."""
+
+_PLAIN = (
+    weigh.uniform,
+    weigh.by_examples,
+    weigh.by_share,
+    weigh.equal_share,
+    weigh.by_slowness,
+    weigh.mean_gap,
+    weigh.mean_interval,
+)
+_MADE = frozenset((weigh.constant, weigh.hinge, weigh.polynomial, weigh.exponential, weigh.by_ticks))
+_AROUND_ONE = frozenset((weigh.divided, weigh.normalised, weigh.capped))
+_MAKERS = (select.all_idle, select.concurrency, select.cohort, trigger.count, trigger.cohort_done)
+
+
+class Spending(NamedTuple):
+    """A weighting by account, as far as the loop knows it."""
+
+    terms: Entitlement
+    most: float | None
+    """What one update may weigh."""
+    cap: float | None
+    """What one version may weigh."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSpec:
+    """What the loop has to know of a strategy."""
+
+    buffer: int
+    """How many updates make a version."""
+    fresh: bool
+    """Does whoever has trained from the newest version wait for a newer one?"""
+    places: int
+    """How many clients train at once, drawn from the idle ones; 0: all of them do."""
+    rounds: bool
+    """Are places given only when a round is over?"""
+    limit: int
+    """The largest staleness that is admitted."""
+    weigh: weigh.Weigh
+    profiles: bool
+    """Must the sum of all rates be kept?"""
+    window: int
+    """Of how many updates of a client the sum of their staleness must be kept; 0: of all alone."""
+    replaces: bool
+    """Does an update act until the next one of its client replaces it?"""
+    spending: Spending | None
+    """How updates weigh if they do by account."""
+
+
+def loop_spec(strategy: Strategy, fleet: Fleet) -> LoopSpec | str:
+    """The strategy as the loop knows it, or in words what it does not know.
+
+    >>> from fairlag.fleet.delay import parse
+    >>> from fairlag.zoo import fedbuff, fedfix
+    >>> fleet = Fleet([Group("all", 20, parse("uniform(1, 2)"))], seed=0)
+    >>> known = loop_spec(fedbuff(buffer=5, concurrency=8), fleet)
+    >>> known.buffer, known.places
+    (5, 8)
+    >>> loop_spec(fedfix(), fleet)
+    'the loop does not know every(5.0)'
+    """
+    if not fleet.steady:
+        return "clients come, go or vanish"
+    if other := next(filter(None, (other_field(group, GROUP) for group in fleet.groups)), None):
+        return f"the loop does not know {other!r} of a client group"
+    if other_field(strategy.local, LOCAL) or strategy.local.pace not in (None, local.log_delay):
+        return f"the loop does not know {strategy.local}"
+    if other := other_field(strategy, STRATEGY):
+        return f"the loop does not know {other!r} of a strategy"
+    replaces = strategy.reduce == replacing()
+    if isinstance(strategy.reduce, Keeping) and not replaces:
+        return f"the loop does not know {strategy.reduce.label}"
+    limit = _limit(strategy.admit)
+    if limit is None:
+        return f"the loop does not know {label_of(strategy.admit)}"
+    window = traits(strategy.weigh).window
+    spent = spending(strategy.weigh)
+    if spent is None and not knows(strategy.weigh, window):
+        return f"the loop does not know {label_of(strategy.weigh)}"
+    loop = _loop(strategy)
+    if isinstance(loop, str):
+        return loop
+    buffer, fresh, places, rounds = loop
+    places = min(places, fleet.clients)
+    return LoopSpec(buffer, fresh, places, rounds, limit, strategy.weigh, strategy.profiles, window, replaces, spent)
+
+
+def plan_if_available(strategy: Strategy, fleet: Fleet) -> LoopSpec | None:
+    """The plan, if the loop can simulate this strategy on this fleet: it knows both, and the extra `fast` is there."""
+    known = loop_spec(strategy, fleet)
+    return known if isinstance(known, LoopSpec) and available() else None
+
+
+def spending(rule: weigh.Weigh) -> Spending | None:
+    """The terms of a weighting by account, bounded per update, per version, or not at all; None for any other.
+
+    >>> spending(weigh.capped(weigh.by_balance(limit=3.0), 2.0))[1:]
+    (None, 2.0)
+    """
+    made, cap, most = provenance(rule), None, None
+    if made is not None and made.make is weigh.capped:
+        cap, made = made.arguments["cap"], provenance(made.arguments["rule"])
+    if made is not None and made.make is weigh.at_most:
+        most, made = made.arguments["most"], provenance(made.arguments["rule"])
+    if made is None or made.make is not weigh.by_balance:
+        return None
+    terms = Entitlement(**made.arguments)
+    return None if other_field(terms, TERMS) else Spending(terms, most, cap)
+
+
+def knows(rule: weigh.Weigh, window: int = 0) -> bool:
+    """Can the weights of many buffers be computed at once, with staleness summed over one window beside all of it?
+
+    >>> knows(weigh.normalised(weigh.mean_staleness(scale=5))), knows(lambda buffer, view: [1.0] * len(buffer))
+    (True, False)
+    """
+    made = provenance(rule)
+    if made is None:
+        return any(rule is plain for plain in _PLAIN)
+    if made.make is weigh.mean_staleness:
+        return made.arguments["window"] in (None, window)
+    if made.make is weigh.times:
+        return all(knows(each, window) for each in made.arguments["rules"])
+    return made.make in _MADE or (made.make in _AROUND_ONE and knows(made.arguments["rule"], window))
+
+
+def _limit(rule: admit.Admit | None) -> int | None:
+    if rule is None:
+        return maxsize
+    made = provenance(rule)
+    limit = made.arguments["limit"] if made is not None and made.make is admit.max_staleness else None
+    return min(limit, maxsize) if isinstance(limit, int) else None
+
+
+def _loop(strategy: Strategy) -> tuple[int, bool, int, bool] | str:
+    """How many updates make a version, must they be fresh, how many places are there, and are there rounds?"""
+    rule, chosen = strategy.trigger, as_made(strategy.select, "start")
+    if as_made(rule, "ready") == (trigger.count, {"k": rule.needs}):
+        if chosen is not None and chosen.make is select.all_idle:
+            return rule.needs, chosen.arguments["fresh"], 0, False
+        if chosen is not None and chosen.make is select.concurrency:
+            return rule.needs, chosen.arguments["fresh"], chosen.arguments["m"], False
+    elif as_made(rule, "ready", "wake") == (trigger.cohort_done, {}):
+        if chosen is not None and chosen.make is select.cohort:
+            size, whole = chosen.arguments["m"], {"over": 0.0, "deadline": None}
+            if chosen.arguments == {"m": size, **whole}:
+                return size, False, size, True
+    else:
+        return f"the loop does not know {rule.label}"
+    return f"the loop does not know {strategy.select.label}"
+
+
+def as_made(rule: select.Select | trigger.Trigger, *functions: str) -> Provenance | None:
+    """How a rule was made, told by its functions; None if that is not known, or any other field was changed since.
+
+    >>> as_made(select.all_idle(), "start").arguments, as_made(replace(select.all_idle(), lag=1), "start")
+    ({'fresh': True}, None)
+    """
+    parts = {name: getattr(rule, name) for name in functions}
+    made, *others = map(provenance, parts.values())
+    if made is None or any(other != made for other in others) or made.make not in _MAKERS:
+        return None
+    again: object = made.make(**made.arguments)
+    return made if isinstance(again, type(rule)) and replace(again, **parts) == rule else None
+
+
+def straight(group: Group, steps: int) -> tuple[float, float, float] | None:
+    """(low, width, factor) where a task takes factor · (low + width · u), computed in that order; None: it does not.
+
+    >>> from fairlag.fleet.delay import parse
+    >>> straight(Group("a", 1, parse("scaled(3, uniform(1, 2))")), 1)
+    (1.0, 1.0, 3.0)
+    """
+    factor = float(steps) if group.per == "step" else 1.0
+    delay: Delay = group.delay
+    if type(delay) is Scaled and factor == 1:
+        factor, delay = delay.factor, delay.delay
+    if type(delay) is Constant:
+        return delay.seconds, 0.0, factor
+    if type(delay) is Uniform and isfinite(delay.high - delay.low):
+        return delay.low, delay.high - delay.low, factor
+    return None

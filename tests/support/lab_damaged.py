@@ -1,0 +1,66 @@
+"""What other tests share with test_lab_damaged.py."""
+
+import json
+import sqlite3
+import struct
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from tests.support.sealed import edited
+
+_BOMB = "[" * 100_000
+_ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)"
+
+
+def said(*statements: str) -> Callable[[Path], None]:
+    """Changes the database of a run."""
+
+    def damage(folder: Path) -> None:
+        # Whoever made the run can also make its digests fit; unless something is there that has none.
+        with suppress(sqlite3.Error, struct.error, TypeError, IndexError), edited(folder) as database:
+            for statement in statements:
+                database.execute(statement)
+
+    return damage
+
+
+def written(text: str) -> Callable[[Path], None]:
+    """Overwrites the experiment of a run."""
+
+    def damage(folder: Path) -> None:
+        (folder / "experiment.json").write_text(text)
+        said()(folder)
+
+    return damage
+
+
+def without(*keys: str) -> Callable[[Path], None]:
+    """Leaves out what an experiment must have."""
+
+    def damage(folder: Path) -> None:
+        tables = json.loads((folder / "experiment.json").read_text())
+        for key in keys:
+            del tables["experiment"]["clients"][0][key]
+        (folder / "experiment.json").write_text(json.dumps(tables))
+        said()(folder)
+
+    return damage
+
+
+DAMAGES: dict[str, Callable[[Path], None]] = {
+    "a bomb in meta": said(f"UPDATE meta SET value = '{_BOMB}' WHERE key = 'groups'"),
+    "a blob in meta": said("UPDATE meta SET value = x'ff00' WHERE key = 'label'"),
+    "no JSON in meta": said("UPDATE meta SET value = '{' WHERE key = 'label'"),
+    "no groups": said("DELETE FROM meta WHERE key = 'groups'"),
+    "an odd status": said("UPDATE meta SET value = '\"odd\"' WHERE key = 'status'"),
+    "a seed that is text": said("UPDATE meta SET value = '\"x\"' WHERE key = 'seed'"),
+    "a time that is text": said("UPDATE aggregations SET time = 'soon'"),
+    "a staleness that is text": said("UPDATE tasks SET staleness = 'late' WHERE task = 3"),
+    "a strange group": said("UPDATE clients SET grp = 'nobody'"),
+    "no tasks": said("DROP TABLE tasks"),
+    "an endless view": said("DROP TABLE tasks", f"CREATE VIEW tasks AS {_ENDLESS} SELECT x AS client FROM n"),
+    "a bomb as experiment": written(_BOMB),
+    "a list as experiment": written('{"experiment": [1]}'),
+    "a client without a group": without("group"),
+}

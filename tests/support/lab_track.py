@@ -1,0 +1,49 @@
+"""What other tests share with test_lab_track.py."""
+
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fairlag.lab import conduct
+from fairlag.lab.events import Event, Progress
+from fairlag.lab.experiment import Experiment, parse
+
+
+def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks and commits come at every event."""
+    monkeypatch.setattr(conduct, "CHECKPOINT", 0.0)
+    monkeypatch.setattr(conduct, "_COSTLY", 0)
+    monkeypatch.setattr(conduct, "_LOOK", 0.0)
+
+
+def training(track: Any = "mlflow", aggregations: int = 17, sample: Any = 100) -> Experiment:
+    """Digits, evaluated at every fifth version, which the last one is not."""
+    return parse(
+        {
+            "name": "tracked",
+            "aggregations": aggregations,
+            "clients": [
+                {"group": "fast", "count": 4, "delay": "uniform(1, 2)", "labels": [4, 5, 6, 7, 8, 9]},
+                {"group": "slow 50%", "count": 2, "delay": "uniform(4, 6)", "labels": [0, 1, 2, 3]},
+            ],
+            "strategies": [{"use": "fedstaleweight", "buffer": 2}],
+            "data": {"use": "digits"},
+            "model": {"use": "logistic"},
+            "evaluate": {"every": 5, "sample": sample},
+            "track": track,
+        }
+    )
+
+
+def stopping_at(version: int) -> Callable[[object, Event], None]:
+    """A listener that presses Ctrl-C at a version, once."""
+    pressed: list[int] = []
+
+    def listen(_: object, event: Event) -> None:
+        if isinstance(event, Progress) and event.version >= version and not pressed:
+            pressed.append(event.version)
+            signal.raise_signal(signal.SIGINT)
+
+    return listen

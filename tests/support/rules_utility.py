@@ -1,0 +1,10 @@
+"""What other tests share with test_rules_utility.py."""
+
+
+def outlier(losses: list[float], place: int, reach: float, least: int) -> bool:
+    """DBSCAN by its definition: neither a core point nor within reach of one."""
+
+    def near(one: float) -> list[float]:
+        return [other for other in losses if abs(other - one) <= reach]
+
+    return not any(len(near(other)) >= least for other in near(losses[place]))
