@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from fairlag.analyse.audit import StrategyAudit, audit
+from fairlag.analyse.case import Case
 from fairlag.analyse.incentives import Incentive, judge_pair
 from fairlag.analyse.timings import Found, Search, Timings, leaving, plans
 from fairlag.analyse.trial import Bench, Trial, observe
@@ -136,7 +137,7 @@ def test_the_search_stays_within_its_effort(budget: int, compiled: bool) -> None
     experiment = small({"use": "fedstaleweight", "buffer": 2})
     seen = [observe(experiment, Trial(0, 0, 2000, None))]
     with Counting(experiment) as bench:
-        search = Search(experiment, bench, 0, seen, compiled=compiled, budget=budget, told=lambda *_: None)
+        search = Search(Case(experiment, bench, 0, seen, compiled, budget), lambda *_: None)
         assert search.run().tried > 0
     assert budget / 4 < merged <= budget
 

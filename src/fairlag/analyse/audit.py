@@ -13,6 +13,7 @@ import numpy as np
 from fairlag import fairness
 from fairlag.analyse import theory
 from fairlag.analyse.bounds import Bounds, bounds
+from fairlag.analyse.case import Case
 from fairlag.analyse.cheating import Cheating, cheating
 from fairlag.analyse.deployment import MARKS, Deployment, GroupDeployment, by_group, deployment
 from fairlag.analyse.effort import Compiling, enough_seeds
@@ -222,16 +223,11 @@ def audit(
         observations = _observed(experiment, bench, seeds, compiling.strategies, progress)
         cheated = [
             cheating(
-                experiment,
-                bench,
-                number,
-                observations[number],
-                compiled=compiling.strategies[number],
-                budget=incentive_updates,
+                Case(experiment, bench, number, seen, compiling.strategies[number], incentive_updates),
                 wanted=incentive_error,
                 progress=progress,
             )
-            for number in range(len(experiment.strategies))
+            for number, seen in enumerate(observations)
         ]
     return [
         _summary(experiment, number, *found) for number, found in enumerate(zip(observations, cheated, strict=True))

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from fairlag.analyse.throttling import SERVER_UPDATES, goes_on, shares_of
-from fairlag.analyse.trial import Bench, Observation, Trial, influence, simulated
+from fairlag.analyse.case import Case
+from fairlag.analyse.throttling import SERVER_UPDATES, goes_on
+from fairlag.analyse.trial import Trial, influence, simulated
 from fairlag.core.server import Server
 from fairlag.core.types import Arrived, Command, Event, Floats, Joined, Left
 from fairlag.fleet.clients import Fleet, Group
@@ -105,50 +106,32 @@ def _share(weights: Floats, clients: Sequence[int]) -> float:
     return float(weights[list(clients)].sum()) / total if total else 0.0
 
 
-def _most_tasks(fleet: Fleet, client: int, observations: Sequence[Observation]) -> float:
+def _most_tasks(case: Case, client: int) -> float:
     """How many updates a client may send that never waits for a version, as a new name does not: with room to spare."""
-    updates = float(np.mean([each.updates.sum() for each in observations]))
-    long, time = float(fleet.mean_durations[client]), float(np.mean([each.virtual_time for each in observations]))
-    return min(1.5 * time / long, 2 * updates) if long > 0 else 2 * updates
+    long, time = case.fleet.mean_durations[client], np.mean([each.virtual_time for each in case.observations])
+    return min(1.5 * float(time) / float(long), 2 * case.updates) if long > 0 else 2 * case.updates
 
 
-def identities(
-    experiment: Experiment,
-    bench: Bench,
-    number: int,
-    observations: Sequence[Observation],
-    *,
-    compiled: bool,
-    budget: int | None,
-) -> tuple[Identities, ...]:
+def identities(case: Case) -> tuple[Identities, ...]:
     """What one client of each group would gain by them, in short runs; nothing if these merge too many updates.
 
     Being two among n clients that are all heard alike gains 2 n / (n + 1) − 1.
     """
-    fleet = experiment.fleet()
-    shares = shares_of(fleet, observations)
-    updates = float(np.mean([each.updates.sum() for each in observations]))
-    part = min(1.0, max(_UPDATES, _ENOUGH / float(shares.min())) / updates) if goes_on(fleet) else 1.0
-    runs = len(experiment.clients) * _SEEDS * (2 + len(_STAYS))
-    if runs * (part * updates + fleet.clients) > (SERVER_UPDATES if budget is None else budget):
-        return tuple(Identities() for _ in experiment.clients)
-    versions, until = experiment.aggregations, experiment.until_time
-    whole = Trial(
-        number,
-        0,
-        None if versions is None else ceil(part * versions),
-        None if until is None else part * until,
-        compiled=compiled,
-    )
+    fleet, bench = case.fleet, case.bench
+    needed = max(_UPDATES, _ENOUGH / float(case.shares.min()))
+    part = min(1.0, needed / case.updates) if goes_on(fleet) else 1.0
+    runs = len(case.clients) * _SEEDS * (2 + len(_STAYS))
+    if runs * (part * case.updates + fleet.clients) > case.effort(compiled=SERVER_UPDATES, server=SERVER_UPDATES):
+        return tuple(Identities() for _ in case.clients)
+    whole = case.trial(part)
     found = []
-    for place in range(len(shares)):
-        client = fleet.members(place)[0]
-        trials = [replace(whole, client=client, seed=experiment.seed + seed) for seed in range(_SEEDS)]
+    for client in case.clients:
+        trials = [replace(whole, client=client, seed=whole.seed + seed) for seed in range(_SEEDS)]
         honest = float(np.mean([heard.share for heard in bench.map(influence, trials)]))
         twice = float(np.mean(bench.map(two, trials)))
         new = None
         if fleet.steady:
-            most = part * _most_tasks(fleet, client, observations)
+            most = part * _most_tasks(case, client)
             asks = [partial(anew, names=ceil(most / stay) + 8, stay=stay) for stay in _STAYS]
             new = max(float(np.mean(bench.map(ask, trials))) for ask in asks)
         found.append(Identities(*(None if each is None or not honest else each / honest - 1 for each in (new, twice))))

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fairlag.analyse.case import Case
 from fairlag.analyse.incentives import FACTORS, REPLICATIONS, Incentive, judge
-from fairlag.analyse.trial import Bench, Observation, Trial, influence, quarter
+from fairlag.analyse.trial import Trial, influence, quarter
 from fairlag.core.types import Floats
 from fairlag.fleet.availability import Alternating, Always
 from fairlag.fleet.clients import Fleet
 from fairlag.fleet.timing import Throttle
-from fairlag.lab.experiment import Experiment
 
 COMPILED_UPDATES = 20_000_000
 """How many updates may go into the trials of a strategy by default if the compiled loop takes them: seconds."""
@@ -108,55 +108,37 @@ def _lengths(shares: Floats, sent: float) -> Floats:
 class Throttler:
     """Plans, runs and judges the trials of one strategy."""
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        bench: Bench,
-        number: int,
-        observations: Sequence[Observation],
-        *,
-        compiled: bool,
-        budget: int | None,
-        wanted: float,
-        told: Callable[[int, int], None],
-    ) -> None:
-        """`budget` is how many updates the trials may merge; `told` hears how many trials are done, of how many."""
-        self._experiment, self._bench, self._number = experiment, bench, number
-        self._compiled, self._wanted, self._told = compiled, wanted, told
-        self._budget = budget if budget is not None else COMPILED_UPDATES if compiled else SERVER_UPDATES
-        self._fleet = experiment.fleet()
-        self._clients = [self._fleet.members(group)[0] for group in range(len(experiment.clients))]
-        self._replications = max(len(observations), REPLICATIONS)
-        self._updates = float(np.mean([each.updates.sum() for each in observations]))
-        self._buffer = self._updates / float(np.mean([each.aggregations for each in observations]))
-        self._shares = shares_of(self._fleet, observations)
+    def __init__(self, case: Case, *, wanted: float, told: Callable[[int, int], None]) -> None:
+        """`wanted` is the error of a gain; `told` hears how many trials are done, of how many."""
+        self._case, self._wanted, self._told = case, wanted, told
+        self._budget = case.effort(compiled=COMPILED_UPDATES, server=SERVER_UPDATES)
+        self._replications = max(len(case.observations), REPLICATIONS)
+        self._buffer = case.updates / case.versions
         self._done = self._planned = self._spent = 0
-        shape = (len(self._clients), len(FACTORS), self._replications)
+        shape = (len(case.clients), len(FACTORS), self._replications)
         self._heard: Floats = np.zeros((*shape, 3))
         """For each group, factor and seed: the influence before, the influence that counts, and its updates."""
 
     def run(self) -> Throttling:
         """In the long run if the fleet goes on as it is; otherwise in runs as long as the experiment."""
-        return self._in_the_long_run() if goes_on(self._fleet) else self._as_the_experiment()
+        return self._in_the_long_run() if goes_on(self._case.fleet) else self._as_the_experiment()
 
     def _as_the_experiment(self) -> Throttling:
-        cost = self._heard[..., 0].size * self._updates
+        cost = self._heard[..., 0].size * self._case.updates
         if cost > self._budget:
             return self._untried(cost, cost)
-        experiment = self._experiment
-        whole = Trial(self._number, 0, experiment.aggregations, experiment.until_time, compiled=self._compiled)
-        self._measure({place: whole for place in np.ndindex(self._heard.shape[:2])})
+        self._measure(dict.fromkeys(np.ndindex(self._heard.shape[:2]), self._case.trial()))
         found = self._judged()
         excess = max(float(each.excess(self._wanted).max()) for each in found)
         advice = "" if self._is_enough(found) else f"--seeds {_rounded(self._replications * max(excess, 1.5) ** 2)}"
-        made = ceil(self._updates / self._buffer)
+        made = ceil(self._case.updates / self._buffer)
         return Throttling(found, (made, made), self._replications, self._wanted, advice)
 
     def _in_the_long_run(self) -> Throttling:
-        pilot = min(_PILOT, self._budget / max(self._cost(_lengths(self._shares, 1.0)), 1.0))
+        pilot = min(_PILOT, self._budget / max(self._cost(_lengths(self._case.shares, 1.0)), 1.0))
         if pilot < _FEW:
-            return self._untried(*(self._cost(_lengths(self._shares, sent)) for sent in (1.1 * _FEW, 8 * _PILOT)))
-        lengths = _lengths(self._shares, pilot)
+            return self._untried(*(self._cost(_lengths(self._case.shares, sent)) for sent in (1.1 * _FEW, 8 * _PILOT)))
+        lengths = _lengths(self._case.shares, pilot)
         due = np.ones(lengths.shape, np.bool_)
         for _ in range(_STAGES):
             self._measure(self._trials(lengths, due))
@@ -193,7 +175,7 @@ class Throttler:
         found = {}
         for place in zip(*np.nonzero(due), strict=True):
             stride = self._stride(lengths[place])
-            found[place] = Trial(self._number, 0, 4 * stride, None, stride=stride, compiled=self._compiled)
+            found[place] = replace(self._case.trial(), aggregations=4 * stride, until_time=None, stride=stride)
         return found
 
     def _stride(self, updates: np.float64) -> int:
@@ -203,15 +185,15 @@ class Throttler:
         asked = [
             replace(
                 trial,
-                client=self._clients[group],
-                plans=((self._clients[group], Throttle(FACTORS[factor])),),
-                seed=self._experiment.seed + each,
+                client=self._case.clients[group],
+                plans=((self._case.clients[group], Throttle(FACTORS[factor])),),
+                seed=trial.seed + each,
             )
             for (group, factor), trial in trials.items()
             for each in range(self._replications)
         ]
         self._planned += len(asked)
-        heard = iter(self._bench.map(influence, asked, self._count))
+        heard = iter(self._case.bench.map(influence, asked, self._count))
         for place in trials:
             for each in range(self._replications):
                 before, share, updates, cost = next(heard)
@@ -230,16 +212,9 @@ class Throttler:
 
     def _untried(self, least: float, needed: float) -> Throttling:
         nothing = np.zeros((2, len(FACTORS)))
-        incentives = tuple(judge(nothing, nothing, nothing[0]) for _ in self._clients)
+        incentives = tuple(judge(nothing, nothing, nothing[0]) for _ in self._case.clients)
         rough, advice = map(advised, (least, needed))
         return Throttling(incentives, (0, 0), self._replications, self._wanted, advice, rough)
-
-
-def shares_of(fleet: Fleet, observations: Sequence[Observation]) -> Floats:
-    """Per group: the share of all updates that one of its clients has; of a group that sent none, half an update."""
-    sent = np.bincount(fleet.group_of, np.sum([each.updates for each in observations], axis=0))
-    total = sent.sum()
-    return np.asarray(np.maximum(sent, 0.5) / np.bincount(fleet.group_of) / total)
 
 
 def advised(updates: float) -> str:

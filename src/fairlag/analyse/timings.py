@@ -1,21 +1,21 @@
 """The search for a timing that pays: every plan screened in short runs, the best measured again with fresh seeds."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import ceil
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from fairlag.analyse.case import Case
 from fairlag.analyse.incentives import FACTORS, REPLICATIONS, Incentive, judge_pair
-from fairlag.analyse.throttling import SERVER_UPDATES, advised, goes_on, shares_of
-from fairlag.analyse.trial import Bench, Observation, Trial, influence
+from fairlag.analyse.throttling import SERVER_UPDATES, advised, goes_on
+from fairlag.analyse.trial import Trial, influence
 from fairlag.core.types import Floats
 from fairlag.fleet.availability import Always
 from fairlag.fleet.clients import Fleet
 from fairlag.fleet.timing import Late, Rejoin, Schedule, Throttle, Timing, Truthful
-from fairlag.lab.experiment import Experiment
 
 COMPILED_SEARCH = 10_000_000
 """How many updates may go into the search of a strategy by default if the compiled loop takes it: seconds."""
@@ -160,28 +160,13 @@ class _Asked(NamedTuple):
 class Search:
     """Searches for one strategy; with common random numbers, so that what differs is the plan alone."""
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        bench: Bench,
-        number: int,
-        observations: Sequence[Observation],
-        *,
-        compiled: bool,
-        budget: int | None,
-        told: Callable[[int, int], None],
-    ) -> None:
-        """`budget` is how many updates the runs may merge; `told` hears how many runs are done, of how many."""
-        self._experiment, self._bench, self._number, self._told = experiment, bench, number, told
-        self._compiled = compiled
-        whole = (COMPILED_SEARCH if compiled else SERVER_SEARCH) if budget is None else budget
+    def __init__(self, case: Case, told: Callable[[int, int], None]) -> None:
+        """`told` hears how many runs are done, of how many."""
+        self._case, self._told = case, told
+        whole = case.effort(compiled=COMPILED_SEARCH, server=SERVER_SEARCH)
         self._leaving = min(whole // 4, _LEAVING)
         self._budget = whole - self._leaving
-        self._fleet = experiment.fleet()
-        self._clients = [self._fleet.members(group)[0] for group in range(len(experiment.clients))]
-        self._updates = float(np.mean([each.updates.sum() for each in observations]))
-        self._versions = float(np.mean([each.aggregations for each in observations]))
-        self._least = _ENOUGH / float(shares_of(self._fleet, observations).min())
+        self._least = _ENOUGH / float(case.shares.min())
         self._heard: dict[_Asked, Floats] = {}
         """Per seed: influence over the whole run, and updates."""
         self._done = self._planned = 0
@@ -190,31 +175,34 @@ class Search:
         """Screens all plans that are affordable, and measures the best."""
         for factors, finalists, times in ((_SLOW, _FINALISTS, _LONGER), (_EXTREME, _FEW_FINALISTS, 1)):
             steady = plans(factors)
-            runs, final = len(self._clients) * (len(steady) + 1), len(self._clients) * (finalists + 1) * REPLICATIONS
+            runs, final = (
+                len(self._case.clients) * (len(steady) + 1),
+                len(self._case.clients) * (finalists + 1) * REPLICATIONS,
+            )
             least = self._cost(min(1.0, times * self._shortest))
             needed = (runs + final) * least
             if needed <= self._budget:
                 room = self._budget - final * least
                 part = self._longest(min(room, max(self._budget / 2, runs * least)), runs)
                 return self._searched(steady, part, finalists)
-        nothing = tuple(Found(Truthful(), tried=False) for _ in self._clients)
+        nothing = tuple(Found(Truthful(), tried=False) for _ in self._case.clients)
         return Timings(nothing, left_out=f"all timings; {advised(needed * 4 / 3)} suffices for some")
 
     @property
     def _shortest(self) -> float:
         """The part of the experiment that a run must at least be long."""
-        return min(1.0, self._least / self._updates) if goes_on(self._fleet) else 1.0
+        return min(1.0, self._least / self._case.updates) if goes_on(self._case.fleet) else 1.0
 
     def _cost(self, part: float) -> float:
         """Of one run, with making its fleet."""
-        return part * self._updates + self._fleet.clients
+        return part * self._case.updates + self._case.fleet.clients
 
     def _longest(self, updates: float, runs: int) -> float:
         """The part of the experiment that this many runs may be long for that many updates, or the shortest."""
-        return max(self._shortest, min(1.0, (updates / max(runs, 1) - self._fleet.clients) / self._updates))
+        return max(self._shortest, min(1.0, (updates / max(runs, 1) - self._case.fleet.clients) / self._case.updates))
 
     def _searched(self, steady: Sequence[Timing], part: float, finalists: int) -> Timings:
-        screened = [[_Asked(group, plan, part) for plan in steady] for group in range(len(self._clients))]
+        screened = [[_Asked(group, plan, part) for plan in steady] for group in range(len(self._case.clients))]
         away = self._away(part)
         asked = [[*mine, *theirs] for mine, theirs in zip(screened, away, strict=True)]
         self._measure([each for mine in asked for each in mine], range(1))
@@ -227,14 +215,14 @@ class Search:
         return Timings(
             tuple(self._judged(mine) for mine in finals),
             tried=max(map(len, asked)),
-            aggregations=(ceil(part * self._versions), ceil(longest * self._versions)),
+            aggregations=(ceil(part * self._case.versions), ceil(longest * self._case.versions)),
             replications=len(seeds),
             left_out=" and ".join(left if all(away) else [*left, "leaving and coming back"]),
         )
 
     def _away(self, part: float) -> list[list[_Asked]]:
         """For each group, runs of the plans that leave; none if these take too many updates."""
-        known = [leaving(self._fleet, client) for client in self._clients]
+        known = [leaving(self._case.fleet, client) for client in self._case.clients]
         runs = sum(len(each) + 1 for each in known)
         if runs * self._cost(self._shortest) > self._leaving / 2:
             return [[] for _ in known]
@@ -263,24 +251,15 @@ class Search:
 
     def _measure(self, asked: Iterable[_Asked], seeds: range) -> None:
         runs = list(dict.fromkeys(each for one in asked for each in (one.honest, one)))
-        trials = [self._trial(each, self._experiment.seed + seed) for each in runs for seed in seeds]
+        trials = [self._trial(each, seed) for each in runs for seed in seeds]
         self._planned += len(trials)
-        heard = [(each.share, each.updates) for each in self._bench.map(influence, trials, self._count)]
+        heard = [(each.share, each.updates) for each in self._case.bench.map(influence, trials, self._count)]
         for place, each in enumerate(runs):
             self._heard[each] = np.array(heard[place * len(seeds) : (place + 1) * len(seeds)])
 
     def _trial(self, asked: _Asked, seed: int) -> Trial:
-        client, experiment = self._clients[asked.group], self._experiment
-        versions, until = experiment.aggregations, experiment.until_time
-        return Trial(
-            self._number,
-            seed,
-            None if versions is None else ceil(asked.part * versions),
-            None if until is None else asked.part * until,
-            client=client,
-            plans=((client, asked.plan),),
-            compiled=self._compiled,
-        )
+        client, trial = self._case.clients[asked.group], self._case.trial(asked.part)
+        return replace(trial, seed=trial.seed + seed, client=client, plans=((client, asked.plan),))
 
     def _count(self, more: int) -> None:
         self._done += more
