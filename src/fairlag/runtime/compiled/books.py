@@ -10,6 +10,7 @@ from fairlag.core.state import State
 from fairlag.core.types import Floats, Integers
 from fairlag.fleet.clients import Fleet
 from fairlag.jit import compiled, make_ready
+from fairlag.runtime.compiled.queue import rise, sink
 from fairlag.runtime.compiled.spec import Spending
 from fairlag.runtime.compiled.sums import exact_sum
 
@@ -74,43 +75,21 @@ def _push(books: Any, accounts: Any, levels: Floats, clients: Integers, level: f
         books.entries = 0
         for number in range(len(accounts)):
             if accounts[number].due < inf:
-                _sift(books, levels, clients, accounts[number].due, number)
+                _enter(books, levels, clients, accounts[number].due, number)
     else:
-        _sift(books, levels, clients, level, client)
+        _enter(books, levels, clients, level, client)
 
 
 @compiled
-def _sift(books: Any, levels: Floats, clients: Integers, level: float, client: int) -> None:
-    """Enters a level at the end of the heap and lets it rise."""
-    place = books.entries
+def _enter(books: Any, levels: Floats, clients: Integers, level: float, client: int) -> None:
+    rise(levels, clients, books.entries, level, client)
     books.entries += 1
-    while place:
-        parent = (place - 1) >> 1
-        if levels[parent] < level or (levels[parent] == level and clients[parent] < client):
-            break
-        levels[place], clients[place] = levels[parent], clients[parent]
-        place = parent
-    levels[place], clients[place] = level, client
 
 
 @compiled
 def _drop(books: Any, levels: Floats, clients: Integers) -> None:
-    """Takes the lowest level out of the heap; the last one sinks from the top."""
     books.entries -= 1
-    size = books.entries
-    level, client = levels[size], clients[size]
-    place, child = 0, 1
-    while child < size:
-        other = child + 1
-        if other < size and (
-            levels[other] < levels[child] or (levels[other] == levels[child] and clients[other] < clients[child])
-        ):
-            child = other
-        if level < levels[child] or (level == levels[child] and client < clients[child]):
-            break
-        levels[place], clients[place] = levels[child], clients[child]
-        place, child = child, 2 * child + 1
-    levels[place], clients[place] = level, client
+    sink(levels, clients, books.entries)
 
 
 @compiled

@@ -13,9 +13,8 @@ from fairlag.runtime.compiled.layout import BLOCK, FILLED, FIRST, FOLLOWING, FRE
 
 
 @compiled
-def _push(run: Any, when: Floats, key: Integers, time: float, order: int) -> None:
-    place = run.near
-    run.near = place + 1
+def rise(when: Floats, key: Integers, place: int, time: float, order: int) -> None:
+    """Puts an entry at the end of a heap, which is that place, and lets it rise to where it belongs."""
     while place:
         parent = (place - 1) >> 2
         if when[parent] < time or (when[parent] == time and key[parent] < order):
@@ -26,10 +25,8 @@ def _push(run: Any, when: Floats, key: Integers, time: float, order: int) -> Non
 
 
 @compiled
-def pop(run: Any, when: Floats, key: Integers) -> None:
-    """The first entry is taken out; the last one sinks from the top to where it belongs."""
-    size = run.near - 1
-    run.near = size
+def sink(when: Floats, key: Integers, size: int) -> None:
+    """Takes the first entry out of a heap, of which that many are left; the last one sinks to where it belongs."""
     time, order = when[size], key[size]
     place, child = 0, 1
     while child < size:
@@ -42,6 +39,19 @@ def pop(run: Any, when: Floats, key: Integers) -> None:
         when[place], key[place] = earliest, first
         place, child = best, 4 * best + 1
     when[place], key[place] = time, order
+
+
+@compiled
+def _push(run: Any, when: Floats, key: Integers, time: float, order: int) -> None:
+    rise(when, key, run.near, time, order)
+    run.near += 1
+
+
+@compiled
+def pop(run: Any, when: Floats, key: Integers) -> None:
+    """The first entry is taken out."""
+    run.near -= 1
+    sink(when, key, run.near)
 
 
 @compiled
