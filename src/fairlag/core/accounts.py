@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from math import inf
 from typing import Literal, cast
 
@@ -98,6 +98,10 @@ class Accounts:
         """What nobody was there to earn: those who share the next versions get it, one unit more with each."""
         self._full: list[tuple[float, int]] = []
         """A heap of levels before which clients cannot reach the limit; an entry counts if it is its client's due."""
+        self._planned: list[int] = []
+        """The clients with a new due: they enter the heap when somebody may reach the limit, not before."""
+        self._soonest = inf
+        """No client can reach the limit before this level."""
         self._block: Floats = np.empty((0, len(COLUMNS)))
         self._grow(max(clients, 1))
 
@@ -142,7 +146,7 @@ class Accounts:
         """
         heard, reward = self._heard, self.terms.reward
         new = {client for client in senders if not heard[client]}
-        if self._full and self._full[0][0] <= self.level:
+        if self._soonest <= self.level or len(self._planned) > self._capacity:
             self._retire()
         self.kept += (1.0 - reward) * (1.0 - len(new) / len(senders))
         if self.members:
@@ -209,18 +213,22 @@ class Accounts:
             self._balance[client] += gain
 
     def _plan(self, client: int, base: float, importance: float) -> None:
-        """Enters the level at which the client reaches the limit, unless an earlier one is entered already."""
+        """Notes the level at which the client reaches the limit, unless it has an earlier due already."""
         level = base + self._limit / importance
         if level < self._due[client]:  # which no level is without a limit
             self._due[client] = level
-            if len(self._full) > 2 * self._capacity:  # most of it does not count any more
-                self._refill()
-            else:
-                heappush(self._full, (level, client))
+            self._planned.append(client)
+            if level < self._soonest:
+                self._soonest = level
 
     def _retire(self) -> None:
         """Whoever has reached the limit earns nothing until some of it is spent."""
+        if len(self._full) > 2 * self._capacity:  # most of it does not count any more
+            self._plan_anew()
         heap, due = self._full, self._due
+        for client in self._planned:
+            heappush(heap, (due[client], client))
+        self._planned, self._soonest = [], inf
         while heap and heap[0][0] <= self.level:
             level, client = heappop(heap)
             if level == due[client]:
@@ -231,12 +239,12 @@ class Accounts:
                         self._exclude(client)
                     else:
                         self._plan(client, base, earning)
+        if heap:
+            self._soonest = min(self._soonest, heap[0][0])
 
-    def _refill(self) -> None:
+    def _plan_anew(self) -> None:
         due = self._block[:, COLUMNS.index("due")]
-        clients = np.flatnonzero(due < inf)
-        self._full = list(zip(due[clients].tolist(), clients.tolist(), strict=True))
-        heapify(self._full)
+        self._full, self._planned, self._soonest = [], np.flatnonzero(due < inf).tolist(), float(due.min())
 
     def state(self) -> State:
         """All of it."""
@@ -254,4 +262,4 @@ class Accounts:
             self._grow(clients)
         for place, name in enumerate(COLUMNS):
             copy_into(self._block[:clients, place], state, name)
-        self._refill()
+        self._plan_anew()
