@@ -15,9 +15,10 @@ from fairlag.runtime.compiled.spec import Spending
 from fairlag.runtime.compiled.sums import exact_sum
 
 BOOKS = np.dtype(
-    [(name, np.float64) for name in ("level", "total", "kept", "limit", "reward", "most", "cap")]
-    + [(name, np.int64) for name in ("members", "entries")]
+    [(name, np.float64) for name in ("level", "total", "kept", "limit", "reward", "most", "cap", "soonest")]
+    + [(name, np.int64) for name in ("members", "entries", "heap")]
 )
+"""Of the entries the first are a heap; the others, noted since, enter it when somebody may have reached the limit."""
 ACCOUNT = np.dtype({"names": COLUMNS, "formats": [np.float64] * len(COLUMNS), "itemsize": 64})
 """One line of a processor's cache each."""
 
@@ -42,6 +43,7 @@ class Books:
         self._books = books = np.zeros(1, BOOKS)
         for name, bound in (("limit", spending.terms.limit), ("most", spending.most), ("cap", spending.cap)):
             books[name] = inf if bound is None else bound
+        books["soonest"] = inf
         books["reward"] = spending.terms.reward
         self._accounts = accounts = np.zeros(len(importance), ACCOUNT)
         accounts["importance"], accounts["due"], accounts["there"] = importance, inf, 1.0
@@ -70,60 +72,58 @@ class Books:
 
 
 @compiled
-def _push(books: Any, accounts: Any, levels: Floats, clients: Integers, level: float, client: int) -> None:
-    if books.entries > 2 * len(accounts):  # most of it does not count any more
-        books.entries = 0
-        for number in range(len(accounts)):
-            if accounts[number].due < inf:
-                _enter(books, levels, clients, accounts[number].due, number)
-    else:
-        _enter(books, levels, clients, level, client)
-
-
-@compiled
-def _enter(books: Any, levels: Floats, clients: Integers, level: float, client: int) -> None:
-    rise(levels, clients, books.entries, level, client)
-    books.entries += 1
-
-
-@compiled
-def _drop(books: Any, levels: Floats, clients: Integers) -> None:
-    books.entries -= 1
-    sink(levels, clients, books.entries)
-
-
-@compiled
 def _held(books: Any, account: Any) -> float:
     held: float = account.earns * (books.level - account.base) if account.earns else account.balance
     return held
 
 
 @compiled
-def _plan(books: Any, accounts: Any, levels: Floats, clients: Integers, client: int) -> None:
+def _plan(books: Any, accounts: Any, clients: Integers, client: int) -> None:
     account = accounts[client]
     if books.limit < inf:
         level = account.base + books.limit / account.importance
         if level < account.due:
             account.due = level
-            _push(books, accounts, levels, clients, level, client)
+            books.soonest = min(books.soonest, level)
+            if books.entries == len(clients):  # most of it does not count any more
+                _plan_anew(books, accounts, clients)
+            else:
+                clients[books.entries] = client
+                books.entries += 1
+
+
+@compiled
+def _plan_anew(books: Any, accounts: Any, clients: Integers) -> None:
+    books.entries = books.heap = 0
+    for client in range(len(accounts)):
+        if accounts[client].due < inf:
+            clients[books.entries] = client
+            books.entries += 1
 
 
 @compiled
 def _retire(books: Any, accounts: Any, levels: Floats, clients: Integers) -> None:
+    for place in range(books.heap, books.entries):
+        rise(levels, clients, place, accounts[clients[place]].due, clients[place])
     while books.entries and levels[0] <= books.level:
         level, client = levels[0], clients[0]
-        _drop(books, levels, clients)
+        books.entries -= 1
+        sink(levels, clients, books.entries)
         account = accounts[client]
         if level == account.due:
             account.due = inf
             if account.earns:
-                if account.base + books.limit / account.importance <= books.level:
+                level = account.base + books.limit / account.importance
+                if level <= books.level:
                     account.balance = _held(books, account)
                     account.earns = 0.0
                     books.members -= 1
                     books.total = books.total - account.importance if books.members else 0.0
                 else:
-                    _plan(books, accounts, levels, clients, client)
+                    account.due = level
+                    rise(levels, clients, books.entries, level, client)
+                    books.entries += 1
+    books.heap, books.soonest = books.entries, levels[0] if books.entries else inf
 
 
 @compiled
@@ -134,7 +134,8 @@ def _earn(books: Any, accounts: Any, levels: Floats, clients: Integers, senders:
             accounts[client].heard = 1.0
             accounts[client].balance += (1.0 - books.reward) / count
             new += 1
-    _retire(books, accounts, levels, clients)
+    if books.soonest <= books.level:
+        _retire(books, accounts, levels, clients)
     books.kept += (1.0 - books.reward) * (1.0 - new / count)
     if books.members:
         shared = min(books.kept, MOST_SHARED)
@@ -150,12 +151,12 @@ def _earn(books: Any, accounts: Any, levels: Floats, clients: Integers, senders:
 
 
 @compiled
-def _spend(books: Any, accounts: Any, levels: Floats, clients: Integers, client: int, weight: float) -> None:
+def _spend(books: Any, accounts: Any, clients: Integers, client: int, weight: float) -> None:
     account = accounts[client]
     if account.earns:
         account.base += weight / account.importance
         if books.reward:
-            _plan(books, accounts, levels, clients, client)
+            _plan(books, accounts, clients, client)
     else:
         account.balance -= weight
         if account.importance > 0 and account.balance < books.limit:
@@ -163,7 +164,7 @@ def _spend(books: Any, accounts: Any, levels: Floats, clients: Integers, client:
             account.base = books.level - account.balance / account.importance
             books.total += account.importance
             books.members += 1
-            _plan(books, accounts, levels, clients, client)
+            _plan(books, accounts, clients, client)
 
 
 @compiled
@@ -188,4 +189,4 @@ def _weigh(
         for place in range(senders.shape[1]):
             if total > books.cap:
                 weights[version, place] *= books.cap / total
-            _spend(books, accounts, levels, clients, senders[version, place], weights[version, place])
+            _spend(books, accounts, clients, senders[version, place], weights[version, place])
