@@ -15,7 +15,7 @@ from fairlag.runtime.compiled.spec import Spending
 from fairlag.runtime.compiled.sums import exact_sum
 
 BOOKS = np.dtype(
-    [(name, np.float64) for name in ("level", "total", "kept", "limit", "reward", "most", "cap", "soonest")]
+    [(name, np.float64) for name in ("level", "total", "kept", "limit", "reward", "most", "cap", "soonest", "touched")]
     + [(name, np.int64) for name in ("members", "entries", "heap")]
 )
 """Of the entries the first are a heap; the others, noted since, enter it when somebody may have reached the limit."""
@@ -168,6 +168,16 @@ def _spend(books: Any, accounts: Any, clients: Integers, client: int, weight: fl
 
 
 @compiled
+def _touch(books: Any, accounts: Any, senders: Integers) -> None:
+    """Reads something of all senders: the processor fetches many at once, where weighing would ask one by one."""
+    touched = 0.0
+    for version in range(senders.shape[0]):
+        for place in range(senders.shape[1]):
+            touched += accounts[senders[version, place]].heard
+    books.touched = touched
+
+
+@compiled
 def _weigh(
     kept: Any,
     accounts: Any,
@@ -178,6 +188,7 @@ def _weigh(
     parts: Floats,
 ) -> None:
     books = kept[0]
+    _touch(books, accounts, senders)
     for version in range(len(senders)):
         _earn(books, accounts, levels, clients, senders[version])
         for place in range(senders.shape[1]):
