@@ -8,6 +8,7 @@ from typing import Literal, cast
 
 import numpy as np
 
+from fairlag.core.columns import lines
 from fairlag.core.state import State, copy_into, take
 from fairlag.core.types import Floats
 from fairlag.errors import StrategyError
@@ -106,7 +107,7 @@ class Accounts:
         self._grow(max(clients, 1))
 
     def _grow(self, capacity: int) -> None:
-        block = np.zeros((capacity, len(COLUMNS)))
+        block = lines(capacity, 1).view(np.float64)[:, : len(COLUMNS)]
         block[:, COLUMNS.index("due")] = inf
         block[: len(self._block)] = self._block
         self._block, self._capacity = block, capacity

@@ -33,12 +33,21 @@ _LINE = 8
 """How many numbers a processor fetches at once: those of one of a million clients are in no cache."""
 
 
+def lines(rows: int, each: int) -> Integers:
+    """Rows of zeros, each of them that many such lines and none of them across more.
+
+    >>> lines(3, 2).shape
+    (3, 16)
+    """
+    width = each * _LINE
+    room = np.zeros((rows + 1) * width, np.int64)
+    first = -room.ctypes.data // room.itemsize % width
+    return room[first : first + rows * width].reshape(rows, width)
+
+
 def blank(capacity: int) -> Integers:
-    """Rows of clients of which nothing is known, each of them two such lines."""
-    room = np.empty((capacity + 1) * 2 * _LINE, np.int64)
-    first = -room.ctypes.data // room.itemsize % _LINE
-    block = room[first : first + capacity * 2 * _LINE].reshape(capacity, 2 * _LINE)
-    row = np.zeros((1, 2 * _LINE), np.int64)
+    """Rows of clients of which nothing is known."""
+    block, row = lines(capacity, 2), lines(1, 2)
     for columns, nothing in ((integers(row), _INTEGERS), (reals(row), _REALS)):
         for name, column in columns.items():
             column[:] = nothing[name]

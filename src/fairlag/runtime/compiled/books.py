@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from fairlag.core.accounts import COLUMNS, MOST_SHARED, Entitlement
+from fairlag.core.columns import lines
 from fairlag.core.state import State
 from fairlag.core.types import Floats, Integers
 from fairlag.fleet.clients import Fleet
@@ -45,7 +46,7 @@ class Books:
             books[name] = inf if bound is None else bound
         books["soonest"] = inf
         books["reward"] = spending.terms.reward
-        self._accounts = accounts = np.zeros(len(importance), ACCOUNT)
+        self._accounts = accounts = lines(len(importance), 1).reshape(-1).view(ACCOUNT)
         accounts["importance"], accounts["due"], accounts["there"] = importance, inf, 1.0
         self._levels: Floats = np.empty(2 * len(importance) + 2)
         self._clients: Integers = np.empty(2 * len(importance) + 2, np.int64)

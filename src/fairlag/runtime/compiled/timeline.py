@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fairlag.core import seeds
+from fairlag.core.columns import lines
 from fairlag.core.types import Floats, Integers, aggregations_made, time_reached
 from fairlag.fleet.clients import Fleet
 from fairlag.fleet.timing import Pieces
@@ -238,11 +239,8 @@ def _run(spec: LoopSpec, fleet: Fleet, seed: int, aggregations: int | None, unti
 
 
 def _clients(fleet: Fleet, elsewhere: Integers) -> Any:
-    """What is known of each at the beginning, from where a line of the processor's cache begins."""
-    size = layout.CLIENT.itemsize
-    room = np.zeros((fleet.clients + 1) * size, np.uint8)
-    start = -room.ctypes.data % size
-    clients = room[start : start + fleet.clients * size].view(layout.CLIENT)
+    """What is known of each at the beginning."""
+    clients = lines(fleet.clients, 2).reshape(-1).view(layout.CLIENT)
     clients["stream"] = fleet.streams.view(np.int64)
     clients["contributed"] = clients["task"] = -1
     clients["law"] = fleet.group_of
