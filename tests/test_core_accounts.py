@@ -4,7 +4,7 @@ import re
 from fractions import Fraction
 from math import inf
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -171,10 +171,11 @@ def test_if_everybody_who_was_heard_is_gone_their_part_waits() -> None:
     assert scene.server.view.earned.tolist() == pytest.approx([0.5, 2.5, 0.0])
 
 
-def test_whoever_comes_back_first_gets_one_version_more_with_each_and_not_all_that_was_kept() -> None:
-    clock = Strategy(select.all_idle(fresh=False), trigger.every(10.0), weigh.by_balance())
+def away_at_every_tick(entitled: Literal["present", "known"], ticks: int) -> tuple[Scene, float]:
+    """Two clients that send, and are gone when the clock makes a version of it; and when the last tick was."""
+    clock = Strategy(select.all_idle(fresh=False), trigger.every(10.0), weigh.by_balance(entitled=entitled))
     scene, time = Scene(clock, 2), 0.0
-    for _ in range(21):  # both send, and are gone when the clock makes a version of it
+    for _ in range(ticks):
         if time:
             scene.join(0, 1, at=time + 1)
         for client in (0, 1):
@@ -183,6 +184,19 @@ def test_whoever_comes_back_first_gets_one_version_more_with_each_and_not_all_th
             scene.leave(client, at=time + 3)
         time += 10.0
         scene.wake(time)
+    return scene, time
+
+
+@pytest.mark.parametrize(("entitled", "weight"), [("present", 0.0), ("known", 0.5)])
+def test_who_is_away_whenever_a_version_is_made_earns_only_if_everyone_known_does(
+    entitled: Literal["present", "known"], weight: float
+) -> None:
+    scene, _ = away_at_every_tick(entitled, 5)
+    assert weights_of(scene) == [[0.5, 0.5], *[[weight, weight]] * 4]
+
+
+def test_whoever_comes_back_first_gets_one_version_more_with_each_and_not_all_that_was_kept() -> None:
+    scene, time = away_at_every_tick("present", 21)
     assert scene.server.view.earned.tolist() == [0.5, 0.5]
     scene.join(0, at=time + 1)
     for _ in range(3):
