@@ -155,7 +155,7 @@ def test_it_runs_on_threads(name: str) -> None:
     fleet = Fleet([replace(each, per="step") for each in groups], seed=0)
     options = {key: value for key, value in small(name, 3).items() if key != "use"}
     server = Server(ALGORITHMS[name].make(**options), clients=fleet.clients, aggregations=LENGTH)
-    assert threads.run(server, fleet, speedup=400).reason == f"{LENGTH} aggregations were made"
+    assert threads.run(server, fleet, speed=400).reason == f"{LENGTH} aggregations were made"
     assert server.view.version == LENGTH and server.counts["aggregated"] >= LENGTH
 
 
