@@ -463,11 +463,11 @@ def test_lateness_is_what_computing_takes_beyond_the_task() -> None:
 
     class Slow(Ones):
         def result(self, task: Dispatch) -> Update:
-            sleep(0.02)
+            sleep(0.002)
             return super().result(task)
 
     fleet = Fleet([Group("all", 3, parse(4))], seed=0)
-    server, simulation = made(fleet, Slow(), [], speed=100.0)
+    server, simulation = made(fleet, Slow(), [], speed=1e3)
     with closing(simulation):
         simulation.to_the_end()
     lateness = simulation.lateness

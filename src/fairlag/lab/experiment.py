@@ -51,6 +51,14 @@ DelayPer = Annotated[Literal["task", "step"] | None, AfterValidator(_unless_task
 """None says "task". It is not written into run directories, so those begun before there was "step" can be resumed."""
 
 
+def _unless_virtual(clock: Literal["virtual", "wall"] | None) -> Literal["virtual", "wall"] | None:
+    return None if clock == "virtual" else clock
+
+
+Clock = Annotated[Literal["virtual", "wall"] | None, AfterValidator(_unless_virtual)]
+"""None says "virtual". It is not written into run directories, so those begun before there was "wall" continue."""
+
+
 class Clients(Table):
     """A `[[clients]]` table: a group of clients of one kind."""
 
@@ -196,6 +204,18 @@ class Experiment(Table):
         description="Stop after this many versions. Give this, `until_time`, or both.",
     )
     until_time: float | None = Field(default=None, gt=0, lt=inf, description="Stop at this virtual time, in seconds.")
+    clock: Clock = Field(
+        default=None,
+        description='What time it is in a run. `"virtual"`, the default, jumps from event to event: a run can be '
+        'repeated byte for byte. `"wall"` lets time [really pass](executors.md#the-wall-clock): each client is a '
+        "thread that sleeps.",
+    )
+    speed: float | None = Field(
+        default=None,
+        gt=0,
+        lt=inf,
+        description="How many seconds of the fleet pass in each second of the wall clock; by default 1.",
+    )
     model_bytes: int = Field(
         default=0, ge=0, description="The size of the model in bytes, for the time that transfers take."
     )
@@ -226,6 +246,10 @@ class Experiment(Table):
     def _is_consistent(self) -> "Experiment":
         if self.aggregations is None and self.until_time is None:
             raise ValueError("nothing says when to stop: give aggregations or until_time")
+        if self.speed is not None and self.clock is None:
+            raise ValueError(
+                f'speed is {self.speed:g}, but only the wall clock has a speed: give clock = "wall" (--clock wall)'
+            )
         labels = [use.label for use in self.strategies]
         if twice := next((each for each in labels if labels.count(each) > 1), None):
             raise ValueError(f"two strategies are labelled {twice!r}: give each its own label")
@@ -242,6 +266,15 @@ class Experiment(Table):
     def folder(self) -> Path | None:
         """Where its relative paths and modules are looked for."""
         return self._folder
+
+    @property
+    def on_the_clock(self) -> str:
+        """What is put behind the name of a run: nothing in virtual time.
+
+        >>> load("demo").on_the_clock, load("demo").checked(clock="wall", speed=200).on_the_clock
+        ('', ', wall clock ×200')
+        """
+        return "" if self.clock is None else f", wall clock ×{self.speed or 1:g}"
 
     @property
     def population(self) -> int:

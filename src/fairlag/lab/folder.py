@@ -69,10 +69,10 @@ Only a strategy that keeps updates has rows in `parts`: by how many units a clie
 that version on; and in `units`: `acted` is what a unit was worth in all versions up to that one together.
 `refused` is why nothing of an aggregation was used, and who is suspected, else empty.
 A row of `presence` says that the clients from `first` to `last` came or went when `version` was the newest.
-A number that is not finite and not infinite is NULL. Times are virtual, or those
-of a real fleet where `meta` has a `runtime`. `checkpoints` are those that the run can go back to, with what was refused
-until then, the tasks (as 64-bit numbers) whose rows were written since the checkpoint before, and the number of the
-last row of `presence`. `digests` has one row for each block of rows of a table (digest.py)."""
+A number that is not finite and not infinite is NULL. Times are virtual, or those of a real fleet where `meta` has a
+`runtime`, or those of the wall clock, sped up, where it has a `clock`. `checkpoints` are those that the run can go back
+to, with what was refused until then, the tasks (as 64-bit numbers) whose rows were written since the checkpoint before,
+and the number of the last row of `presence`. `digests` has one row for each block of rows of a table (digest.py)."""
 
 LAYOUT = digest.Layout(SCHEMA)
 _LAYOUTS = {
@@ -301,12 +301,18 @@ def _is_count(value: object) -> bool:
     return value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0)
 
 
+def _is_lateness(value: object) -> bool:
+    names = ("mean", "most", "share")
+    return isinstance(value, dict) and all(isinstance(value.get(name), int | float) for name in names)
+
+
 _FACTS: dict[str, Callable[[Any], bool]] = {
     "status": lambda value: value in STATUSES,
     "groups": lambda value: isinstance(value, list) and all(isinstance(each, str) for each in value),
     **dict.fromkeys(("experiment", "label", "reason"), _is_text),
     **dict.fromkeys(("seed", "aggregations"), _is_count),
     "until_time": lambda value: value is None or isinstance(value, int | float),
+    "lateness": lambda value: value is None or _is_lateness(value),
 }
 """What must be true of a run's own account of itself, by key."""
 

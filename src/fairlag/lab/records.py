@@ -105,7 +105,7 @@ def begun(planned: Planned, meta: Mapping[str, Any]) -> Begun:
     return Begun(
         key=meta.get("key", planned.sha256[:32]),  # those begun before runs had a key have none
         experiment=meta["experiment"],
-        label=planned.use.label,
+        label=meta["label"],
         seed=planned.seed,
         folder=planned.folder,
         settings=settings_of(planned),

@@ -133,6 +133,11 @@ class Run:
         return "runtime" in self.meta
 
     @property
+    def real_time(self) -> bool:
+        """Did its time really pass, on a real fleet or on the wall clock?"""
+        return not {"runtime", "clock"}.isdisjoint(self.meta)
+
+    @property
     def status(self) -> str:
         """Is it "finished", "failed", "running", or "interrupted" such that it can be resumed?"""
         status = str(self.meta["status"])
@@ -334,7 +339,7 @@ class Run:
             until=meta.get("until_time"),
             accuracy=final_of(evaluations),
             groups=self._groups(evaluations) if groups else (),
-            deployed=self.deployed,
+            real_time=self.real_time,
         )
 
     def _groups(self, evaluations: "pd.DataFrame") -> tuple[Group, ...]:
