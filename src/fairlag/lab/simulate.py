@@ -10,12 +10,13 @@ from weakref import finalize
 
 from fairlag.errors import FairlagError, InputError, Interrupted, StoreError, UnreadableError, WorkerError
 from fairlag.execute.child import stop_if_started_again
-from fairlag.lab.conduct import Conductor, simulated
 from fairlag.lab.ending import terminated_cleanly
+from fairlag.lab.evaluations import Evaluations
 from fairlag.lab.events import Event, Tell
 from fairlag.lab.executors import ExecutorChoice
 from fairlag.lab.experiment import Experiment, Use, given
 from fairlag.lab.folder import is_run
+from fairlag.lab.loop import RunLoop
 from fairlag.lab.plan import Plan, Planned
 from fairlag.lab.records import (
     begun,
@@ -30,6 +31,7 @@ from fairlag.lab.records import (
 )
 from fairlag.lab.resources import Resources
 from fairlag.lab.run import Run
+from fairlag.lab.timeline import simulated_server, virtual_time
 from fairlag.lab.track.listen import Trackers
 from fairlag.runtime.compiled import available
 
@@ -183,7 +185,7 @@ def _make(
     """Makes these runs; notes which of several fail."""
     for planned in left:
         try:
-            _conduct(resources, planned, watch)
+            _run(resources, planned, watch)
         except (Interrupted, StoreError, WorkerError):
             raise
         except FairlagError as error:
@@ -202,12 +204,17 @@ def _check_made(plan: Plan, failures: Mapping[str, FairlagError]) -> None:
         )
 
 
-def _conduct(resources: Resources, planned: Planned, watch: Watch) -> None:
+def _run(resources: Resources, planned: Planned, watch: Watch) -> None:
     tell = partial(watch, planned)
     check_engine(planned.folder)
     with opened(resources, planned, engine(resources, planned)) as store, told(store, planned, tell):
-        setup = simulated(resources, planned.use, planned.seed)
-        Conductor(resources.experiment, planned.use, setup, store, tell).to_the_end()
+        experiment, setting = resources.experiment, resources.setting(planned.seed)
+        strategy = experiment.strategy(planned.use)
+        executor = resources.executor(setting, strategy)
+        evaluations = Evaluations(store, executor, setting.scoring, every=experiment.evaluate.every)
+        server = simulated_server(experiment, setting, strategy, store, evaluations)
+        timeline = virtual_time(server, experiment, setting, executor)
+        RunLoop(server, timeline, store, evaluations, setting.layout, tell).to_the_end()
 
 
 def _check_extra(experiment: Experiment) -> None:
