@@ -15,7 +15,7 @@ from fairlag.core.types import Integers
 from fairlag.core.vector import Layout, Vector, is_statistic
 from fairlag.errors import InputError
 from fairlag.execute.background import BackgroundEvaluator
-from fairlag.lab.evaluations import Evaluations
+from fairlag.lab.evaluations import MOST_PENDING, Evaluations
 from fairlag.lab.events import Event, Progress, Tell
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.loop import RunLoop
@@ -27,7 +27,7 @@ from fairlag.lab.run import Run
 from fairlag.lab.simulate import single
 from fairlag.lab.store import Store
 from fairlag.lab.track.listen import Trackers
-from fairlag.learn.learner import Learner, ScoreSums, chunks, total
+from fairlag.learn.learner import ScoreSums
 from fairlag.rules.admit import all_of, max_norm
 from fairlag.runtime.flower.link import Link, Work
 from fairlag.runtime.flower.nodes import LOG
@@ -38,9 +38,6 @@ from fairlag.runtime.flower.wire import Wire
 if TYPE_CHECKING:
     from flwr.serverapp import Grid
     from torch import nn
-
-_MOST_PENDING = 2
-"""How many versions may wait to be evaluated: if that is slow, versions in between have no score."""
 
 Arrays = Mapping[str, ArrayLike]
 Judge = Callable[[dict[str, NDArray[Any]]], tuple[ArrayLike, ArrayLike, ArrayLike]]
@@ -120,18 +117,11 @@ def _own(resources: Resources, planned: Planned) -> _Model:
         raise InputError(
             f"the experiment {experiment.name!r} has no [data] and [model]: give `arrays`, which training begins with"
         )
-    setting, data, blueprint = resources.setting(planned.seed), resources.data, resources.blueprint
-    assert setting.placement is not None  # there is data
-    # It only evaluates: nothing is trained here, so nothing need be compiled.
-    learner = Learner(replace(blueprint, compiled=False), data.inputs, data.labels, setting.placement, planned.seed)
+    setting, blueprint = resources.setting(planned.seed), resources.blueprint
     state = {name: each.numpy() for name, each in blueprint.build(planned.seed).state_dict().items()}
     fixed = {name: each for name, each in state.items() if name not in setting.layout.names}
     hidden = frozenset(setting.layout.names) - state.keys()
-
-    def score(parameters: Vector, stop: int) -> ScoreSums:
-        return total([learner.evaluate(parameters, *part) for part in chunks(stop)])
-
-    return _Model(setting, Wire(setting.layout, fixed, hidden), score)
+    return _Model(setting, Wire(setting.layout, fixed, hidden), resources.scorer(setting))
 
 
 def _given(experiment: Experiment, arrays: "Arrays | nn.Module", evaluate: Judge | None) -> _Model:
@@ -186,7 +176,7 @@ def _run(resources: Resources, planned: Planned, model: _Model, fleet: _Fleet, t
         store = held.enter_context(_opened(resources, planned, queued, keep))
         held.enter_context(told(store, planned, teller))
         every = experiment.evaluate.every
-        evaluations = Evaluations(store, judge, setting.scoring, every=every, most_pending=_MOST_PENDING)
+        evaluations = Evaluations(store, judge, setting.scoring, every=every, most_pending=MOST_PENDING)
         server = Server(
             _bounded(experiment.strategy(planned.use), fleet.options),
             clients=experiment.population * queued,

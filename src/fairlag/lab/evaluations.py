@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from fairlag.learn.learner import ScoreSums
 
 
+MOST_PENDING = 2
+"""How many versions may wait to be evaluated if time passes meanwhile: versions in between then have no score."""
+
+
 class _Pending(NamedTuple):
     """A version that is being evaluated on the first `stop` test examples."""
 

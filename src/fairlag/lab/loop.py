@@ -2,7 +2,7 @@
 
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from time import monotonic
 from types import FrameType
@@ -29,6 +29,8 @@ _MOST = 1000
 
 News = Callable[[], Iterable[tuple[int, str, int]]]
 """The clients of which something was learnt since the last call: their groups and numbers of examples."""
+Facts = Callable[[], Mapping[str, object]]
+"""What else is known of the run so far, to be noted in its record."""
 
 
 class RunLoop:
@@ -45,6 +47,7 @@ class RunLoop:
         *,
         real: bool = False,
         news: News = tuple,
+        facts: Facts = dict,
     ) -> None:
         """The timeline drives the server, which records into the store and the evaluations.
 
@@ -59,6 +62,7 @@ class RunLoop:
         self._tell = tell
         self._real = real
         self._news = news
+        self._facts = facts
         self._saved, self._cost = monotonic(), 0.0
         """When the last checkpoint was made, and how many seconds it took."""
         self._kept = 0
@@ -119,7 +123,8 @@ class RunLoop:
         began = monotonic()
         state: State = {"simulation": self._timeline.state(), **self._evaluations.state()}
         self._kept = self._server.view.version
-        self._store.commit(*pack(state), self._kept, refusals=self._server.refusals, clients=self._news())
+        refusals, meta = self._server.refusals, self._facts()
+        self._store.commit(*pack(state), self._kept, refusals=refusals, meta=meta, clients=self._news())
         self._saved = monotonic()
         self._cost = self._saved - began - self._store.rows_took
         self._tell(Kept(self._server.view.version))
@@ -134,7 +139,7 @@ class RunLoop:
             self._commit()
         view = self._server.view
         tensors = self._layout.split(self._server.versions.newest)
-        meta = {"virtual_time": view.time, "counts": self._server.counts}
+        meta = {"virtual_time": view.time, "counts": self._server.counts, **self._facts()}
         self._store.finish(tensors, stop.reason, refusals=self._server.refusals, meta=meta)
         self._report()
 

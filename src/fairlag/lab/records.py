@@ -156,6 +156,14 @@ def engine(resources: Resources, planned: Planned) -> dict[str, str]:
     return {"engine": "compiled", "numba": metadata.version("numba")}
 
 
+def clock(experiment: Experiment, planned: Planned) -> dict[str, object]:
+    """What is to be noted of a run whose time really passes, and how it is called; nothing in virtual time."""
+    if experiment.clock is None:
+        return {}
+    label = planned.use.label + experiment.on_the_clock
+    return {"label": label, "clock": experiment.clock, "speed": experiment.speed or 1.0}
+
+
 def check_engine(folder: Path) -> None:
     """Refuses to continue a run that an older fairlag trained by compiled loops because numba was installed."""
     meta = Run(folder).meta if is_run(folder) else {}

@@ -24,6 +24,8 @@ RESUMED = "the run was resumed while its update arrived"
 
 _PATIENCE = 0.1
 """How many seconds `proceed` waits for an event before it returns without one."""
+_MOMENT = 0.001
+"""How many seconds a sleeper waits at least while the clock stands."""
 _OUT = {"task": int, "until": float, "fetched": int}
 
 
@@ -49,8 +51,8 @@ class Lateness:
     >>> lateness = Lateness()
     >>> lateness.note(0.5, duration=4.0), lateness.note(0.0, duration=6.0)
     (None, None)
-    >>> lateness.mean, lateness.most, lateness.share
-    (0.25, 0.5, 0.05)
+    >>> lateness.facts()
+    {'lateness': {'mean': 0.25, 'most': 0.5, 'share': 0.05}}
     """
 
     updates: int = 0
@@ -65,35 +67,53 @@ class Lateness:
         self.most = max(self.most, late)
         self.durations += duration
 
-    @property
-    def mean(self) -> float:
-        """Per update."""
-        return self.total / max(self.updates, 1)
+    def facts(self) -> dict[str, object]:
+        """What the record of a run says: per update, at the most, and as a share of what tasks were to take."""
+        mean = self.total / max(self.updates, 1)
+        share = self.total / self.durations if self.durations else 0.0
+        return {"lateness": {"mean": mean, "most": self.most, "share": share}}
 
-    @property
-    def share(self) -> float:
-        """Of the time that tasks were to take."""
-        return self.total / self.durations if self.durations else 0.0
+    def state(self) -> State:
+        """The sums so far."""
+        return asdict(self)
+
+    def restore(self, state: State) -> None:
+        """Counts on from there."""
+        for name in asdict(self):
+            setattr(self, name, take(state, name, float))
 
 
 class _Clock:
-    """The fleet's time, `speed` times as fast as the monotonic clock."""
+    """The fleet's time: `speed` times as fast as the monotonic clock while it runs, which it does in one `with`."""
 
     def __init__(self, speed: float) -> None:
         self._speed = speed
-        self.start(0.0)
+        self._last: tuple[float, float | None] = 0.0, None
+        """The time when it was last set, and when that was if it runs: one tuple, as many threads read it."""
 
-    def start(self, time: float) -> None:
-        """It is that time now."""
-        self._zero = monotonic() - time / self._speed
+    def __enter__(self) -> None:
+        self._last = self.time, monotonic()
+
+    def __exit__(self, *error: object) -> None:
+        self.set(self.time)
+
+    def set(self, time: float) -> None:
+        """It stands at that time."""
+        self._last = time, None
 
     @property
     def time(self) -> float:
-        return (monotonic() - self._zero) * self._speed
+        time, began = self._last
+        return time if began is None else time + (monotonic() - began) * self._speed
 
     def seconds_until(self, time: float) -> float:
-        """How long to wait here for a time of the fleet: not below 0, nor more than the system can wait for."""
-        return min(max(self._zero + time / self._speed - monotonic(), 0.0), TIMEOUT_MAX)
+        """How long to wait here, and then to ask again, until a time of the fleet: 0 if it has come.
+
+        Not longer than the system can wait; and while the clock stands, a moment at least.
+        """
+        if (left := (time - self.time) / self._speed) <= 0:
+            return 0.0
+        return min(max(left, _MOMENT if self._last[1] is None else 0.0), TIMEOUT_MAX)
 
 
 @dataclass(slots=True)
@@ -139,10 +159,12 @@ class _Client:
                 self._post.put(news)
 
     def _run(self, errand: _Errand) -> "_News | None":
-        task = errand.task
-        if errand.over.wait(self._clock.seconds_until(errand.until)):
-            self._executor.discard(task.task)
-            return None
+        task, seconds = errand.task, inf
+        while seconds:
+            seconds = self._clock.seconds_until(errand.until)
+            if errand.over.wait(seconds):
+                self._executor.discard(task.task)
+                return None
         errand.fetched = True
         try:
             update = self._executor.result(task)
@@ -162,7 +184,8 @@ class WallClockSimulation:
     The server and `executor.submit` stay in the caller's thread. Each task's one call of `executor.result` or
     `executor.discard` is made in the thread of its client, so several may be going on at once. A task whose result
     raises an exception that is not fairlag's own is lost, for that reason. What a task takes to compute after its
-    duration delays its arrival: `lateness` says by how much.
+    duration delays its arrival: `lateness` says by how much. Time passes only during `proceed`, so that nothing waits
+    for a checkpoint.
     """
 
     def __init__(self, server: Server, fleet: Fleet, executor: Executor | None = None, *, speed: float = 1.0) -> None:
@@ -175,12 +198,14 @@ class WallClockSimulation:
         self._agenda = Agenda()
         self._presence = Presence(fleet, self._agenda)
         self._watchdog = Watchdog(server, fleet)
+        self.lateness = Lateness()
         self._parts: dict[str, Savable] = {
             "server": server,
             "agenda": self._agenda,
             "presence": self._presence,
             "watchdog": self._watchdog,
             "executor": self._executor,
+            "lateness": self.lateness,
         }
         self._clock = _Clock(speed)
         self._clients: dict[int, _Client] = {}
@@ -188,7 +213,6 @@ class WallClockSimulation:
         self._post: SimpleQueue[_News] = SimpleQueue()
         self._arrived: dict[int, Arrived | Failed] = {}
         """What clients posted that the server has not been told."""
-        self.lateness = Lateness()
         self._started = False
         self._stop: Stop | None = None
 
@@ -201,18 +225,18 @@ class WallClockSimulation:
     def proceed(self, events: int) -> Stop | None:
         """At most so many more events; returns if none comes for a moment. Says why the run is over if it is."""
         deadline = monotonic() + _PATIENCE
-        if not self._started:
-            self._started = True
-            self._clock.start(0.0)
-            self._stop = self._obey(self._server.handle(Joined(0.0, self._presence.start())))
-        while events > 0 and self._stop is None:
-            if is_over(self._server, self._presence, self._fleet):
-                self._stop = nothing_more(self._server)
-            elif not self._wait(deadline):
-                return None
-            else:
-                self._stop = self._pass()
-                events -= 1
+        with self._clock:
+            if not self._started:
+                self._started = True
+                self._stop = self._obey(self._server.handle(Joined(0.0, self._presence.start())))
+            while events > 0 and self._stop is None:
+                if is_over(self._server, self._presence, self._fleet):
+                    self._stop = nothing_more(self._server)
+                elif not self._wait(deadline):
+                    return None
+                else:
+                    self._stop = self._pass()
+                    events -= 1
         if self._stop is not None:
             self.close()
         return self._stop
@@ -239,7 +263,6 @@ class WallClockSimulation:
         return {
             **parts,
             "out": table(out, **_OUT),
-            "lateness": asdict(self.lateness),
             "started": self._started,
             "stop": self._stop and self._stop.reason,
         }
@@ -248,11 +271,10 @@ class WallClockSimulation:
         """Goes on where another one, constructed alike, was saved: whoever slept goes on sleeping."""
         for name, part in self._parts.items():
             part.restore(take(state, name, dict))
-        self.lateness = Lateness(**take(state, "lateness", dict))
         self._started = take(state, "started", bool)
         self._stop = Stop(reason) if isinstance(reason := state["stop"], str) else None
         time = self._server.view.time
-        self._clock.start(time)
+        self._clock.set(time)
         lost = []
         for number, until, fetched in rows(take(state, "out", dict), *_OUT):
             if fetched:
