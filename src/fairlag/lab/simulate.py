@@ -34,10 +34,9 @@ from fairlag.lab.records import (
 )
 from fairlag.lab.resources import Resources
 from fairlag.lab.run import Run
-from fairlag.lab.timeline import Timeline, simulated_server, virtual_time
+from fairlag.lab.timeline import Timeline, simulated_server, virtual_time, wall_clock
 from fairlag.lab.track.listen import Trackers
 from fairlag.runtime.compiled import available
-from fairlag.runtime.threads import WallClockSimulation
 
 Watch = Callable[[Planned, Event], None]
 
@@ -226,13 +225,14 @@ def _run(resources: Resources, planned: Planned, watch: Watch) -> None:
         every, most = experiment.evaluate.every, MOST_PENDING if real_time else inf
         evaluations = Evaluations(store, evaluator, setting.scoring, every=every, most_pending=most)
         server = simulated_server(experiment, setting, strategy, store, evaluations)
-        timeline: Timeline = virtual_time(server, experiment, setting, executor)
+        timeline: Timeline
         facts: Facts = dict
         if real_time:
-            fleet, speed = experiment.fleet(setting.seed), experiment.speed or 1.0
-            timeline = simulation = WallClockSimulation(server, fleet, executor, speed=speed)
-            held.enter_context(closing(simulation))
-            facts = simulation.lateness.facts
+            timeline = wall = wall_clock(server, experiment, setting, executor)
+            held.enter_context(closing(wall))
+            facts = wall.lateness.facts
+        else:
+            timeline = virtual_time(server, experiment, setting, executor)
         RunLoop(server, timeline, store, evaluations, setting.layout, tell, facts=facts).to_the_end()
 
 

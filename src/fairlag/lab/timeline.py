@@ -11,6 +11,7 @@ from fairlag.lab.evaluations import Evaluations
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.resources import Setting
 from fairlag.lab.store import Store
+from fairlag.runtime.threads import WallClockSimulation
 from fairlag.runtime.virtual import Simulation
 
 
@@ -38,6 +39,13 @@ def simulated_server(
         record=store.record,
         on_version=evaluations.offer,
     )
+
+
+def wall_clock(
+    server: Server, experiment: Experiment, setting: Setting, executor: Learning | None
+) -> WallClockSimulation:
+    """In real time, at the speed of the experiment; closing it ends its threads."""
+    return WallClockSimulation(server, experiment.fleet(setting.seed), executor, speed=experiment.speed or 1.0)
 
 
 def virtual_time(server: Server, experiment: Experiment, setting: Setting, executor: Learning | None) -> Timeline:
