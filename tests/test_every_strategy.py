@@ -18,10 +18,11 @@ from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse as delay
 from fairlag.lab import loop
 from fairlag.lab.events import Event, Progress
-from fairlag.lab.experiment import Experiment, Use, parse
+from fairlag.lab.experiment import Experiment, parse
 from fairlag.lab.plan import Plan, Planned
 from fairlag.lab.run import Run
 from fairlag.lab.simulate import execute
+from fairlag.lab.strategies import Use
 from fairlag.runtime import threads
 from fairlag.zoo import ALGORITHMS
 from tests.support.helpers import small

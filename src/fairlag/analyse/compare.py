@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fairlag import fairness
 from fairlag.analyse.variants import differing, parameters, settings_of, told_apart
 from fairlag.errors import InputError
-from fairlag.lab.run import Run, curve_of, final_of
+from fairlag.lab.run import Run
+from fairlag.lab.scores import curve_of, final_of
 from fairlag.text.numerals import made_of
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from fairlag.errors import FairlagError, InputError, Interrupted, StoreError, Un
 from fairlag.lab import rollback
 from fairlag.lab.events import Begun, Over, Tell
 from fairlag.lab.experiment import Experiment
-from fairlag.lab.folder import MODEL, check_experiment, check_free, check_model, is_run
+from fairlag.lab.folder import MODEL, check_experiment, check_model, is_run
+from fairlag.lab.lock import check_free
 from fairlag.lab.plan import Planned, difference, settings_of
 from fairlag.lab.resources import Resources
 from fairlag.lab.run import Run

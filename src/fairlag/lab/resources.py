@@ -16,7 +16,7 @@ from fairlag.data.shares import Holding, Shares
 from fairlag.data.split import split, stratified
 from fairlag.data.stream import Stream, in_order_of_arrival, parse
 from fairlag.errors import InputError
-from fairlag.execute import Learning
+from fairlag.execute import EXECUTORS, Learning
 from fairlag.lab.executors import ExecutorChoice
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.learning import share_out
@@ -130,7 +130,7 @@ class Resources:
         if not self._executors:
             self._choice = self._choice.limited(self._jobs_at_once(setting))
         name = self._choice.chosen(batched=self.blueprint.is_batched(strategy.local))
-        if name != "serial" and self.is_compiled(strategy):
+        if not EXECUTORS[name].alone and self.is_compiled(strategy):
             self._compile(setting.placement, strategy)
         if name not in self._executors:
             vectors = max(self.experiment.strategy(use).local.vectors for use in self.experiment.strategies)

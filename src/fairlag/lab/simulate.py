@@ -16,7 +16,7 @@ from fairlag.lab.ending import terminated_cleanly
 from fairlag.lab.evaluations import MOST_PENDING, Evaluations
 from fairlag.lab.events import Event, Tell
 from fairlag.lab.executors import ExecutorChoice
-from fairlag.lab.experiment import Experiment, Use, given
+from fairlag.lab.experiment import Experiment, given
 from fairlag.lab.folder import is_run
 from fairlag.lab.loop import Facts, RunLoop
 from fairlag.lab.plan import Plan, Planned
@@ -34,6 +34,7 @@ from fairlag.lab.records import (
 )
 from fairlag.lab.resources import Resources
 from fairlag.lab.run import Run
+from fairlag.lab.strategies import Use
 from fairlag.lab.timeline import Timeline, simulated_server, virtual_time, wall_clock
 from fairlag.lab.track.listen import Trackers
 from fairlag.runtime.compiled import available

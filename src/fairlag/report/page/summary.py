@@ -114,8 +114,10 @@ learning rate of 0.1.'
 
 def _task(local: Tables) -> str:
     length = _many(local["epochs"], "epoch") if local.get("epochs") else _many(local.get("steps") or 1, "step")
-    names = {"momentum": "momentum", "weight_decay": "weight decay", "prox": "proximal term"}
-    words = [f"{name} {local[key]:g}" for key, name in names.items() if local.get(key)]
+    said = "steps", "epochs", "batch", "lr", "engine"
+    names = {"prox": "proximal term"}
+    rest = {names.get(key, key.replace("_", " ")): value for key, value in local.items() if key not in said and value}
+    words = [f"{name} {value:g}" for name, value in rest.items()]
     more = f", with {' and '.join(words)}" if words else ""
     return f"A task is {length} on batches of {local['batch']} at a learning rate of {local['lr']}{more}."
 
