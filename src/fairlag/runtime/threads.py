@@ -2,12 +2,12 @@
 
 import sys
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from heapq import heappop
-from math import inf, isfinite
+from math import inf
 from queue import Empty, SimpleQueue
-from threading import TIMEOUT_MAX, Thread
 from threading import Event as Flag
+from threading import Thread
 from time import monotonic
 
 from fairlag.core.server import Server
@@ -18,14 +18,13 @@ from fairlag.execute import Executor
 from fairlag.execute.nothing import Nothing
 from fairlag.fleet.clients import Fleet
 from fairlag.runtime.agenda import NOBODY, Agenda, Due, Watchdog
+from fairlag.runtime.clock import Clock, Lateness
 from fairlag.runtime.presence import Presence, is_over, nothing_more
 
 RESUMED = "the run was resumed while its update arrived"
 
 _PATIENCE = 0.1
 """How many seconds `proceed` waits for an event before it returns without one."""
-_MOMENT = 0.001
-"""How many seconds a sleeper waits at least while the clock stands."""
 _OUT = {"task": int, "until": float, "fetched": int}
 
 
@@ -45,78 +44,6 @@ def run(server: Server, fleet: Fleet, executor: Executor | None = None, *, speed
 
 
 @dataclass(slots=True)
-class Lateness:
-    """How much later than due updates arrived, in seconds of the fleet: sleepers wake late, and computing takes time.
-
-    >>> lateness = Lateness()
-    >>> lateness.note(0.5, duration=4.0), lateness.note(0.0, duration=6.0)
-    (None, None)
-    >>> lateness.facts()
-    {'lateness': {'mean': 0.25, 'most': 0.5, 'share': 0.05}}
-    """
-
-    updates: int = 0
-    total: float = 0.0
-    most: float = 0.0
-    durations: float = 0.0
-
-    def note(self, late: float, *, duration: float) -> None:
-        """One more update arrived, of a task that was to take so long."""
-        self.updates += 1
-        self.total += late
-        self.most = max(self.most, late)
-        self.durations += duration
-
-    def facts(self) -> dict[str, object]:
-        """What the record of a run says: per update, at the most, and as a share of what tasks were to take."""
-        mean = self.total / max(self.updates, 1)
-        share = self.total / self.durations if self.durations else 0.0
-        return {"lateness": {"mean": mean, "most": self.most, "share": share}}
-
-    def state(self) -> State:
-        """The sums so far."""
-        return asdict(self)
-
-    def restore(self, state: State) -> None:
-        """Counts on from there."""
-        for name in asdict(self):
-            setattr(self, name, take(state, name, float))
-
-
-class _Clock:
-    """The fleet's time: `speed` times as fast as the monotonic clock while it runs, which it does in one `with`."""
-
-    def __init__(self, speed: float) -> None:
-        self._speed = speed
-        self._last: tuple[float, float | None] = 0.0, None
-        """The time when it was last set, and when that was if it runs: one tuple, as many threads read it."""
-
-    def __enter__(self) -> None:
-        self._last = self.time, monotonic()
-
-    def __exit__(self, *error: object) -> None:
-        self.set(self.time)
-
-    def set(self, time: float) -> None:
-        """It stands at that time."""
-        self._last = time, None
-
-    @property
-    def time(self) -> float:
-        time, began = self._last
-        return time if began is None else time + (monotonic() - began) * self._speed
-
-    def seconds_until(self, time: float) -> float:
-        """How long to wait here, and then to ask again, until a time of the fleet: 0 if it has come.
-
-        Not longer than the system can wait; and while the clock stands, a moment at least.
-        """
-        if (left := (time - self.time) / self._speed) <= 0:
-            return 0.0
-        return min(max(left, _MOMENT if self._last[1] is None else 0.0), TIMEOUT_MAX)
-
-
-@dataclass(slots=True)
 class _Errand:
     """A task on its way."""
 
@@ -132,7 +59,7 @@ class _Errand:
 class _Client:
     """A thread that runs one errand after the other and posts what became of each."""
 
-    def __init__(self, number: int, executor: Executor, clock: _Clock, post: "SimpleQueue[_News]") -> None:
+    def __init__(self, number: int, executor: Executor, clock: Clock, post: "SimpleQueue[_News]") -> None:
         self._executor = executor
         self._clock = clock
         self._post = post
@@ -190,8 +117,6 @@ class WallClockSimulation:
 
     def __init__(self, server: Server, fleet: Fleet, executor: Executor | None = None, *, speed: float = 1.0) -> None:
         """Lets `speed` seconds of the fleet pass in each second here."""
-        if not (speed > 0 and isfinite(speed)):
-            raise InputError(f"the speed is {speed}, it must be a positive number (100 lets a second pass as 100)")
         self._server = server
         self._fleet = fleet
         self._executor = executor or Nothing(fleet.steps)
@@ -207,7 +132,7 @@ class WallClockSimulation:
             "executor": self._executor,
             "lateness": self.lateness,
         }
-        self._clock = _Clock(speed)
+        self._clock = Clock(speed)
         self._clients: dict[int, _Client] = {}
         self._out: dict[int, _Errand] = {}
         self._post: SimpleQueue[_News] = SimpleQueue()
