@@ -20,9 +20,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fairlag.lab.conduct import Conductor
 from fairlag.lab.events import Event, Progress
 from fairlag.lab.experiment import Experiment, load
+from fairlag.lab.loop import RunLoop
 from fairlag.lab.simulate import simulate
 from fairlag.runtime.compiled import available
 
@@ -62,7 +62,7 @@ def experiment(clients: int, updates: int) -> Experiment:
 
 def cost(clients: int, updates: int, strategy: str) -> Cost:
     """One run, in this process."""
-    commits = _counted(Conductor, "_commit")
+    commits = _counted(RunLoop, "_commit")
     marks: list[tuple[float, float, int]] = []
 
     def watch(event: Event) -> None:

@@ -153,6 +153,7 @@ def test_as_json(tmp_path: Path) -> None:
         "virtual_time",
         "remarks",
         "deployed",
+        "real_time",
         "settings",
     ]
     assert text["accuracy"]["final"] == {"mean": 0.64, "deviation": None, "seeds": 1}

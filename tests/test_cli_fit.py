@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fairlag.lab.experiment import load
-from fairlag.lab.run import runs as found_runs
+from fairlag.lab.runs import runs as found_runs
 from tests.support.command import Call
 from tests.support.fleets import PAPER, changed, made, tables
 

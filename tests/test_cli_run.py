@@ -14,7 +14,7 @@ import pytest
 from fairlag.cli import run as command
 from fairlag.data.sources import SOURCES
 from fairlag.errors import DivergedError, FairlagError, StalledError, StoreError, WorkerError
-from fairlag.lab.run import runs
+from fairlag.lab.runs import runs
 from tests.support.command import Call
 from tests.support.data_files import SMALL, empty_machine, put
 from tests.support.patience import PATIENCE

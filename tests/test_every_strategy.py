@@ -16,12 +16,13 @@ from fairlag.errors import Interrupted
 from fairlag.fleet import availability
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse as delay
-from fairlag.lab import conduct
+from fairlag.lab import loop
 from fairlag.lab.events import Event, Progress
-from fairlag.lab.experiment import Experiment, Use, parse
+from fairlag.lab.experiment import Experiment, parse
 from fairlag.lab.plan import Plan, Planned
 from fairlag.lab.run import Run
 from fairlag.lab.simulate import execute
+from fairlag.lab.strategies import Use
 from fairlag.runtime import threads
 from fairlag.zoo import ALGORITHMS
 from tests.support.helpers import small
@@ -85,7 +86,7 @@ def test_small_models_give_the_same_bytes_together_apart_and_after_a_stop(
     names = ("fedstaleweight", "fedavg", "fednova", "asyncfeded", "pisces", "asofed")
     chosen = training(*names).checked(model={"use": "mlp"})
     plans = {how: Plan(chosen, (3,), tmp_path / how) for how in ("together", "apart", "stopped")}
-    monkeypatch.setattr(conduct, "_LOOK", 0.0)
+    monkeypatch.setattr(loop, "_LOOK", 0.0)
     stopped: set[str] = set()
 
     def interrupt(planned: Planned, event: Event) -> None:
@@ -120,7 +121,7 @@ def test_stopped_in_the_middle_it_goes_on_to_the_same_bytes(
     made: Made, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Everything is built anew from the run's folder; what clients remember is a part of its checkpoint."""
-    monkeypatch.setattr(conduct, "_LOOK", 0.0)  # looks up after every event
+    monkeypatch.setattr(loop, "_LOOK", 0.0)  # looks up after every event
     restored: list[State] = []
     plan = Plan(training(name), (3,), tmp_path)
 
@@ -137,7 +138,7 @@ def test_stopped_in_the_middle_it_goes_on_to_the_same_bytes(
     (planned,) = plan
     stopped = Run(planned.folder)
     assert stopped.status == "interrupted" and LENGTH // 2 <= stopped.version < LENGTH
-    monkeypatch.setattr(conduct, "unpack", unpacked)
+    monkeypatch.setattr(loop, "unpack", unpacked)
     execute(Plan.open(tmp_path), workers=1)
     assert contents(planned.folder) == contents(made[1][name])
     (state,) = restored
@@ -155,7 +156,7 @@ def test_it_runs_on_threads(name: str) -> None:
     fleet = Fleet([replace(each, per="step") for each in groups], seed=0)
     options = {key: value for key, value in small(name, 3).items() if key != "use"}
     server = Server(ALGORITHMS[name].make(**options), clients=fleet.clients, aggregations=LENGTH)
-    assert threads.run(server, fleet, speedup=400).reason == f"{LENGTH} aggregations were made"
+    assert threads.run(server, fleet, speed=400).reason == f"{LENGTH} aggregations were made"
     assert server.view.version == LENGTH and server.counts["aggregated"] >= LENGTH
 
 

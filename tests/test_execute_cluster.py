@@ -117,7 +117,10 @@ def test_without_ray_a_sentence_says_how_to_get_it(call: Call, tmp_path: Path, m
             ["--executor", "ray"],
             "needs the address of a Ray cluster: run `ray start --head`, then give `--address auto`",
         ),
-        (["--executor", "serial", "--workers", "2"], "workers is 2, but the serial executor is one: take processes or"),
+        (
+            ["--executor", "serial", "--workers", "2"],
+            "workers is 2, but the executor serial has only one: take processes or",
+        ),
         (["--executor", "ray", "--workers", "0"], "--workers is 0, it must be at least 1"),
         (["--executor", "ray", "--address", "there"], "the address of a Ray cluster is HOST:PORT or auto, not 'there'"),
         (["--executor", "ray", "--address", "ray://a:1"], "is HOST:PORT or auto, not 'ray://a:1'"),

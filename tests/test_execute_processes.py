@@ -227,7 +227,7 @@ def test_threads_that_ask_at_once(serial: Serial, pair: Processes) -> None:
 def test_a_run_in_real_time(pair: Processes) -> None:
     """One thread for each client asks for results while the server's thread submits and cancels."""
     server = Server(OVER, clients=12, parameters=first(PLAN), aggregations=5)
-    assert threads.run(server, FLEET, pair, speedup=200).reason == "5 aggregations were made"
+    assert threads.run(server, FLEET, pair, speed=200).reason == "5 aggregations were made"
     assert server.counts["aggregated"] == 20
     assert server.counts["lost"] == 0
 

@@ -15,7 +15,7 @@ from fairlag.analyse.compare import compare
 from fairlag.analyse.evidence import Influence
 from fairlag.analyse.trial import Trial, observe
 from fairlag.lab.experiment import Experiment, load
-from fairlag.lab.run import runs
+from fairlag.lab.runs import runs
 from fairlag.report.answer import answer
 from tests.support.command import Call
 

@@ -1,24 +1,105 @@
-"""Who was there during a run, from its database: by hand, and as the audit of the same experiment says."""
+"""Who was there when: by hand, against code that looks at everybody in every version, and in databases."""
 
 import hashlib
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fairlag.analyse.trial import Trial, observe
 from fairlag.core.types import Presence
 from fairlag.errors import UnreadableError
+from fairlag.lab.attendance import Attendance, ranges
 from fairlag.lab.experiment import Experiment, parse
-from fairlag.lab.folder import _LAYOUTS, LAYOUT
 from fairlag.lab.run import Run
+from fairlag.lab.schema import LAYOUT, LAYOUTS
 from fairlag.lab.simulate import simulate
 from fairlag.lab.store import Store
 from fairlag.lab.verify import verified
 from tests.support.lab_run import made
 from tests.support.lab_store import STATE, aggregation, create, rows
 from tests.support.sealed import edited
+
+ROWS = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(0, 3), st.lists(st.integers(0, 7), min_size=1, unique=True), st.booleans())
+)
+"""Seconds and versions since the row before, and who came or went."""
+
+
+def plainly(clients: int, rows: list[Presence], version: int, time: float) -> tuple[list[float], list[float]]:
+    """Every version and every second is looked at by itself."""
+    entitled, seconds = [0.0] * clients, [0.0] * clients
+
+    def there(before: list[Presence]) -> set[int]:
+        found = set[int]()
+        for row in before:
+            found = found | set(row.clients) if row.present else found - set(row.clients)
+        return found
+
+    for next_one in range(1, version + 1):
+        present = there([row for row in rows if row.version < next_one])
+        for client in present:
+            entitled[client] += 1 / len(present)
+    for second in range(int(time)):
+        for client in there([row for row in rows if row.time <= second]):
+            seconds[client] += 1
+    return entitled, seconds
+
+
+@given(ROWS, st.integers(0, 5), st.integers(0, 5))
+def test_it_is_what_looking_at_everybody_in_every_version_gives(
+    steps: list[tuple[int, int, list[int], bool]], more: int, longer: int
+) -> None:
+    attendance, rows, time, version = Attendance(8), list[Presence](), 0, 0
+    for seconds, versions, clients, present in steps:
+        time, version = time + seconds, version + versions
+        rows.append(Presence(time, version, clients, present))
+        attendance.add(rows[-1])
+    version, time = version + more, time + longer
+    entitled, there = plainly(8, rows, version, time)
+    assert attendance.entitled(version).tolist() == pytest.approx(entitled, abs=1e-9)
+    assert attendance.seconds(time).tolist() == pytest.approx(there)
+
+
+def test_each_version_is_shared_equally_by_those_who_are_there() -> None:
+    """Versions 1 and 2 are of three clients, 3 of one, 4 and 5 of nobody, 6 to 9 of two."""
+    attendance = Attendance(4)
+    for row in (
+        Presence(0.0, 0, range(3), True),
+        Presence(10.0, 2, [0, 2], False),
+        Presence(12.0, 3, [1], False),
+        Presence(20.0, 5, [3, 0], True),
+    ):
+        attendance.add(row)
+    assert attendance.entitled(9).tolist() == pytest.approx([2 / 3 + 2, 2 / 3 + 1, 2 / 3, 2])
+    assert attendance.seconds(24.0).tolist() == [14, 12, 10, 4]
+    assert attendance.entitled(9).sum() == pytest.approx(9 - 2)  # nobody was there for two of them
+
+
+def test_asking_changes_nothing() -> None:
+    attendance = Attendance(1)
+    attendance.add(Presence(0.0, 0, [0], True))
+    assert [attendance.entitled(version).item() for version in (5, 2, 5)] == [5, 2, 5]
+    assert [attendance.seconds(time).item() for time in (5.0, 2.0, 5.0)] == [5, 2, 5]
+
+
+@given(st.lists(st.integers(0, 40), unique=True))
+def test_ranges_have_every_client_once_and_do_not_touch(clients: list[int]) -> None:
+    found = ranges(clients)
+    assert [client for first, last in found for client in range(first, last + 1)] == sorted(clients)
+    assert all(after[0] > before[1] + 1 for before, after in pairwise(found))
+
+
+@pytest.mark.parametrize("clients", [range(0), range(3, 7), range(3, 4), range(0, 6, 2), (5,), ()])
+def test_ranges_of_what_is_no_list(clients: range | tuple[int, ...]) -> None:
+    assert ranges(clients) == ranges(np.array(clients, int).tolist())
+
+
+# From a database
 
 
 def coming_and_going(**more: Any) -> Experiment:
@@ -114,11 +195,11 @@ def of_format_3(folder: Path) -> None:
     """Makes a run one of the format that did not say who was there."""
     with edited(folder) as database:
         database.execute("UPDATE meta SET value = '3' WHERE key = 'format'")
-    with edited(folder, _LAYOUTS[3]) as database:
+    with edited(folder, LAYOUTS[3]) as database:
         kept = database.execute("SELECT number, version, file, refusals, tasks FROM checkpoints").fetchall()
         database.execute("DROP TABLE presence")
         database.execute("DROP TABLE checkpoints")
-        for sql in _LAYOUTS[3].definitions - LAYOUT.definitions:
+        for sql in LAYOUTS[3].definitions - LAYOUT.definitions:
             database.execute(sql)
         database.executemany("INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?)", kept)
 
@@ -140,5 +221,5 @@ def test_a_run_that_does_not_say_who_was_there_is_not_continued(tmp_path: Path) 
 
 def test_tables_of_format_3_are_those_that_it_had() -> None:
     """Written down, because no fairlag writes them any more: the digest of a run that one had made."""
-    text = "\n".join(sorted(_LAYOUTS[3].definitions))
+    text = "\n".join(sorted(LAYOUTS[3].definitions))
     assert hashlib.sha256(text.encode()).hexdigest()[:16] == "388d174b5d239dc2"

@@ -95,7 +95,7 @@ def test_in_python_there_is_a_warning(runs: Path) -> None:  # noqa: F811
 
 def test_a_mistake_that_is_no_damage_is_not_blamed_on_a_run(runs: Path) -> None:  # noqa: F811
     from fairlag.lab.damaged import without_damaged
-    from fairlag.lab.run import run_folders
+    from fairlag.lab.runs import run_folders
 
     def make(found: list[Run]) -> None:
         if len(found) > 1:

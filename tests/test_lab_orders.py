@@ -1,7 +1,7 @@
 """What clients are asked for, and what is believed of what they say: within bounds, and never their own effort."""
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,17 @@ def test_steps_of_a_group_or_of_the_strategy_come_before_epochs() -> None:
     assert by_epochs.asked(TASK)["local-steps"] == 7 and "local-epochs" not in by_epochs.asked(TASK)
     assert by_epochs.asked(TASK._replace(steps=3))["local-steps"] == 3
     assert by_epochs.report(TASK, Told(320, None, 0.0)).steps == 7
+
+
+@dataclass(frozen=True, slots=True)
+class NewRecipe(Recipe):
+    new_field: float | None = None
+
+
+def test_a_new_field_of_a_recipe_is_sent_if_it_is_given() -> None:
+    plain = orders(Recipe(steps=20)).asked(TASK)
+    assert orders(NewRecipe(steps=20)).asked(TASK) == plain
+    assert orders(NewRecipe(steps=20, new_field=0.5)).asked(TASK) == {**plain, "new-field": 0.5}
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,11 @@ import pytest
 
 from fairlag import zoo
 from fairlag.errors import InputError
-from fairlag.lab.experiment import Use, load, parse
+from fairlag.lab.experiment import load, parse
 from fairlag.lab.plan import Plan, difference
 from fairlag.lab.serialise import key_of, written
 from fairlag.lab.simulate import execute
+from fairlag.lab.strategies import Use
 from fairlag.rules import weigh
 from fairlag.rules.rule import factory
 from tests.support.lab_plan import FLEET, idle

@@ -15,7 +15,7 @@ from unittest.mock import patch
 import pytest
 
 from fairlag.errors import Interrupted
-from fairlag.lab import conduct
+from fairlag.lab import loop
 from fairlag.lab.events import Event, Progress
 from fairlag.lab.folder import is_begun
 from fairlag.lab.plan import Plan
@@ -150,7 +150,7 @@ def lived(plan: Plan, last: int = sys.maxsize) -> int:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     code = 1
     try:
-        with patch.multiple(conduct, CHECKPOINT=0.0, _COSTLY=0):
+        with patch.multiple(loop, CHECKPOINT=0.0, _COSTLY=0):
             until(last, lambda: execute(opened(plan), new=not is_begun(plan.folder), workers=1))
         code = 0
     finally:

@@ -11,7 +11,7 @@ import pytest
 
 from fairlag.core.types import Dispatch, Ended, Outcome, Presence
 from fairlag.errors import InputError, Interrupted, UnreadableError
-from fairlag.lab import checkpoints, conduct, rollback
+from fairlag.lab import checkpoints, loop, rollback
 from fairlag.lab.deploy import deploy
 from fairlag.lab.events import Event, Kept, Progress
 from fairlag.lab.run import Run
@@ -81,8 +81,8 @@ def test_a_simulation_that_went_back_ends_with_the_same_bytes(tmp_path: Path, mo
     use = {"use": "fairshare", "buffer": 3}
     whole, stopped = (lab_resume.planned(tmp_path / name, use, 30) for name in ("whole", "stopped"))
     execute(whole, workers=1)
-    monkeypatch.setattr(conduct, "CHECKPOINT", 0.0)
-    monkeypatch.setattr(conduct, "_COSTLY", 0)
+    monkeypatch.setattr(loop, "CHECKPOINT", 0.0)
+    monkeypatch.setattr(loop, "_COSTLY", 0)
 
     def interrupt(_: object, event: Event) -> None:
         if isinstance(event, Progress) and event.version > 15:

@@ -13,7 +13,8 @@ import pytest
 from torch import nn
 
 from fairlag.errors import InputError
-from fairlag.lab.run import Run, runs
+from fairlag.lab.run import Run
+from fairlag.lab.runs import runs
 from fairlag.lab.simulate import simulate
 from fairlag.lab.store import Store
 from tests.support.lab_run import made, scores

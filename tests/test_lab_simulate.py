@@ -19,11 +19,11 @@ from fairlag.data.split import split
 from fairlag.errors import DivergedError, FairlagError, InputError, Interrupted
 from fairlag.execute.processes import Processes
 from fairlag.execute.serial import Serial
-from fairlag.lab import conduct
-from fairlag.lab.conduct import Conductor
+from fairlag.lab import loop
 from fairlag.lab.events import Event, Progress
 from fairlag.lab.executors import ExecutorChoice
 from fairlag.lab.experiment import load, parse
+from fairlag.lab.loop import RunLoop
 from fairlag.lab.plan import Plan, Planned
 from fairlag.lab.resources import Resources
 from fairlag.lab.run import Run
@@ -164,8 +164,8 @@ def learning(**tables: Any) -> dict[str, Any]:
 
 
 def test_groups_may_have_any_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conduct, "CHECKPOINT", 0.0)
-    monkeypatch.setattr(conduct, "_COSTLY", 0)
+    monkeypatch.setattr(loop, "CHECKPOINT", 0.0)
+    monkeypatch.setattr(loop, "_COSTLY", 0)
     (run,) = execute(Plan(parse(learning()), (0,), tmp_path), new=True, workers=1)
     assert run.groups == ["slow/old", "a=b.c"] and run.status == "finished"
     assert run.evaluations.query("scope == 'all'")["version"].tolist() == [0, 3, 6, 9, 9]
@@ -185,16 +185,16 @@ def test_the_server_rule_of_a_run_is_told_the_parts_of_its_model(tmp_path: Path)
 
 
 def test_a_costly_checkpoint_is_made_more_rarely(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conduct, "CHECKPOINT", 0.0)
-    monkeypatch.setattr(conduct, "_COSTLY", 1e6)
+    monkeypatch.setattr(loop, "CHECKPOINT", 0.0)
+    monkeypatch.setattr(loop, "_COSTLY", 1e6)
     commits: list[int] = []
-    commit = Conductor._commit
+    commit = RunLoop._commit
 
-    def counted(conductor: Conductor) -> None:
+    def counted(run: RunLoop) -> None:
         commits.append(1)
-        commit(conductor)
+        commit(run)
 
-    monkeypatch.setattr(Conductor, "_commit", counted)
+    monkeypatch.setattr(RunLoop, "_commit", counted)
     execute(Plan(idle(aggregations=400), (0,), tmp_path), new=True)
     assert len(commits) == 1
 

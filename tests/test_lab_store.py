@@ -24,6 +24,7 @@ from fairlag.errors import FairlagError, InputError, StoreError
 from fairlag.lab import checkpoints
 from fairlag.lab import folder as room
 from fairlag.lab.experiment import load
+from fairlag.lab.lock import is_locked
 from fairlag.lab.store import Score, Store
 from fairlag.runtime import virtual
 from tests.support.lab_store import STATE, aggregation, alone, create, rows, write
@@ -191,12 +192,12 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
 def test_only_one_process_writes(tmp_path: Path) -> None:
     command = f"from pathlib import Path\nfrom fairlag.lab.store import Store\nStore.open(Path({str(tmp_path)!r}))"
     with create(tmp_path):
-        assert room.is_locked(tmp_path)
+        assert is_locked(tmp_path)
         with pytest.raises(InputError, match="is being written by another process"):
             Store.open(tmp_path)
         other = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=False)
         assert "is being written by another process" in other.stderr
-    assert not room.is_locked(tmp_path)
+    assert not is_locked(tmp_path)
     subprocess.run([sys.executable, "-c", command], check=True)
 
 

@@ -11,7 +11,7 @@ from fairlag.core import seeds
 from fairlag.core.server import Server
 from fairlag.core.types import Arrived, Command, Dispatch, Event
 from fairlag.data.stream import parse as parse_stream
-from fairlag.lab import conduct
+from fairlag.lab import timeline
 from fairlag.lab.experiment import parse
 from fairlag.lab.resources import Resources
 from tests.support.helpers import small
@@ -48,7 +48,7 @@ def tables(use: str, stream: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("use", "stream"), [("asofed", "poisson(0.1, 0.02)"), ("fedstaleweight", "linear(0.1, 0.02)")])
 def test_a_streamed_run(use: str, stream: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conduct, "Server", Hears)
+    monkeypatch.setattr(timeline, "Server", Hears)
     experiment, grows = tables(use, stream), parse_stream(stream)
     setting = Resources(parse(experiment)).setting(SEED)
     made = []

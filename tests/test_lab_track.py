@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fairlag.errors import InputError, Interrupted
-from fairlag.lab import conduct
+from fairlag.lab import loop
 from fairlag.lab.events import Begun, Event, Kept, Over, Progress
 from fairlag.lab.plan import Plan
 from fairlag.lab.run import Run
@@ -96,7 +96,7 @@ def test_how_a_run_ends_is_what_its_folder_says(
     def fail(_: object) -> None:
         raise error
 
-    monkeypatch.setattr(conduct.Conductor, "to_the_end", fail)
+    monkeypatch.setattr(loop.RunLoop, "to_the_end", fail)
     plan, heard = Plan(idle(), (0,), tmp_path, single=True), list[Event]()
     with pytest.raises(type(error)):
         execute(plan, new=True, watch=lambda _, event: heard.append(event))

@@ -31,14 +31,14 @@ PROGRAM = """
 import os, signal, sys
 from pathlib import Path
 from typing import Any, NamedTuple
-from fairlag.lab import conduct
+from fairlag.lab import loop
 from fairlag.lab.events import Kept
 from fairlag.lab.plan import Plan
 from fairlag.lab.simulate import execute
 def kill(planned, event):
     if isinstance(event, Kept) and event.version >= 12:
         os.kill(os.getpid(), signal.SIGKILL)
-conduct.CHECKPOINT, conduct._COSTLY, conduct._LOOK = 0.0, 0, 0.0
+loop.CHECKPOINT, loop._COSTLY, loop._LOOK = 0.0, 0, 0.0
 execute(Plan.open(Path(sys.argv[1])), workers=1, watch=kill)
 """
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fairlag.lab import conduct
+from fairlag.lab import loop
 from fairlag.lab.events import Event, Progress
 from fairlag.lab.simulate import simulate
 
@@ -23,8 +23,8 @@ def test_twenty_thousand_aggregations_take_no_more_memory_than_two_thousand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Rows are kept until the next checkpoint, many megabytes of them where it is late.
-    monkeypatch.setattr(conduct, "CHECKPOINT", 0.2)
-    monkeypatch.setattr(conduct, "_COSTLY", 0)
+    monkeypatch.setattr(loop, "CHECKPOINT", 0.2)
+    monkeypatch.setattr(loop, "_COSTLY", 0)
     seen: dict[int, float] = {}
 
     def watch(event: Event) -> None:

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from fairlag.lab.experiment import load
-from fairlag.lab.run import Run, runs
+from fairlag.lab.run import Run
+from fairlag.lab.runs import runs
 from tests.support.command import Call
 
 SMALLER = [

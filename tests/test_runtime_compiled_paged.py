@@ -25,12 +25,13 @@ from fairlag.errors import DivergedError, InputError, Interrupted, StrategyError
 from fairlag.execute.serial import Serial
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse as delay
-from fairlag.lab import conduct, simulate
 from fairlag.lab import resources as shared
+from fairlag.lab import simulate
 from fairlag.lab.events import Event, Progress
 from fairlag.lab.experiment import Experiment, parse
 from fairlag.lab.plan import Plan
 from fairlag.lab.run import Run
+from fairlag.lab.timeline import Timeline, virtual_time
 from fairlag.learn.learner import Learner, Placement
 from fairlag.rules import admit, apply, edit, reduce, weigh
 from fairlag.rules.local import Local, log_delay
@@ -205,7 +206,7 @@ class Bench:
         self.experiment, self.strategy = chosen, chosen.strategy(chosen.strategies[0])
         self.executor = resources.executor(self.setting, self.strategy)
 
-    def begin(self, *, compiled: bool) -> tuple[Server, conduct.Timeline, list[Row]]:
+    def begin(self, *, compiled: bool) -> tuple[Server, Timeline, list[Row]]:
         chosen, setting, told = self.experiment, self.setting, list[Row]()
         server = Server(
             self.strategy,
@@ -218,12 +219,12 @@ class Bench:
             group_of=chosen.group_of,
             record=told.append,
         )
-        timeline = conduct._timeline(server, chosen, setting, self.executor)
+        timeline = virtual_time(server, chosen, setting, self.executor)
         assert isinstance(timeline, PagedSimulation)
         return server, timeline if compiled else Simulation(server, chosen.fleet(0), self.executor), told
 
 
-def ended(server: Server, timeline: conduct.Timeline) -> tuple[str, dict[str, int], bytes]:
+def ended(server: Server, timeline: Timeline) -> tuple[str, dict[str, int], bytes]:
     while (stop := timeline.proceed(100)) is None:
         pass
     return stop.reason, server.counts, server.versions.newest.tobytes()
@@ -262,7 +263,7 @@ def plainly(state: State) -> tuple[dict[str, NDArray[Any]], Any]:
     return {name: array for name, array in arrays.items() if "/slowest/" not in name}, json.loads(words)
 
 
-def check_states(server: Server, pages: conduct.Timeline, other: Server, events: conduct.Timeline) -> None:
+def check_states(server: Server, pages: Timeline, other: Server, events: Timeline) -> None:
     """At the end of each page the two say the same of all that has happened, to the bit."""
     while (stop := pages.proceed(1)) is None:
         while other.view.version < server.view.version:

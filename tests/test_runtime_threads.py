@@ -5,12 +5,15 @@ import statistics
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
+from time import sleep
 from typing import Any
 
 import numpy as np
 import pytest
 
 from fairlag.core.server import Server
+from fairlag.core.state import pack, unpack
 from fairlag.core.strategy import Strategy
 from fairlag.core.types import Aggregation, Dispatch, Ended, Outcome, Row, Update
 from fairlag.core.vector import Vector, published
@@ -22,6 +25,7 @@ from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
 from fairlag.runtime import threads, virtual
 from fairlag.runtime.presence import NOTHING_MORE
+from fairlag.runtime.threads import RESUMED, WallClockSimulation
 from fairlag.zoo import buffered_fedavg, fairshare, fedavg, fedstaleweight
 
 SLOW = slice(10, 15)
@@ -75,7 +79,7 @@ def test_threads_agree_with_virtual_time() -> None:
     strategy, aggregations = fedstaleweight(buffer=5), 500
     fleet = paper_fleet(seed=0)
     server = Server(strategy, clients=fleet.clients, aggregations=aggregations)
-    threads.run(server, fleet, speedup=20.0)
+    threads.run(server, fleet, speed=20.0)
     # A busy machine wakes sleepers late, and at this speed 10 ms late are 0.2 s. What is to agree is who the model
     # listens to on a fleet that is as slow as this one really was, so the delays are scaled to what was observed.
     late = {
@@ -116,7 +120,7 @@ def test_one_strategy_object_makes_the_same_versions_in_both_runtimes() -> None:
         if runtime == "virtual":
             virtual.run(server, fleet, Ones())
         else:
-            threads.run(server, fleet, Ones(), speedup=50.0)
+            threads.run(server, fleet, Ones(), speed=50.0)
         merged.append((-1, [], server.versions.newest.tolist()))
         made.append(merged)
     assert made[0] == made[1]
@@ -149,7 +153,7 @@ class Ones(Nothing):
 def test_every_task_is_submitted_once_and_fetched_or_discarded_once(strategy: Strategy) -> None:
     executor, fleet = Ones(), paper_fleet(seed=1)
     server = Server(strategy, clients=fleet.clients, aggregations=40, parameters=published([0, 0]))
-    threads.run(server, fleet, executor, speedup=500.0)
+    threads.run(server, fleet, executor, speed=500.0)
     numbers = range(server.counts["dispatched"])
     assert executor.calls == Counter({(call, number): 1 for call in ("submit", "end") for number in numbers})
     assert ended(server) == server.counts["dispatched"]
@@ -176,7 +180,7 @@ def test_an_executor_that_raises_loses_the_task_and_training_goes_on() -> None:
 
     fleet = Fleet([Group("all", 3, parse("uniform(1, 2)"))], seed=0)
     server = Server(buffered_fedavg(buffer=3), clients=3, aggregations=4, record=note)
-    assert threads.run(server, fleet, Faulty(), speedup=500.0).reason == "4 aggregations were made"
+    assert threads.run(server, fleet, Faulty(), speed=500.0).reason == "4 aggregations were made"
     assert set(reasons) == {f"ValueError: client {client} stumbled" for client in range(3)}
     assert sum(reasons.values()) == server.counts["lost"] >= 9
     assert ended(server) == server.counts["dispatched"]
@@ -192,7 +196,7 @@ class Hopeless(Nothing):
 def test_a_run_in_which_everything_fails_ends() -> None:
     fleet = Fleet([Group("all", 2, parse(0.001))], seed=0)
     with pytest.raises(StalledError, match=r"nothing but waiting in 10\d{3} events.* were lost \(the last because "):
-        threads.run(Server(fedstaleweight(buffer=2), clients=2), fleet, Hopeless(), speedup=1e4)
+        threads.run(Server(fedstaleweight(buffer=2), clients=2), fleet, Hopeless(), speed=1e4)
 
 
 # Cancelling, coming and going
@@ -202,7 +206,7 @@ def test_cancel_interrupts_sleeping_clients() -> None:
     groups = [Group("fast", 4, parse("uniform(1, 2)")), Group("asleep", 2, parse(FOR_EVER))]
     fleet = Fleet(groups, seed=0)
     server = Server(fedavg(cohort=4, over=0.5, deadline=1e5), clients=6, aggregations=10)
-    assert threads.run(server, fleet, speedup=50.0).reason == "10 aggregations were made"
+    assert threads.run(server, fleet, speed=50.0).reason == "10 aggregations were made"
     assert server.counts == {**server.counts, "cancelled": 20, "aggregated": 40, "dispatched": 60, "running": 0}
 
 
@@ -210,7 +214,7 @@ def test_cancel_interrupts_sleeping_clients() -> None:
 def test_a_deadline_ends_a_round_that_is_not_complete() -> None:
     fleet = Fleet([Group("fast", 2, parse(1)), Group("asleep", 2, parse(FOR_EVER))], seed=0)
     server = Server(fedavg(cohort=4, deadline=300.0), clients=4, aggregations=3)
-    threads.run(server, fleet, speedup=200.0)
+    threads.run(server, fleet, speed=200.0)
     assert server.counts == {**server.counts, "aggregated": 6, "cancelled": 6}
     assert server.view.time >= 900.0
 
@@ -218,7 +222,7 @@ def test_a_deadline_ends_a_round_that_is_not_complete() -> None:
 def test_the_end_interrupts_sleeping_clients() -> None:
     fleet = Fleet([Group("asleep", 5, parse(FOR_EVER))], seed=0)
     server = Server(fedstaleweight(), clients=5, until_time=10.0)
-    assert threads.run(server, fleet, speedup=100.0).reason == "time 10.0 was reached"
+    assert threads.run(server, fleet, speed=100.0).reason == "time 10.0 was reached"
     assert server.counts["running"] == ended(server) == 5
 
 
@@ -240,7 +244,7 @@ def test_clients_come_and_go_and_vanish() -> None:
         seed=0,
     )
     server = Server(fedstaleweight(buffer=3), clients=fleet.clients, until_time=100.0, record=note)
-    assert threads.run(server, fleet, speedup=100.0).reason == "time 100.0 was reached"
+    assert threads.run(server, fleet, speed=100.0).reason == "time 100.0 was reached"
     assert losses == {"its client left": server.counts["lost"]}
     twin = Server(fedstaleweight(buffer=3), clients=fleet.clients, until_time=100.0)
     virtual.run(twin, fleet)
@@ -264,7 +268,7 @@ def test_no_timing_makes_an_account_spend_more_than_it_earned(terms: dict[str, A
 
     strategy = fairshare(buffer=3, estimator="account", cap=2.0, **terms)
     server = Server(strategy, clients=fleet.clients, aggregations=80, record=look)
-    assert threads.run(server, fleet, speedup=200.0).reason == "80 aggregations were made"
+    assert threads.run(server, fleet, speed=200.0).reason == "80 aggregations were made"
     assert len(short) == 80 and min(short) >= -1e-9
     assert server.view.earned.sum() == pytest.approx(80) and all(server.view.update_counts > 0)
     assert ended(server) == server.counts["dispatched"]
@@ -273,7 +277,7 @@ def test_no_timing_makes_an_account_spend_more_than_it_earned(terms: dict[str, A
 def test_the_run_ends_when_everyone_is_gone() -> None:
     fleet = Fleet([Group("guests", 3, parse("uniform(1, 2)"), join=1.0, leave=10.0)], seed=0)
     server, twin = (Server(fedstaleweight(buffer=3), clients=3) for _ in range(2))
-    assert threads.run(server, fleet, speedup=200.0) == virtual.run(twin, fleet) == NOTHING_MORE
+    assert threads.run(server, fleet, speed=200.0) == virtual.run(twin, fleet) == NOTHING_MORE
     assert server.counts["running"] == 0 and server.counts["dispatched"] > 0
     assert ended(server) == server.counts["dispatched"]
 
@@ -311,18 +315,18 @@ class ControlC(Nothing):
 
 
 @pytest.mark.parametrize(
-    ("executor", "speedup"),
+    ("executor", "speed"),
     [
         (Interrupting("submit"), 20.0),
         (Interrupting("result"), 20.0),
         pytest.param(ControlC(), 1.0, marks=pytest.mark.slow),  # by then, all threads must have been started
     ],
 )
-def test_an_interruption_leaves_no_thread(executor: Executor, speedup: float) -> None:
+def test_an_interruption_leaves_no_thread(executor: Executor, speed: float) -> None:
     fleet = Fleet([Group("fast", 3, parse(1)), Group("asleep", 3, parse(FOR_EVER))], seed=0)
     server = Server(fedstaleweight(), clients=6)
     with pytest.raises(KeyboardInterrupt):
-        threads.run(server, fleet, executor, speedup=speedup)
+        threads.run(server, fleet, executor, speed=speed)
     assert ended(server) == server.counts["dispatched"]
 
 
@@ -334,11 +338,145 @@ def test_an_error_in_the_server_loop_leaves_no_thread(error: type[BaseException]
 
     fleet = Fleet([Group("fast", 3, parse(1)), Group("asleep", 3, parse(FOR_EVER))], seed=0)
     with pytest.raises(error):
-        threads.run(Server(fedstaleweight(buffer=3), clients=6, record=note), fleet, speedup=20.0)
+        threads.run(Server(fedstaleweight(buffer=3), clients=6, record=note), fleet, speed=20.0)
 
 
-@pytest.mark.parametrize("speedup", [0.0, -1.0, float("inf"), float("nan")])
-def test_a_speedup_must_be_positive_and_finite(speedup: float) -> None:
+def test_an_interruption_while_a_thread_starts_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Starting(threading.Thread):
+        def start(self) -> None:
+            super().start()
+            if self.name == "fairlag client 3":
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(threads, "Thread", Starting)
+    fleet = Fleet([Group("asleep", 6, parse(FOR_EVER))], seed=0)
+    with pytest.raises(KeyboardInterrupt):
+        threads.run(Server(fedstaleweight(), clients=6), fleet)
+
+
+def test_a_system_without_further_threads_says_how_many_it_gave(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refused(threading.Thread):
+        def start(self) -> None:
+            if self.name == "fairlag client 3":
+                raise RuntimeError("can't start new thread")
+            super().start()
+
+    monkeypatch.setattr(threads, "Thread", Refused)
+    fleet = Fleet([Group("asleep", 6, parse(FOR_EVER))], seed=0)
+    with pytest.raises(InputError, match=r"after 3 of them the system refused another \(can't start new thread\)"):
+        threads.run(Server(fedstaleweight(), clients=6), fleet)
+
+
+def test_what_fairlag_says_ends_the_run() -> None:
+    class Broken(Nothing):
+        def result(self, task: Dispatch) -> Update:
+            raise InputError(f"task {task.task} failed")
+
+    fleet = Fleet([Group("one", 1, parse(1)), Group("asleep", 1, parse(FOR_EVER))], seed=0)
+    with pytest.raises(InputError, match="task 0 failed"):
+        threads.run(Server(fedstaleweight(buffer=2), clients=2), fleet, Broken(), speed=1e3)
+
+
+# In parts, and resumed
+
+
+def made(fleet: Fleet, executor: Executor, rows: list[Row], *, speed: float) -> tuple[Server, WallClockSimulation]:
+    server = Server(
+        fedstaleweight(buffer=3),
+        clients=fleet.clients,
+        aggregations=60,
+        parameters=published([0, 0]),
+        record=rows.append,
+    )
+    return server, WallClockSimulation(server, fleet, executor, speed=speed)
+
+
+def test_a_saved_run_continues_with_every_task_that_was_running() -> None:
+    groups = [Group("fast", 6, parse("uniform(1, 2)")), Group("fickle", 2, parse("uniform(1, 2)"), vanish=0.3)]
+    fleet = Fleet([*groups, Group("asleep", 2, parse(FOR_EVER))], seed=0)
+    executor, rows = Ones(), list[Row]()
+    server, simulation = made(fleet, executor, rows, speed=500.0)
+    with closing(simulation):
+        while server.view.version < 20:
+            assert simulation.proceed(1) is None
+        state = unpack(*pack(simulation.state()))
+        at, running, before = server.view.time, dict(server.running), server.counts
+        late = simulation.lateness.updates
+    server, simulation = made(fleet, executor, rows, speed=500.0)
+    with closing(simulation):
+        simulation.restore(state)
+        resumed = [row for row in rows if isinstance(row, Ended) and row.reason == RESUMED]
+        assert server.view.time == at
+        assert {task for task in running.values() if task not in server.running.values()} == {
+            each.task for each in resumed
+        }
+        assert simulation.to_the_end().reason == "60 aggregations were made"
+        assert simulation.lateness.updates == late + server.counts["aggregated"] - before["aggregated"] + (
+            server.view.buffered - before["buffered"]
+        )
+    assert [row.version for row in rows if isinstance(row, Aggregation)] == [*range(1, 61)]
+    assert {task.task for task in running.values() if task.client >= 8} <= server.running.keys()  # they sleep on
+    assert ended(server) == server.counts["dispatched"]
+
+
+def test_a_task_whose_result_was_being_fetched_is_lost_by_a_resume() -> None:
+    """Its client may remember what it learnt: it must not learn it twice."""
+    fetching, go_on = threading.Event(), threading.Event()
+
+    class Waiting(Ones):
+        def result(self, task: Dispatch) -> Update:
+            if task.task == 0:
+                fetching.set()
+                assert go_on.wait(60)
+            return super().result(task)
+
+    fleet = Fleet([Group("one", 1, parse(1)), Group("asleep", 3, parse(FOR_EVER))], seed=0)
+    rows = list[Row]()
+    _, simulation = made(fleet, Waiting(), rows, speed=100.0)
+    with closing(simulation):
+        try:
+            while not fetching.is_set():
+                simulation.proceed(1)
+            state = simulation.state()
+        finally:
+            go_on.set()
+    server, simulation = made(fleet, Waiting(), rows, speed=100.0)
+    with closing(simulation):
+        simulation.restore(state)
+    (lost,) = (row for row in rows if isinstance(row, Ended))
+    assert lost.task.task == 0 and lost.outcome is Outcome.LOST and lost.reason == RESUMED
+    assert [task.client for task in server.running.values()] == [1, 2, 3, 0]  # who is lost is given the next task
+
+
+def test_a_run_that_was_saved_when_all_was_over_says_so_again() -> None:
+    fleet = Fleet([Group("all", 3, parse("uniform(1, 2)"))], seed=0)
+    _, simulation = made(fleet, Ones(), [], speed=1e3)
+    with closing(simulation):
+        stop = simulation.to_the_end()
+    _, another = made(fleet, Ones(), [], speed=1e3)
+    another.restore(simulation.state())
+    assert another.proceed(1) == stop
+
+
+def test_lateness_is_what_computing_takes_beyond_the_task() -> None:
+    """However busy the machine is, a result that waits for two seconds of the fleet is at least as late."""
+
+    class Slow(Ones):
+        def result(self, task: Dispatch) -> Update:
+            sleep(0.002)
+            return super().result(task)
+
+    fleet = Fleet([Group("all", 3, parse(4))], seed=0)
+    server, simulation = made(fleet, Slow(), [], speed=1e3)
+    with closing(simulation):
+        simulation.to_the_end()
+    late: Any = simulation.lateness.facts()["lateness"]
+    assert simulation.lateness.updates == server.counts["aggregated"] + server.counts["buffered"]
+    assert 2.0 <= late["mean"] <= late["most"] and late["share"] == pytest.approx(late["mean"] / 4)
+
+
+@pytest.mark.parametrize("speed", [0.0, -1.0, float("inf"), float("nan")])
+def test_a_speed_must_be_positive_and_finite(speed: float) -> None:
     fleet = paper_fleet(seed=0)
-    with pytest.raises(InputError, match=f"the speedup is {speedup}, it must be a positive number"):
-        threads.run(Server(fedstaleweight(), clients=15), fleet, speedup=speedup)
+    with pytest.raises(InputError, match=f"the speed is {speed}, it must be a positive number"):
+        threads.run(Server(fedstaleweight(), clients=15), fleet, speed=speed)

@@ -32,7 +32,7 @@ Runtime = Callable[[Server, Fleet, Executor], Stop]
 
 
 def in_threads(server: Server, fleet: Fleet, executor: Executor) -> Stop:
-    return threads.run(server, fleet, executor, speedup=100.0)
+    return threads.run(server, fleet, executor, speed=100.0)
 
 
 BOTH = pytest.mark.parametrize("runtime", [virtual.run, in_threads], ids=["virtual", "threads"])

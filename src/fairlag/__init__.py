@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from fairlag.lab.experiment import Experiment as Experiment
     from fairlag.lab.experiment import load as load
     from fairlag.lab.run import Run as Run
-    from fairlag.lab.run import runs as runs
+    from fairlag.lab.runs import runs as runs
     from fairlag.lab.simulate import simulate as simulate
     from fairlag.report.compared import compare as compare
     from fairlag.report.figures.picture import figure as figure
@@ -49,7 +49,7 @@ _HOMES = {
     "figure": "fairlag.report.figures.picture",
     "fit_fleet": "fairlag.analyse.fit.fleet",
     "load": "fairlag.lab.experiment",
-    "runs": "fairlag.lab.run",
+    "runs": "fairlag.lab.runs",
     "simulate": "fairlag.lab.simulate",
 }
 _MODULES = {

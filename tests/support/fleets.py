@@ -5,7 +5,8 @@ from typing import Any
 
 from fairlag.lab.experiment import parse
 from fairlag.lab.plan import Plan
-from fairlag.lab.run import Run, runs
+from fairlag.lab.run import Run
+from fairlag.lab.runs import runs
 from fairlag.lab.simulate import execute
 from tests.support.sealed import edited
 

@@ -25,7 +25,7 @@ TABLES = ("clients", "tasks", "aggregations", "parts", "units", "presence", "eva
 PROGRAM = """
 import sys
 from pathlib import Path
-from fairlag.lab import conduct
+from fairlag.lab import loop
 from fairlag.lab.events import Progress
 from fairlag.lab.plan import Plan
 from fairlag.lab.simulate import execute
@@ -33,7 +33,7 @@ def watch(planned, event):
     if isinstance(event, Progress):
         print("on", flush=True)
 if __name__ == "__main__":
-    conduct.CHECKPOINT, conduct._COSTLY = 0.02, 0
+    loop.CHECKPOINT, loop._COSTLY = 0.02, 0
     address = sys.argv[4] or None
     execute(Plan.open(Path(sys.argv[1])), workers=int(sys.argv[2]), executor=sys.argv[3], address=address, watch=watch)
 """

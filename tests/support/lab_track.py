@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from fairlag.lab import conduct
+from fairlag.lab import loop
 from fairlag.lab.events import Event, Progress
 from fairlag.lab.experiment import Experiment, parse
 
 
 def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks and commits come at every event."""
-    monkeypatch.setattr(conduct, "CHECKPOINT", 0.0)
-    monkeypatch.setattr(conduct, "_COSTLY", 0)
-    monkeypatch.setattr(conduct, "_LOOK", 0.0)
+    monkeypatch.setattr(loop, "CHECKPOINT", 0.0)
+    monkeypatch.setattr(loop, "_COSTLY", 0)
+    monkeypatch.setattr(loop, "_LOOK", 0.0)
 
 
 def training(track: Any = "mlflow", aggregations: int = 17, sample: Any = 100) -> Experiment:

@@ -8,7 +8,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from fairlag.lab import digest
-from fairlag.lab.folder import DATABASE, EXPERIMENT, LAYOUT
+from fairlag.lab.folder import DATABASE, EXPERIMENT
+from fairlag.lab.schema import LAYOUT
 
 
 @contextmanager

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fairlag import fairness
 from fairlag.analyse.variants import differing, parameters, settings_of, told_apart
 from fairlag.errors import InputError
-from fairlag.lab.run import Run, curve_of, final_of
+from fairlag.lab.run import Run
+from fairlag.lab.scores import curve_of, final_of
 from fairlag.text.numerals import made_of
 
 if TYPE_CHECKING:
@@ -114,7 +115,9 @@ class Comparison:
     remarks: tuple[str, ...]
     """What a reader must know before comparing it."""
     deployed: bool = False
-    """Was it made by a real fleet, so that its times are not virtual?"""
+    """Was it made by a real fleet?"""
+    real_time: bool = False
+    """Did its time really pass, on a real fleet or on the wall clock?"""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The settings in which runs of the same experiment differ, with the values that it has."""
 
@@ -239,6 +242,7 @@ def _compared(strategy: _Strategy, goals: Sequence[_Goal], remarks: tuple[str, .
         virtual_time=Spread.of(each.virtual_time for each in facts),
         remarks=remarks,
         deployed=any(run.deployed for run in called.runs),
+        real_time=any(run.real_time for run in called.runs),
         settings=dict(called.settings),
     )
 
@@ -320,6 +324,12 @@ def _remarks(facts: list[_Facts], strategies: list[_Strategy]) -> tuple[str, ...
         if not each.finished:
             made = made_of(each.version, each.run.planned)
             remarks.append(f"seed {each.run.seed} is unfinished, at {made} aggregations")
+    if late := [found for each in facts if (found := each.run.meta.get("lateness"))]:
+        mean, share = (fmean(each[name] for each in late) for name in ("mean", "share"))
+        remarks.append(
+            f"updates arrived {mean:.2g} s late on average, which is {share:.1%} of what tasks take, "
+            f"and at most {max(each['most'] for each in late):.2g} s"
+        )
     if twice := sorted({seed for seed in seeds if seeds.count(seed) > 1}):
         remarks.append(f"more than one run has seed {_listed(twice)}")
     if missing := sorted({run.seed for run in everyone} - set(seeds)):

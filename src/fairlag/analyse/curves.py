@@ -9,7 +9,7 @@ import numpy as np
 
 from fairlag.analyse.compare import Repeated, Spread
 from fairlag.core.types import Floats, Integers
-from fairlag.lab.run import curve_of, final_of
+from fairlag.lab.scores import curve_of, final_of
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,7 +14,8 @@ from fairlag.analyse.trial import Bench, Trial, observe, quarter
 from fairlag.core.types import Floats
 from fairlag.errors import InputError
 from fairlag.fleet.timing import Throttle, Timing
-from fairlag.lab.experiment import Experiment, Use
+from fairlag.lab.experiment import Experiment
+from fairlag.lab.strategies import Use
 from fairlag.lab.worth import updates_per_version
 from fairlag.runtime.compiled.spec import plan_if_available
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from fairlag.core.types import Aggregation, Floats, Integers, Outcome, Presence, Row
 from fairlag.fleet.clients import Fleet
-from fairlag.lab.entitlement import Attendance
+from fairlag.lab.attendance import Attendance
 
 _ROWS = 4096
 """How many versions are counted together."""

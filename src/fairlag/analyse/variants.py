@@ -8,7 +8,8 @@ from fairlag.lab.plan import flat
 from fairlag.lab.run import Run
 
 _STRATEGY = "strategy."
-_NOT_SETTINGS = ("name", "seed", "strategy.label")
+_NOT_SETTINGS = ("name", "seed", "strategy.label", "clock", "speed")
+"""What labels do not name: they say themselves which clock it was."""
 _FEW, _WIDE = 3, 32
 """A label names this many settings, each with a value of at most this many letters."""
 

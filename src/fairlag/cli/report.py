@@ -17,8 +17,10 @@ from fairlag.errors import InputError
 from fairlag.files import save
 from fairlag.lab.damaged import without_damaged
 from fairlag.lab.executors import cores
-from fairlag.lab.folder import DATABASE, is_locked
-from fairlag.lab.run import Run, run_folders
+from fairlag.lab.folder import DATABASE
+from fairlag.lab.lock import is_locked
+from fairlag.lab.run import Run
+from fairlag.lab.runs import run_folders
 from fairlag.limits import sentence
 from fairlag.report.audits import Throttled, throttled
 from fairlag.report.page.build import runs_page, waiting_page

@@ -17,7 +17,8 @@ from fairlag.lab import rollback as going_back
 from fairlag.lab.damaged import Made, without_damaged
 from fairlag.lab.folder import explained
 from fairlag.lab.plan import planned_labels, slug
-from fairlag.lab.run import Run, run_folders
+from fairlag.lab.run import Run
+from fairlag.lab.runs import run_folders
 from fairlag.lab.verify import verified
 from fairlag.report.comparison import Listed, compare_table, runs_table
 from fairlag.report.figures import accuracy_figure, check_format

@@ -43,17 +43,29 @@ def run(
     executor: Executor = None,
     address: Address = None,
     track: Track = None,
+    clock: Annotated[
+        str | None,
+        typer.Option(
+            metavar="virtual|wall",
+            help="Does time jump from event to event, or really pass, each client being a thread that sleeps? "
+            "Default: the file's, or virtual.",
+        ),
+    ] = None,
+    speed: Annotated[
+        float | None,
+        typer.Option(metavar="N", help="With --clock wall: how many seconds of the fleet pass in each second."),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where to keep the runs; default: runs/ and the file's name.")
     ] = None,
     no_code: NoCode = False,
 ) -> None:
-    """Train every strategy with every seed in virtual time, compare them, and draw their accuracy."""
+    """Train every strategy with every seed, compare them, and draw their accuracy."""
     number_of_seeds(seeds)
     with redirect_stdout(sys.stderr):
         experiment = chosen(load(source), strategy, settings)
-        experiment = _tracked(_begun_at(experiment, seed, aggregations), track)
-    folder = Path("runs") / slug(experiment.name, "experiment") if out is None else out
+        experiment = _clocked(_tracked(_begun_at(experiment, seed, aggregations), track), clock, speed)
+    folder = Path("runs") / slug(experiment.name + experiment.on_the_clock, "experiment") if out is None else out
     first = experiment.seed
     plan = Plan(experiment, tuple(range(first, first + seeds)), folder)
     _make(plan, workers, executor, address, new=True)
@@ -82,6 +94,12 @@ def _begun_at(experiment: Experiment, seed: int | None, aggregations: int | None
             raise InputError(f"--seed is {seed}, it must be at least 0")
         experiment = experiment.checked(seed=seed)
     return experiment
+
+
+def _clocked(experiment: Experiment, clock: str | None, speed: float | None) -> Experiment:
+    changes: dict[str, object] = {"speed": None} if clock == "virtual" else {}  # the file's is for the wall clock
+    changes |= {name: value for name, value in (("clock", clock), ("speed", speed)) if value is not None}
+    return experiment.checked(**changes) if changes else experiment
 
 
 def _tracked(experiment: Experiment, names: list[str] | None) -> Experiment:

@@ -57,15 +57,15 @@ Executor = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help=f"Where tasks are computed: {', '.join(EXECUTORS)} (ray needs fairlag's extra `ray` and --address); "
-        "default: serial for one worker, else processes. The results are the same.",
+        help=f"Where tasks are computed: {', '.join(EXECUTORS)}; default: serial for one worker, else processes. "
+        "The results are the same.",
     ),
 ]
 Address = Annotated[
     str | None,
     typer.Option(
         metavar="HOST:PORT|auto",
-        help="The Ray cluster for --executor ray: `ray start --head` starts one, `auto` finds it.",
+        help=" ".join(f"For --executor {name}, {kind.cluster}." for name, kind in EXECUTORS.items() if kind.cluster),
     ),
 ]
 Track = Annotated[

@@ -23,6 +23,7 @@ from fairlag.core.types import (
     Integers,
     Joined,
     Left,
+    OnVersion,
     Outcome,
     Record,
     Stop,
@@ -70,6 +71,7 @@ class Server:
         group_of: Callable[[int], str] | None = None,
         max_growth: float | None = None,
         record: Record | None = None,
+        on_version: OnVersion | None = None,
     ) -> None:
         """A server for a fleet of so many clients, that stops after so many aggregations or at that time.
 
@@ -125,6 +127,8 @@ class Server:
             self._parts["admit"] = self._admission.memory
         self.record = record
         """Is told of each version, of each task that ended without being part of one, and of who comes and goes."""
+        self.on_version = on_version
+        """Is given each new version."""
         self._aggregations = aggregations
         self._until_time = until_time
         self._wake = -math.inf
@@ -323,6 +327,8 @@ class Server:
         if self.record is not None:
             row = (ledger.version, ledger.time, tasks, arrivals, buffer.staleness, weights, partial, self.refused)
             self.record(record_of(Aggregation, (*row, parts, ledger.acted)))
+        if self.on_version is not None:
+            self.on_version(ledger.version, ledger.time, self.versions.newest)
         if called_off := self._selector.renew():
             self._dismiss(called_off, commands)
         if ledger.version == self._aggregations:

@@ -243,3 +243,5 @@ class Presence(NamedTuple):
 
 Row = Aggregation | Ended | Presence
 Record = Callable[[Row], None]
+OnVersion = Callable[[int, float, Vector], None]
+"""Is given each new version: its number, its time and its parameters."""

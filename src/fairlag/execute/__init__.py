@@ -93,7 +93,7 @@ class Kind:
     alone: bool = False
     """Does it compute in this process, without workers?"""
     cluster: str = ""
-    """What its workers run on, if they run elsewhere: it needs an address. And how to begin one."""
+    """What its workers run on, if they run elsewhere and need an address; and how to start it."""
 
 
 def _serial(work: Work) -> Learning:

@@ -55,8 +55,8 @@ class Card:
     """When it is to end, if a time is to end it."""
     accuracy: float
     groups: tuple[Group, ...]
-    deployed: bool = False
-    """Was it made by a real fleet?"""
+    real_time: bool = False
+    """Did its time really pass?"""
 
     @property
     def done(self) -> float:
@@ -73,7 +73,7 @@ class Card:
         aggregations = f"{made_of(self.version, self.planned)} aggregations"
         until = f" of {self.until:,.1f}" if self.until else ""
         accuracy = "not evaluated yet" if isnan(self.accuracy) else f"accuracy {percent(self.accuracy)} %"
-        return f"{aggregations}, {clock(self.deployed)} {self.time:,.1f}{until}, {accuracy}"
+        return f"{aggregations}, {clock(self.real_time)} {self.time:,.1f}{until}, {accuracy}"
 
     def _status(self) -> str:
         return f"{self.status}: {self.reason}" if self.reason else self.status

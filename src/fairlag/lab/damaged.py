@@ -7,7 +7,8 @@ from typing import TypeVar
 
 from fairlag.errors import FairlagError, InputError, UnreadableError
 from fairlag.lab.folder import damage, unreadable
-from fairlag.lab.run import Run, Runs, given, run_folders
+from fairlag.lab.run import Run
+from fairlag.lab.runs import Runs, given, run_folders
 
 Made = TypeVar("Made")
 

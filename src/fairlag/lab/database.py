@@ -11,17 +11,9 @@ from typing import Any
 from fairlag.errors import UnreadableError
 from fairlag.files import PARTIAL, place
 from fairlag.lab import digest
-from fairlag.lab.folder import (
-    DATABASE,
-    FORMAT,
-    LAYOUT,
-    SCHEMA,
-    check_own,
-    check_rows,
-    connected,
-    locked,
-    meta_of,
-)
+from fairlag.lab.folder import DATABASE, check_own, check_rows, connected, meta_of
+from fairlag.lab.lock import locked
+from fairlag.lab.schema import FORMAT, LAYOUT, SCHEMA
 
 
 class Database:

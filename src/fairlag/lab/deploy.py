@@ -1,8 +1,8 @@
 """`fairlag.deploy`: the strategy of an experiment on a real fleet, over Flower's Grid, into the same kind of run."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,17 +15,19 @@ from fairlag.core.types import Integers
 from fairlag.core.vector import Layout, Vector, is_statistic
 from fairlag.errors import InputError
 from fairlag.execute.background import BackgroundEvaluator
-from fairlag.lab.conduct import Conductor, RunSetup
+from fairlag.lab.evaluations import MOST_PENDING, Evaluations
 from fairlag.lab.events import Event, Progress, Tell
 from fairlag.lab.experiment import Experiment
+from fairlag.lab.loop import RunLoop
 from fairlag.lab.orders import Orders
 from fairlag.lab.plan import Plan, Planned
 from fairlag.lab.records import check_same, name_of, opened, told
 from fairlag.lab.resources import Resources, Scoring, Setting
 from fairlag.lab.run import Run
 from fairlag.lab.simulate import single
+from fairlag.lab.store import Store
 from fairlag.lab.track.listen import Trackers
-from fairlag.learn.learner import Learner, ScoreSums, chunks, total
+from fairlag.learn.learner import ScoreSums
 from fairlag.rules.admit import all_of, max_norm
 from fairlag.runtime.flower.link import Link, Work
 from fairlag.runtime.flower.nodes import LOG
@@ -95,8 +97,7 @@ def deploy(
         teller = _Teller(Trackers(chosen.track, plan.home), watch)
         groups = [(table.group, table.count) for table in chosen.clients]
         roster = Roster(groups, by_key=how.by_key, most=how.max_clients)
-        with closing(_Fleet(grid, model.wire, roster, how, work)) as fleet:
-            _conduct(resources, planned, model, fleet, teller, keep)
+        _run(resources, planned, model, _Fleet(grid, roster, how, work), teller, keep)
     return Run(planned.folder)
 
 
@@ -116,18 +117,11 @@ def _own(resources: Resources, planned: Planned) -> _Model:
         raise InputError(
             f"the experiment {experiment.name!r} has no [data] and [model]: give `arrays`, which training begins with"
         )
-    setting, data, blueprint = resources.setting(planned.seed), resources.data, resources.blueprint
-    assert setting.placement is not None  # there is data
-    # It only evaluates: nothing is trained here, so nothing need be compiled.
-    learner = Learner(replace(blueprint, compiled=False), data.inputs, data.labels, setting.placement, planned.seed)
+    setting, blueprint = resources.setting(planned.seed), resources.blueprint
     state = {name: each.numpy() for name, each in blueprint.build(planned.seed).state_dict().items()}
     fixed = {name: each for name, each in state.items() if name not in setting.layout.names}
     hidden = frozenset(setting.layout.names) - state.keys()
-
-    def score(parameters: Vector, stop: int) -> ScoreSums:
-        return total([learner.evaluate(parameters, *part) for part in chunks(stop)])
-
-    return _Model(setting, Wire(setting.layout, fixed, hidden), score)
+    return _Model(setting, Wire(setting.layout, fixed, hidden), resources.scorer(setting))
 
 
 def _given(experiment: Experiment, arrays: "Arrays | nn.Module", evaluate: Judge | None) -> _Model:
@@ -162,67 +156,75 @@ def _counts(given: ArrayLike) -> Integers:
     return np.atleast_1d(np.asarray(given)).astype(np.int64)
 
 
-def _conduct(
-    resources: Resources, planned: Planned, model: _Model, fleet: "_Fleet", teller: "_Teller", keep: int
-) -> None:
-    experiment, queued = resources.experiment, fleet.options.queued
-    with ExitStack() as held:
-        judge = None if model.score is None else held.enter_context(closing(BackgroundEvaluator(model.score)))
-        meta = {"runtime": "flower", "queued": queued}
-        store = held.enter_context(opened(resources, planned, meta, queued=queued, keep=keep))
-        if store.meta.get("queued") != queued:
-            raise InputError(
-                f"the run in {str(planned.folder)!r} was begun with {store.meta.get('queued')} tasks a node, "
-                f"not {queued}: it can only go on with as many"
-            )
-        held.enter_context(told(store, planned, teller))
-        version = Run(planned.folder).version
-        how = f"goes on from version {version}" if version else "begins"
-        LOG.info("%s, %s, in %s", name_of(planned), how, planned.folder.absolute())
-        setup = RunSetup(
-            model.setting,
-            experiment.population * queued,
-            judge,
-            fleet.begin,
-            fleet.group_of,
-            examples=None if model.setting.placement is None else np.repeat(model.setting.visible, queued),
-            real=True,
-            news=fleet.news,
-            strategy=_bounded(experiment.strategy(planned.use), fleet.options),
-            max_growth=fleet.options.max_growth,
-        )
-        Conductor(experiment, planned.use, setup, store, teller).to_the_end()
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Fleet:
-    """The link to a fleet, once there is a server to drive, and what was learnt of its clients."""
+    """The nodes that train: how they are reached, which clients they are, and what they are told."""
 
     grid: "Grid"
-    wire: Wire
     roster: Roster
     options: Options
     work: Work
-    link: Link | None = None
-    known: dict[int, tuple[str, int]] = field(default_factory=dict)
-
-    def begin(self, server: Server) -> Link:
-        self.link = Link(server, self.grid, self.wire, self.work, self.roster, self.options)
-        return self.link
 
     def group_of(self, client: int) -> str:
         return self.roster.group_of[client // self.options.queued]
 
-    def close(self) -> None:
-        if self.link is not None:
-            self.link.close()
 
-    def news(self) -> Iterable[tuple[int, str, int]]:
+def _run(resources: Resources, planned: Planned, model: _Model, fleet: _Fleet, teller: "_Teller", keep: int) -> None:
+    experiment, setting, queued = resources.experiment, model.setting, fleet.options.queued
+    with ExitStack() as held:
+        judge = None if model.score is None else held.enter_context(closing(BackgroundEvaluator(model.score)))
+        store = held.enter_context(_opened(resources, planned, queued, keep))
+        held.enter_context(told(store, planned, teller))
+        every = experiment.evaluate.every
+        evaluations = Evaluations(store, judge, setting.scoring, every=every, most_pending=MOST_PENDING)
+        server = Server(
+            _bounded(experiment.strategy(planned.use), fleet.options),
+            clients=experiment.population * queued,
+            parameters=setting.parameters,
+            layout=setting.layout,
+            seed=setting.seed,
+            aggregations=experiment.aggregations,
+            until_time=experiment.until_time,
+            examples=None if setting.placement is None else np.repeat(setting.visible, queued),
+            group_of=fleet.group_of,
+            max_growth=fleet.options.max_growth,
+            record=store.record,
+            on_version=evaluations.offer,
+        )
+        link = Link(server, fleet.grid, model.wire, fleet.work, fleet.roster, fleet.options)
+        held.enter_context(closing(link))
+        news = _News(link, fleet.group_of)
+        RunLoop(server, link, store, evaluations, setting.layout, teller, real=True, news=news).to_the_end()
+
+
+def _opened(resources: Resources, planned: Planned, queued: int, keep: int) -> Store:
+    """The store of a run; the log says whether it is a new one."""
+    store = opened(resources, planned, {"runtime": "flower", "queued": queued}, queued=queued, keep=keep)
+    if (before := store.meta.get("queued")) != queued:
+        store.close()
+        raise InputError(
+            f"the run in {str(planned.folder)!r} was begun with {before} tasks a node, "
+            f"not {queued}: it can only go on with as many"
+        )
+    version = Run(planned.folder).version
+    how = f"goes on from version {version}" if version else "begins"
+    LOG.info("%s, %s, in %s", name_of(planned), how, planned.folder.absolute())
+    return store
+
+
+class _News:
+    """What was learnt of the clients of a fleet since the last call."""
+
+    def __init__(self, link: Link, group_of: Callable[[int], str]) -> None:
+        self._link = link
+        self._group_of = group_of
+        self._told: dict[int, tuple[str, int]] = {}
+
+    def __call__(self) -> list[tuple[int, str, int]]:
         """The clients whose group or number of examples is new."""
-        assert self.link is not None
-        told = {client: (self.group_of(client), examples) for client, examples in self.link.examples.items()}
-        fresh = [(client, *facts) for client, facts in told.items() if self.known.get(client) != facts]
-        self.known = told
+        known = {client: (self._group_of(client), examples) for client, examples in self._link.examples.items()}
+        fresh = [(client, *facts) for client, facts in known.items() if self._told.get(client) != facts]
+        self._told = known
         return fresh
 
 

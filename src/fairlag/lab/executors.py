@@ -37,10 +37,10 @@ def usable(workers: int, *, jobs: int | None = None, here: bool = True) -> int:
 class ExecutorChoice:
     """What a user says about who computes; where they say nothing, it is chosen by the model and the machine.
 
-    >>> ExecutorChoice("serial", workers=4)
+    >>> ExecutorChoice("serial", workers=4)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    fairlag.errors.InputError: workers is 4, but the serial executor is one: take processes or ray
+    fairlag.errors.InputError: workers is 4, but the executor serial has only one: take processes ...
     >>> ExecutorChoice("processes", address="10.0.0.1:6379")
     Traceback (most recent call last):
     ...
@@ -62,7 +62,7 @@ class ExecutorChoice:
         kind = self._kind
         if kind is not None and kind.alone and self.workers not in (None, 1):
             others = " or ".join(name for name, each in EXECUTORS.items() if not each.alone)
-            raise InputError(f"workers is {self.workers}, but the {self.executor} executor is one: take {others}")
+            raise InputError(f"workers is {self.workers}, but the executor {self.executor} has only one: take {others}")
         if kind is not None and kind.cluster and self.address is None:
             raise InputError(f"the executor {self.executor} needs the address of {kind.cluster}")
         if self.address is not None and not (kind and kind.cluster):
@@ -86,7 +86,9 @@ class ExecutorChoice:
         return None if self.executor is None else EXECUTORS[self.executor]
 
     def chosen(self, *, batched: bool) -> str:
-        """The executor, where tasks are trained together or are not: then, handing them over takes longer than they."""
+        """The name of the executor. Small models, whose tasks are batched, default to `serial`: sending a task to a
+        worker would take longer than training it.
+        """
         if self.executor is not None:
             return self.executor
         workers = self.workers or (1 if batched else cores())

@@ -1,8 +1,7 @@
 """Experiment files: TOML, validated whole when read, so that every mistake is one sentence before anything runs."""
 
 import tomllib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from importlib import resources
 from math import inf
 from pathlib import Path
@@ -10,9 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PrivateAttr,
     ValidationError,
@@ -21,156 +18,24 @@ from pydantic import (
 
 from fairlag.core.strategy import Strategy
 from fairlag.errors import ExperimentError, InputError, StrategyError, nearest
-from fairlag.fleet import availability, delay, timing
 from fairlag.fleet.clients import Fleet, Group
-from fairlag.imported import is_code, name_of
-from fairlag.lab.build import build, checked_use, label, strategy_call, takes
+from fairlag.imported import is_code
+from fairlag.lab.clients import Clients, check_clients
 from fairlag.lab.learning import Data, Evaluate, LocalTraining, Model, Table
 from fairlag.lab.messages import first_mistake
+from fairlag.lab.strategies import Use, build, strategy_call, takes
 from fairlag.lab.track import checked_names
 from fairlag.limits import DEPTH, TooMuchError, check_depth, text_of
 
-
-def _distribution(value: object) -> object:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"it is {value!r}, but must be a number or a distribution such as 'uniform(1, 2)'")
-    return value
-
-
-Distribution = Annotated[Any, AfterValidator(_distribution)]
-_MOST_CLIENTS = 100_000_000
 _MOST_AGGREGATIONS = 10**15
-Probability = Annotated[float, Field(ge=0, lt=1)]
 
 
-def _unless_task(per: Literal["task", "step"] | None) -> Literal["task", "step"] | None:
-    return None if per == "task" else per
+def _unless_virtual(clock: Literal["virtual", "wall"] | None) -> Literal["virtual", "wall"] | None:
+    return None if clock == "virtual" else clock
 
 
-DelayPer = Annotated[Literal["task", "step"] | None, AfterValidator(_unless_task)]
-"""None says "task". It is not written into run directories, so those begun before there was "step" can be resumed."""
-
-
-class Clients(Table):
-    """A `[[clients]]` table: a group of clients of one kind."""
-
-    group: str = Field(min_length=1, description="The name of the group.")
-    count: int = Field(ge=1, le=_MOST_CLIENTS, description="How many clients it has.")
-    delay: Distribution = Field(
-        description="How many seconds a task takes, transfers not included: a number or a [delay](#delays)."
-    )
-    labels: tuple[Annotated[int, Field(ge=0)], ...] | None = Field(
-        default=None,
-        min_length=1,
-        strict=False,
-        description="The labels that its clients hold, such as `[0, 1, 2]`, for the partition `labels`.",
-    )
-    availability: str = Field(
-        default="always", description="When its clients are there: an [availability](#availabilities)."
-    )
-    join: float = Field(default=0.0, ge=0, description="The time in seconds at which its clients first come.")
-    leave: float = Field(default=inf, gt=0, description="The time in seconds at which they leave for good.")
-    vanish: Probability = Field(
-        default=0.0,
-        description="The probability that a client vanishes during a task, at a random moment. The task is then lost.",
-    )
-    away: Distribution = Field(
-        default=None,
-        description="How many seconds a vanished client stays away: a number or a [delay](#delays). Without it, the "
-        "client is back when its task would have ended.",
-    )
-    download: Distribution = Field(
-        default=None,
-        description="Megabits per second of a client's download, drawn once per client: a number or a "
-        "[delay](#delays). It needs `model_bytes`.",
-    )
-    upload: Distribution = Field(default=None, description="The same of its upload.")
-    steps: int | None = Field(default=None, ge=1, description="Local steps of a task, instead of those of `[local]`.")
-    delay_per: DelayPer = Field(
-        default=None, description='`"task"`, the default, or `"step"`: then `delay` is the time of each local step.'
-    )
-    timing: str | None = Field(
-        default=None,
-        description="Do its clients work as fast as they can, or hold back by a plan? A [timing](#timings).",
-    )
-    cost: float | None = Field(
-        default=None,
-        ge=0,
-        lt=inf,
-        description="The influence that one update per second is worth to a client: `fairlag audit` then also says "
-        "where the fleet [settles](theory.md#what-speed-costs) if clients choose their speed. It changes no run.",
-    )
-
-    def build(self, folder: Path | None) -> Group:
-        """The group of the fleet that this table describes."""
-
-        def read(key: str) -> delay.Delay | None:
-            text = getattr(self, key)
-            with self._blaming(key):
-                return None if text is None else delay.parse(text, folder)
-
-        with self._blaming("delay"):
-            takes = delay.parse(self.delay, folder)
-        with self._blaming("availability"):
-            there = availability.parse(self.availability, folder)
-        with self._blaming("timing"):
-            plan = timing.parse(self.timing or "truthful")
-        return Group(
-            name=self.group,
-            count=self.count,
-            delay=takes,
-            availability=there,
-            join=self.join,
-            leave=self.leave,
-            vanish=self.vanish,
-            away=read("away"),
-            download=read("download"),
-            upload=read("upload"),
-            steps=self.steps,
-            per=self.delay_per or "task",
-            timing=plan,
-        )
-
-    @contextmanager
-    def _blaming(self, key: str) -> Iterator[None]:
-        try:
-            yield
-        except InputError as error:
-            raise InputError(f"{key} of group {self.group!r}: {error}") from None
-
-
-class Use(BaseModel):
-    """A `[[strategies]]` table: which algorithm, under which name, and its parameters."""
-
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
-
-    use: Annotated[Any, AfterValidator(checked_use)] = Field(
-        description='A name from [the table below](#strategies), or `"module:function"` for '
-        "[your own](#your-own-strategy). In Python also a function, or a Strategy, itself."
-    )
-    label: str = Field(
-        default="",
-        description="What it is called in tables, figures and folders. By default its title, with the parameters that "
-        "differ from their defaults.",
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _give_a_label(cls, table: Any) -> Any:
-        if isinstance(table, dict) and "use" in table and not table.get("label"):
-            parameters = {key: value for key, value in table.items() if key not in ("use", "label")}
-            return {**table, "label": label(table["use"], parameters)}
-        return table
-
-    @property
-    def name(self) -> str:
-        """What is used, in a word."""
-        return name_of(self.use)
-
-    @property
-    def parameters(self) -> dict[str, object]:
-        """What the algorithm is called with."""
-        return dict(self.model_extra or {})
+Clock = Annotated[Literal["virtual", "wall"] | None, AfterValidator(_unless_virtual)]
+"""None says "virtual". It is not written into run directories, so those begun before there was "wall" continue."""
 
 
 class Experiment(Table):
@@ -196,6 +61,18 @@ class Experiment(Table):
         description="Stop after this many versions. Give this, `until_time`, or both.",
     )
     until_time: float | None = Field(default=None, gt=0, lt=inf, description="Stop at this virtual time, in seconds.")
+    clock: Clock = Field(
+        default=None,
+        description='What time it is in a run. `"virtual"`, the default, jumps from event to event: a run can be '
+        'repeated byte for byte. `"wall"` lets time [really pass](executors.md#the-wall-clock): each client is a '
+        "thread that sleeps.",
+    )
+    speed: float | None = Field(
+        default=None,
+        gt=0,
+        lt=inf,
+        description="How many seconds of the fleet pass in each second of the wall clock; by default 1.",
+    )
     model_bytes: int = Field(
         default=0, ge=0, description="The size of the model in bytes, for the time that transfers take."
     )
@@ -226,22 +103,32 @@ class Experiment(Table):
     def _is_consistent(self) -> "Experiment":
         if self.aggregations is None and self.until_time is None:
             raise ValueError("nothing says when to stop: give aggregations or until_time")
+        if self.speed is not None and self.clock is None:
+            raise ValueError(
+                f'speed is {self.speed:g}, but only the wall clock has a speed: give clock = "wall" (--clock wall)'
+            )
         labels = [use.label for use in self.strategies]
         if twice := next((each for each in labels if labels.count(each) > 1), None):
             raise ValueError(f"two strategies are labelled {twice!r}: give each its own label")
         if (self.data is None) != (self.model is None):
             missing, given = ("data", "model") if self.data is None else ("model", "data")
             raise ValueError(f"there is a [{given}] but no [{missing}]: training needs both")
-        _check_labels(self.clients)
-        _check_groups(self.clients, self.model_bytes)
-        if self.local.epochs is not None:
-            _check_no_steps(self.clients)
+        check_clients(self.clients, model_bytes=self.model_bytes, in_epochs=self.local.epochs is not None)
         return self
 
     @property
     def folder(self) -> Path | None:
         """Where its relative paths and modules are looked for."""
         return self._folder
+
+    @property
+    def on_the_clock(self) -> str:
+        """What is put behind the name of a run: nothing in virtual time.
+
+        >>> load("demo").on_the_clock, load("demo").checked(clock="wall", speed=200).on_the_clock
+        ('', ', wall clock ×200')
+        """
+        return "" if self.clock is None else f", wall clock ×{self.speed or 1:g}"
 
     @property
     def population(self) -> int:
@@ -406,42 +293,9 @@ def _read(path: Path, shipped: dict[str, str]) -> str:
         raise ExperimentError(f"cannot read the experiment file {str(path)!r}: {error}") from None
 
 
-def _check_labels(clients: tuple[Clients, ...]) -> None:
-    """Where groups hold labels, every label up to the largest must be held by somebody."""
-    held = [table.labels for table in clients]
-    if None in held or not held:
-        return
-    union = {label for labels in held for label in labels or ()}
-    missing = next((place for place, label in enumerate(sorted(union)) if place != label), None)
-    if missing is not None:
-        raise ValueError(f"no client holds the label {missing}: every label from 0 to {max(union)} needs a group")
-
-
-def _check_groups(clients: tuple[Clients, ...], model_bytes: int) -> None:
-    for table in clients:
-        if table.away is not None and not table.vanish:
-            raise ValueError(f"group {table.group!r} has a time away, but the probability to vanish is 0: give vanish")
-        if not model_bytes and (table.upload is not None or table.download is not None):
-            raise ValueError(f"group {table.group!r} has a line speed but there is no model_bytes to send over it")
-
-
 def _check_importance(strategy: Strategy, groups: list[str]) -> None:
     """A number for a group that does not exist would change nothing."""
     named = strategy.account.importance if strategy.account is not None else None
     for group in named if isinstance(named, Mapping) else ():
         if group not in groups:
             raise StrategyError(f"importance names the group {group!r}, but there is none: {nearest(group, groups)}")
-
-
-def _check_no_steps(clients: tuple[Clients, ...]) -> None:
-    """Where [local] counts epochs, nobody's number of steps is known before the data is."""
-    for table in clients:
-        if table.steps is not None:
-            raise ValueError(
-                f"group {table.group!r} has steps = {table.steps}, but `steps` needs [local] in steps, not epochs"
-            )
-        if table.delay_per is not None:
-            raise ValueError(
-                f"group {table.group!r} has a delay per step, which needs [local] in steps, not epochs: "
-                "otherwise a duration would depend on how many examples a client holds"
-            )

@@ -1,6 +1,5 @@
 """What writing and reading a run directory share: its files, its tables, its lock, and how its mishaps are worded."""
 
-import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
@@ -16,10 +15,8 @@ from safetensors.numpy import save
 from fairlag.errors import InputError, StoreError, UnreadableError
 from fairlag.files import PARTIAL
 from fairlag.lab import digest
+from fairlag.lab.schema import LAYOUTS
 from fairlag.limits import json_of, shown
-
-FORMAT = 4
-"""Grows when an older fairlag could not read what a newer one writes. Format 3 does not say who was there when."""
 
 DATABASE = "run.sqlite"
 MODEL = "model.safetensors"
@@ -28,60 +25,6 @@ PLAN = "plan.json"
 SUMS = "SHA256SUMS"
 """Of a finished run: the digests of its files, as `sha256sum -c` reads them."""
 LOCK = "lock"
-
-SCHEMA = """
-CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE clients (client INTEGER PRIMARY KEY, grp TEXT NOT NULL, examples INTEGER NOT NULL);
-CREATE TABLE tasks (
-    task INTEGER PRIMARY KEY, client INTEGER NOT NULL, version INTEGER NOT NULL, ordinal INTEGER NOT NULL,
-    dispatched REAL NOT NULL, steps INTEGER NOT NULL, pace REAL NOT NULL, ended REAL NOT NULL, outcome TEXT NOT NULL,
-    aggregation INTEGER, staleness INTEGER, weight REAL, reason TEXT
-);
-CREATE TABLE aggregations (
-    version INTEGER PRIMARY KEY, time REAL NOT NULL, updates INTEGER NOT NULL, weight REAL, partial INTEGER NOT NULL,
-    refused TEXT NOT NULL
-);
-CREATE TABLE parts (
-    version INTEGER NOT NULL, client INTEGER NOT NULL, change REAL NOT NULL, PRIMARY KEY (version, client)
-) WITHOUT ROWID;
-CREATE TABLE units (version INTEGER PRIMARY KEY, acted REAL NOT NULL);
-CREATE TABLE presence (
-    number INTEGER PRIMARY KEY, time REAL NOT NULL, version INTEGER NOT NULL, first INTEGER NOT NULL,
-    last INTEGER NOT NULL, present INTEGER NOT NULL
-);
-CREATE TABLE evaluations (
-    version INTEGER NOT NULL, time REAL NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
-    examples INTEGER NOT NULL, correct INTEGER NOT NULL, loss REAL, whole INTEGER NOT NULL,
-    PRIMARY KEY (version, scope, name, whole)
-) WITHOUT ROWID;
-CREATE TABLE refusals (reason TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE checkpoints (
-    number INTEGER PRIMARY KEY, version INTEGER NOT NULL, file TEXT NOT NULL, refusals TEXT NOT NULL,
-    tasks BLOB NOT NULL, presence INTEGER NOT NULL
-);
-CREATE TABLE digests (
-    name TEXT NOT NULL, block INTEGER NOT NULL, rows INTEGER NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (name, block)
-) WITHOUT ROWID;
-"""
-"""A task has a row once it was merged or ended otherwise; `ended` is when its update came in, or when it was lost.
-`steps` and `pace` are what the strategy asked of its local training: 0 steps are as many as the client makes by itself.
-Only a strategy that keeps updates has rows in `parts`: by how many units a client's part of each version grows from
-that version on; and in `units`: `acted` is what a unit was worth in all versions up to that one together.
-`refused` is why nothing of an aggregation was used, and who is suspected, else empty.
-A row of `presence` says that the clients from `first` to `last` came or went when `version` was the newest.
-A number that is not finite and not infinite is NULL. Times are virtual, or those
-of a real fleet where `meta` has a `runtime`. `checkpoints` are those that the run can go back to, with what was refused
-until then, the tasks (as 64-bit numbers) whose rows were written since the checkpoint before, and the number of the
-last row of `presence`. `digests` has one row for each block of rows of a table (digest.py)."""
-
-LAYOUT = digest.Layout(SCHEMA)
-_LAYOUTS = {
-    FORMAT: LAYOUT,
-    3: digest.Layout(
-        re.sub(r"CREATE TABLE presence .*?;\n", "", SCHEMA, flags=re.DOTALL).replace(", presence INTEGER NOT NULL", "")
-    ),
-}
-"""By format: those that are read."""
 
 _PATIENCE = 30.0
 """Seconds to wait for another process that holds the database for a moment."""
@@ -242,8 +185,8 @@ def meta_of(database: sqlite3.Connection, folder: Path) -> dict[str, Any]:
         raise _no_run(folder, error) from None
     except (TypeError, ValueError) as error:
         raise unreadable(folder, f"what it says of itself is damaged ({error})") from None
-    if meta.get("format") not in _LAYOUTS:
-        known = " and ".join(map(str, sorted(_LAYOUTS)))
+    if meta.get("format") not in LAYOUTS:
+        known = " and ".join(map(str, sorted(LAYOUTS)))
         sentence = (
             f"the run in {str(folder)!r} has format {meta.get('format')}, but this fairlag reads formats {known}: "
             f"read it with the version that made it, a fairlag {meta.get('fairlag')}, or run its experiment again"
@@ -259,10 +202,10 @@ def layout_of(database: sqlite3.Connection, folder: Path) -> digest.Layout:
     found = None
     with suppress(sqlite3.DatabaseError):
         found = database.execute("SELECT value FROM meta WHERE key = 'format'").fetchone()
-    for number, layout in _LAYOUTS.items():
+    for number, layout in LAYOUTS.items():
         if found == (str(number),):
             return layout
-    return _LAYOUTS[meta_of(database, folder)["format"]]
+    return LAYOUTS[meta_of(database, folder)["format"]]
 
 
 def check_experiment(folder: Path, meta: Mapping[str, Any]) -> None:
@@ -301,55 +244,20 @@ def _is_count(value: object) -> bool:
     return value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 0)
 
 
+def _is_lateness(value: object) -> bool:
+    names = ("mean", "most", "share")
+    return isinstance(value, dict) and all(isinstance(value.get(name), int | float) for name in names)
+
+
 _FACTS: dict[str, Callable[[Any], bool]] = {
     "status": lambda value: value in STATUSES,
     "groups": lambda value: isinstance(value, list) and all(isinstance(each, str) for each in value),
     **dict.fromkeys(("experiment", "label", "reason"), _is_text),
     **dict.fromkeys(("seed", "aggregations"), _is_count),
     "until_time": lambda value: value is None or isinstance(value, int | float),
+    "lateness": lambda value: value is None or _is_lateness(value),
 }
 """What must be true of a run's own account of itself, by key."""
-
-
-def locked(folder: Path) -> sqlite3.Connection:
-    """The right to write a run: until it is closed, or the process ends, however it ends.
-
-    It is the lock of an empty database, so that it works alike on every system, and forked children do not keep it.
-    """
-    lock = sqlite3.connect(folder / LOCK, timeout=1, isolation_level=None)
-    try:
-        lock.execute("PRAGMA journal_mode = OFF")  # nothing is ever written: no file beside it
-        lock.execute("BEGIN EXCLUSIVE")
-    except sqlite3.DatabaseError as error:
-        lock.close()
-        if "locked" in str(error):
-            raise _taken(folder) from None
-        if isinstance(error, sqlite3.OperationalError):
-            raise
-        raise InputError(f"{str(folder / LOCK)!r} is no lock of fairlag's ({error}): remove it") from None
-    return lock
-
-
-def is_locked(folder: Path) -> bool:
-    """Is somebody writing the run now?"""
-    if not (folder / LOCK).is_file():
-        return False
-    with closing(sqlite3.connect(f"{(folder / LOCK).resolve().as_uri()}?mode=ro", uri=True, timeout=0)) as lock:
-        try:
-            lock.execute("SELECT name FROM sqlite_master").fetchone()
-        except sqlite3.DatabaseError as error:
-            return "locked" in str(error)
-    return False
-
-
-def check_free(folder: Path) -> None:
-    """Refuses a run that somebody is writing now."""
-    if is_locked(folder):
-        raise _taken(folder)
-
-
-def _taken(folder: Path) -> InputError:
-    return InputError(f"the run in {str(folder)!r} is being written by another process")
 
 
 @contextmanager

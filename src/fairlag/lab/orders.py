@@ -1,13 +1,18 @@
 """What the clients of a real fleet are told to do, and how far the server believes what they say they did."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from fairlag.core.types import Dispatch, Integers, Report
 from fairlag.learn.local import Recipe
 from fairlag.runtime.flower.options import Options
 from fairlag.runtime.flower.wire import Told
+
+_NOT_SENT = frozenset(("steps", "epochs", "lr", "direction", "losses"))
+"""The fields of a recipe that are sent in a different form, or that are not asked of a Flower ClientApp."""
+_FLOWER = {"batch": "batch-size", "prox": "proximal-mu"}
+"""What Flower calls a field of a recipe, if it has a different name for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +39,11 @@ class Orders:
     def asked(self, task: Dispatch) -> dict[str, Any]:
         """Under the names that Flower's own strategies and examples use, where they have one."""
         recipe, steps = self.recipe, self._fixed(task)
+        given = {field.name: getattr(recipe, field.name) for field in fields(recipe) if field.name not in _NOT_SENT}
         return {
             "local-steps" if steps else "local-epochs": steps or recipe.epochs,
             "lr": self._lr(task),
-            "batch-size": recipe.batch,
-            "momentum": recipe.momentum,
-            "weight-decay": recipe.weight_decay,
-            "proximal-mu": recipe.prox,
+            **{_FLOWER.get(name, name.replace("_", "-")): value for name, value in given.items() if value is not None},
             "client": task.client // self.options.queued,
             "ordinal": task.ordinal,
             "seed": self.seed,

@@ -6,9 +6,9 @@ from math import inf, nan
 from typing import Any
 
 from fairlag.errors import InputError, nearest
-from fairlag.lab.build import label, takes
-from fairlag.lab.experiment import Experiment, Use, parse
+from fairlag.lab.experiment import Experiment, parse
 from fairlag.lab.serialise import as_tables
+from fairlag.lab.strategies import Use, label, takes
 
 _FORM = "write path.to.key=value"
 

@@ -10,9 +10,10 @@ from typing import Any
 
 from fairlag.errors import ExperimentError, InputError
 from fairlag.files import put
-from fairlag.lab.experiment import Experiment, Use, check, parse
+from fairlag.lab.experiment import Experiment, check, parse
 from fairlag.lab.folder import EXPERIMENT, PLAN, explained, in_use, is_begun, is_run
 from fairlag.lab.serialise import sha256, written
+from fairlag.lab.strategies import Use
 from fairlag.limits import json_of, shown, text_of
 
 

@@ -17,7 +17,8 @@ from fairlag.errors import FairlagError, InputError, Interrupted, StoreError, Un
 from fairlag.lab import rollback
 from fairlag.lab.events import Begun, Over, Tell
 from fairlag.lab.experiment import Experiment
-from fairlag.lab.folder import MODEL, check_experiment, check_free, check_model, is_run
+from fairlag.lab.folder import MODEL, check_experiment, check_model, is_run
+from fairlag.lab.lock import check_free
 from fairlag.lab.plan import Planned, difference, settings_of
 from fairlag.lab.resources import Resources
 from fairlag.lab.run import Run
@@ -105,7 +106,7 @@ def begun(planned: Planned, meta: Mapping[str, Any]) -> Begun:
     return Begun(
         key=meta.get("key", planned.sha256[:32]),  # those begun before runs had a key have none
         experiment=meta["experiment"],
-        label=planned.use.label,
+        label=meta["label"],
         seed=planned.seed,
         folder=planned.folder,
         settings=settings_of(planned),
@@ -154,6 +155,14 @@ def engine(resources: Resources, planned: Planned) -> dict[str, str]:
     if not resources.is_compiled(experiment.strategy(planned.use)):
         return {"engine": "standard"}
     return {"engine": "compiled", "numba": metadata.version("numba")}
+
+
+def clock(experiment: Experiment, planned: Planned) -> dict[str, object]:
+    """What is to be noted of a run whose time really passes, and how it is called; nothing in virtual time."""
+    if experiment.clock is None:
+        return {}
+    label = planned.use.label + experiment.on_the_clock
+    return {"label": label, "clock": experiment.clock, "speed": experiment.speed or 1.0}
 
 
 def check_engine(folder: Path) -> None:

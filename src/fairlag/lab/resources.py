@@ -1,6 +1,7 @@
 """What all runs of an experiment share: the data, the model, and the executor that computes tasks and evaluations."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,14 +16,14 @@ from fairlag.data.shares import Holding, Shares
 from fairlag.data.split import split, stratified
 from fairlag.data.stream import Stream, in_order_of_arrival, parse
 from fairlag.errors import InputError
-from fairlag.execute import Learning
+from fairlag.execute import EXECUTORS, Learning
 from fairlag.lab.executors import ExecutorChoice
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.learning import share_out
 
 if TYPE_CHECKING:
     from fairlag.data.dataset import Dataset
-    from fairlag.learn.learner import Blueprint, Placement
+    from fairlag.learn.learner import Blueprint, Placement, ScoreSums
 
 
 class Scoring(NamedTuple):
@@ -129,7 +130,7 @@ class Resources:
         if not self._executors:
             self._choice = self._choice.limited(self._jobs_at_once(setting))
         name = self._choice.chosen(batched=self.blueprint.is_batched(strategy.local))
-        if name != "serial" and self.is_compiled(strategy):
+        if not EXECUTORS[name].alone and self.is_compiled(strategy):
             self._compile(setting.placement, strategy)
         if name not in self._executors:
             vectors = max(self.experiment.strategy(use).local.vectors for use in self.experiment.strategies)
@@ -138,6 +139,20 @@ class Resources:
         executor = self._executors[name]
         executor.begin(setting.seed, setting.placement, strategy.local)
         return executor
+
+    def scorer(self, setting: Setting) -> "Callable[[Vector, int], ScoreSums]":
+        """Scores parameters on the first test examples up to a number, in this process and apart from the executor."""
+        from fairlag.learn.learner import Learner, chunks, total
+
+        assert setting.placement is not None  # there is data
+        # It only evaluates: nothing is trained here, so nothing need be compiled.
+        blueprint = replace(self.blueprint, compiled=False)
+        learner = Learner(blueprint, self.data.inputs, self.data.labels, setting.placement, setting.seed)
+
+        def score(parameters: Vector, stop: int) -> "ScoreSums":
+            return total([learner.evaluate(parameters, *part) for part in chunks(stop)])
+
+        return score
 
     def _jobs_at_once(self, setting: Setting) -> int:
         """How many tasks and parts of evaluations may be computed at once, at the most."""

@@ -1,75 +1,26 @@
 """Reading a run directory: what a run recorded, as pandas frames, also while it is still being written."""
 
-import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from fairlag.errors import ExperimentError, InputError, UnreadableError
+from fairlag.errors import ExperimentError, InputError
 from fairlag.imported import is_code
+from fairlag.lab import queries
 from fairlag.lab.attendance import attended
 from fairlag.lab.card import Card, Group
 from fairlag.lab.experiment import check
-from fairlag.lab.folder import (
-    DATABASE,
-    EXPERIMENT,
-    MODEL,
-    check_experiment,
-    check_model,
-    is_locked,
-    meta_of,
-    reading,
-    unpacked,
-    unreadable,
-)
+from fairlag.lab.folder import EXPERIMENT, MODEL, check_experiment, check_model, meta_of, reading, unpacked, unreadable
+from fairlag.lab.lock import is_locked
+from fairlag.lab.scores import SCOPES, curve_of, final_of, known_name
 from fairlag.limits import json_of, printable, text_of
 
 if TYPE_CHECKING:
     import pandas as pd
     from torch import nn
-
-_DEPTH = 2
-"""How far below a folder its runs are looked for: as in runs/experiment/strategy-seed."""
-
-_EVALUATIONS = """
-SELECT *, CAST(correct AS REAL) / NULLIF(examples, 0) AS accuracy FROM evaluations
-WHERE scope IN ({}) ORDER BY version, scope, name, whole
-"""
-_SCOPES = ("all", "class", "group")
-
-_PER_CLIENT = """
-SELECT client, grp AS "group", examples, COALESCE(updates, 0) AS updates,
-    COALESCE(CASE WHEN EXISTS (SELECT 1 FROM parts) THEN lasting ELSE weight END, 0) AS weight, staleness
-FROM clients LEFT JOIN (
-    SELECT client, COUNT(*) AS updates, SUM(weight) AS weight, AVG(staleness) AS staleness
-    FROM tasks WHERE outcome = 'aggregated' GROUP BY client
-) USING (client) LEFT JOIN (
-    SELECT client, SUM(change * (last.acted - COALESCE(before.acted, 0))) AS lasting
-    FROM parts LEFT JOIN units AS before ON before.version = parts.version - 1,
-        (SELECT acted FROM units ORDER BY version DESC LIMIT 1) AS last
-    GROUP BY client
-) USING (client) ORDER BY client
-"""
-"""An update that is kept counts in every version that it is part of, any other in the one that merged it."""
-
-_PER_GROUP = f"""
-SELECT "group", COUNT(*) AS clients, SUM(examples) AS examples, SUM(updates) AS updates, SUM(weight) AS weight,
-    SUM(staleness * updates) / SUM(updates) AS staleness
-FROM ({_PER_CLIENT}) GROUP BY "group"
-"""
-
-_KINDS = {
-    **dict.fromkeys(
-        ("client", "clients", "count", "correct", "examples", "ordinal", "steps", "task", "updates", "version"), "int64"
-    ),
-    **dict.fromkeys(("accuracy", "dispatched", "ended", "loss", "pace", "staleness", "time", "weight"), "float64"),
-    **dict.fromkeys(("partial", "whole"), "bool"),
-    "aggregation": "Int64",
-}
-"""The kind of each column that is no text, so that also a frame without rows, or with gaps, has it."""
 
 
 class Run:
@@ -133,6 +84,11 @@ class Run:
         return "runtime" in self.meta
 
     @property
+    def real_time(self) -> bool:
+        """Did its time really pass, on a real fleet or on the wall clock?"""
+        return not {"runtime", "clock"}.isdisjoint(self.meta)
+
+    @property
     def status(self) -> str:
         """Is it "finished", "failed", "running", or "interrupted" such that it can be resumed?"""
         status = str(self.meta["status"])
@@ -166,11 +122,11 @@ class Run:
     @property
     def evaluations(self) -> "pd.DataFrame":
         """One row an evaluation; the standard error of an accuracy p on n examples is √(p(1 − p)/n)."""
-        return self.evaluated(*_SCOPES)
+        return self.evaluated(*SCOPES)
 
     def evaluated(self, *scopes: str) -> "pd.DataFrame":
         """The evaluations of these scopes alone; those of classes are by far the most."""
-        frame = self._frame(_EVALUATIONS.format(", ".join("?" * len(scopes))), scopes)
+        frame = self._frame(queries.EVALUATIONS.format(", ".join("?" * len(scopes))), scopes)
         spread = frame["accuracy"] * (1 - frame["accuracy"]) / frame["examples"]
         return frame.assign(standard_error=spread**0.5)
 
@@ -194,7 +150,7 @@ class Run:
         """
         if by not in ("client", "group"):
             raise InputError(f"influence is asked for by {by!r}, it must be by client or by group")
-        frame = self._frame(_PER_CLIENT if by == "client" else _PER_GROUP)
+        frame = self._frame(queries.PER_CLIENT if by == "client" else queries.PER_GROUP)
         if by == "group":
             frame = frame.sort_values("group", key=lambda names: names.map(self.groups.index), ignore_index=True)
         frame = frame.assign(
@@ -229,18 +185,7 @@ class Run:
         return final_of(self.evaluations, scope, self._known(scope, name))
 
     def _known(self, scope: str, name: str | int | None) -> str | None:
-        """The name as evaluations have it; refuses what no evaluation of this run can have."""
-        if scope not in _SCOPES:
-            raise InputError(f"evaluations are asked for by {scope!r}, it must be one of {', '.join(_SCOPES)}")
-        if name is None:
-            return None
-        if scope == "all":
-            raise InputError(f"evaluations on all examples have no name, such as {name!r}: leave it out")
-        classes = int(self.meta.get("classes", 0))
-        if str(name) not in (self.groups if scope == "group" else map(str, range(classes))):
-            known = f"one of {', '.join(self.groups)}" if scope == "group" else f"from 0 to {classes - 1}"
-            raise InputError(f"the run has no {scope} {name!r}: it must be {known}")
-        return str(name)
+        return known_name(scope, name, self.groups, int(self.meta.get("classes", 0)))
 
     def tensors(self) -> dict[str, NDArray[Any]]:
         """The named arrays of the model that the run ended with."""
@@ -315,7 +260,7 @@ class Run:
                 frame = pd.read_sql_query(query, database, params=parameters)
             except pd.errors.DatabaseError as error:  # its own words are the whole query
                 raise error.__cause__ or error from None
-            return frame.astype({name: kind for name, kind in _KINDS.items() if name in frame})
+            return frame.astype({name: kind for name, kind in queries.KINDS.items() if name in frame})
 
     def _card(self, *, groups: bool = True) -> Card:
         """What is to be shown; groups take a look at every task."""
@@ -334,7 +279,7 @@ class Run:
             until=meta.get("until_time"),
             accuracy=final_of(evaluations),
             groups=self._groups(evaluations) if groups else (),
-            deployed=self.deployed,
+            real_time=self.real_time,
         )
 
     def _groups(self, evaluations: "pd.DataFrame") -> tuple[Group, ...]:
@@ -367,76 +312,3 @@ def _part(amounts: "pd.Series[float]") -> "pd.Series[float]":
     """Of all of them together."""
     total = amounts.sum()
     return amounts / total if total else 0.0 * amounts
-
-
-def curve_of(evaluations: "pd.DataFrame", scope: str = "all", name: str | None = None) -> "pd.DataFrame":
-    """`Run.curve` from evaluations that were read already."""
-    rows = _chosen(evaluations, scope, name)
-    sampled = rows[~rows["whole"]]
-    return (sampled if len(sampled) else rows).reset_index(drop=True)
-
-
-def final_of(evaluations: "pd.DataFrame", scope: str = "all", name: str | None = None) -> float:
-    """`Run.accuracy` from evaluations that were read already."""
-    accuracies = _chosen(evaluations, scope, name)["accuracy"]
-    return float(accuracies.iloc[-1]) if len(accuracies) else nan
-
-
-def _chosen(evaluations: "pd.DataFrame", scope: str, name: str | None) -> "pd.DataFrame":
-    """The evaluations of one scope and name, in order."""
-    rows = evaluations[evaluations["scope"] == scope]
-    if name is not None:
-        return rows[rows["name"] == name]
-    names = sorted(rows["name"].unique())
-    if len(names) > 1:
-        raise InputError(f"there is more than one {scope}: give a name, one of {', '.join(names)}")
-    return rows
-
-
-Runs = Run | Iterable[Run] | str | Path
-"""One run, several, or those in a folder."""
-
-
-def given(meant: Runs) -> list[Run]:
-    """The runs that a user means, at least one.
-
-    >>> given([])
-    Traceback (most recent call last):
-    fairlag.errors.InputError: no runs are given
-    """
-    if isinstance(meant, str | Path):
-        if not (found := runs(meant)):
-            raise InputError(f"there are no runs in {str(meant)!r}")
-        return found
-    found = [meant] if isinstance(meant, Run) else list(meant)
-    if not found:
-        raise InputError("no runs are given")
-    return found
-
-
-def runs(folder: str | Path) -> list[Run]:
-    """The runs in a folder and its folders, sorted by name; those that cannot be read are left out, with a warning.
-
-    >>> import fairlag
-    >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder:
-    ...     experiment = fairlag.load("demo").checked(aggregations=5)
-    ...     _ = fairlag.simulate(experiment, strategy="fairshare", workers=1, out=Path(folder, "mine"))
-    ...     [run.label for run in runs(folder)]
-    ['FairShare']
-    """
-    found = []
-    for each in run_folders(folder):
-        try:
-            found.append(Run(each))
-        except UnreadableError as error:
-            warnings.warn(f"left out: {error}", stacklevel=2)
-    return found
-
-
-def run_folders(folder: str | Path) -> list[Path]:
-    """Where `runs` are, whether they can be read or not."""
-    root = Path(folder)
-    if not root.is_dir():
-        raise InputError(f"there is no folder {str(root)!r}")
-    return sorted({file.parent for depth in range(_DEPTH + 1) for file in root.glob("*/" * depth + DATABASE)})

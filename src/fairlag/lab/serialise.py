@@ -11,8 +11,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from fairlag.core.strategy import Strategy
-from fairlag.lab.build import label
-from fairlag.lab.experiment import Clients, Experiment
+from fairlag.lab.clients import Clients
+from fairlag.lab.experiment import Experiment
+from fairlag.lab.strategies import label
 from fairlag.rules.rule import label_of
 
 _WIDTH = 116

@@ -2,25 +2,29 @@
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any
 from weakref import finalize
 
 from fairlag.errors import FairlagError, InputError, Interrupted, StoreError, UnreadableError, WorkerError
+from fairlag.execute import Evaluating
 from fairlag.execute.child import stop_if_started_again
-from fairlag.lab.conduct import Conductor, simulated
 from fairlag.lab.ending import terminated_cleanly
+from fairlag.lab.evaluations import MOST_PENDING, Evaluations
 from fairlag.lab.events import Event, Tell
 from fairlag.lab.executors import ExecutorChoice
-from fairlag.lab.experiment import Experiment, Use, given
+from fairlag.lab.experiment import Experiment, given
 from fairlag.lab.folder import is_run
+from fairlag.lab.loop import Facts, RunLoop
 from fairlag.lab.plan import Plan, Planned
 from fairlag.lab.records import (
     begun,
     check_engine,
     check_same,
+    clock,
     engine,
     name_of,
     opened,
@@ -30,6 +34,8 @@ from fairlag.lab.records import (
 )
 from fairlag.lab.resources import Resources
 from fairlag.lab.run import Run
+from fairlag.lab.strategies import Use
+from fairlag.lab.timeline import Timeline, simulated_server, virtual_time, wall_clock
 from fairlag.lab.track.listen import Trackers
 from fairlag.runtime.compiled import available
 
@@ -183,7 +189,7 @@ def _make(
     """Makes these runs; notes which of several fail."""
     for planned in left:
         try:
-            _conduct(resources, planned, watch)
+            _run(resources, planned, watch)
         except (Interrupted, StoreError, WorkerError):
             raise
         except FairlagError as error:
@@ -202,12 +208,33 @@ def _check_made(plan: Plan, failures: Mapping[str, FairlagError]) -> None:
         )
 
 
-def _conduct(resources: Resources, planned: Planned, watch: Watch) -> None:
+def _run(resources: Resources, planned: Planned, watch: Watch) -> None:
     tell = partial(watch, planned)
     check_engine(planned.folder)
-    with opened(resources, planned, engine(resources, planned)) as store, told(store, planned, tell):
-        setup = simulated(resources, planned.use, planned.seed)
-        Conductor(resources.experiment, planned.use, setup, store, tell).to_the_end()
+    experiment, setting = resources.experiment, resources.setting(planned.seed)
+    strategy, real_time = experiment.strategy(planned.use), experiment.clock is not None
+    with ExitStack() as held:
+        noted = {**engine(resources, planned), **clock(experiment, planned)}
+        store = held.enter_context(opened(resources, planned, noted))
+        held.enter_context(told(store, planned, tell))
+        executor = resources.executor(setting, strategy)
+        evaluator: Evaluating | None = executor
+        if real_time and executor is not None:
+            from fairlag.execute.background import BackgroundEvaluator
+
+            evaluator = held.enter_context(closing(BackgroundEvaluator(resources.scorer(setting))))
+        every, most = experiment.evaluate.every, MOST_PENDING if real_time else inf
+        evaluations = Evaluations(store, evaluator, setting.scoring, every=every, most_pending=most)
+        server = simulated_server(experiment, setting, strategy, store, evaluations)
+        timeline: Timeline
+        facts: Facts = dict
+        if real_time:
+            timeline = wall = wall_clock(server, experiment, setting, executor)
+            held.enter_context(closing(wall))
+            facts = wall.lateness.facts
+        else:
+            timeline = virtual_time(server, experiment, setting, executor)
+        RunLoop(server, timeline, store, evaluations, setting.layout, tell, facts=facts).to_the_end()
 
 
 def _check_extra(experiment: Experiment) -> None:

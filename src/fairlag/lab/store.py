@@ -14,16 +14,14 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from fairlag.core.types import Aggregation, Ended, Integers, Outcome, Presence, Record, Row
+from fairlag.core.types import Integers, Record, Row
 from fairlag.errors import InputError
 from fairlag.files import PARTIAL, put, write_anew
-from fairlag.lab import checkpoints, digest
+from fairlag.lab import checkpoints, digest, rows
 from fairlag.lab.database import Database, make_database
-from fairlag.lab.entitlement import ranges
 from fairlag.lab.folder import (
     DATABASE,
     EXPERIMENT,
-    FORMAT,
     MODEL,
     SUMS,
     check_experiment,
@@ -32,10 +30,11 @@ from fairlag.lab.folder import (
     explained,
     in_use,
     is_begun,
-    locked,
     packed,
     unpacked,
 )
+from fairlag.lab.lock import locked
+from fairlag.lab.schema import FORMAT
 
 KEPT = 2
 """How many checkpoints of a simulation are kept: what is lost can be computed again."""
@@ -155,7 +154,7 @@ class Store:
         """A version was evaluated, one score a row; the next commit writes them."""
         # Converted, because numbers of numpy would be stored as the bytes of their memory.
         self._scores += [
-            (int(version), float(time), scope, str(name), int(examples), int(correct), _number(loss), int(whole))
+            (int(version), float(time), scope, str(name), int(examples), int(correct), rows.number(loss), int(whole))
             for scope, name, examples, correct, loss, whole in scores
         ]
 
@@ -176,7 +175,7 @@ class Store:
         # Numbered, because a version may be committed twice: a name that the database refers to must never change.
         number, content = self._number + 1, packed(state, {"text": text})
         file = checkpoints.named(self.folder, version, number, content).file
-        written = np.array([task for row in self._rows for task in _tasks(row)], np.int64).tobytes()
+        written = np.array([task for row in self._rows for task in rows.tasks(row)], np.int64).tobytes()
         with explained(self.folder, "a checkpoint", _resume(self.folder)):
             put(file, content)
             with self._transaction() as database:
@@ -263,12 +262,8 @@ class Store:
 
     def _write(self, refusals: Mapping[str, int] | None, meta: Mapping[str, object]) -> None:
         write = self._database.add
-        write("tasks", _aggregated_tasks(self._rows))
-        write("tasks", _ended_tasks(self._rows))
-        write("aggregations", _aggregations(self._rows))
-        write("parts", _parts(self._rows))
-        write("units", _units(self._rows))
-        write("presence", _presence(self._rows, self._database.presence + 1))
+        for table, new in rows.by_table(self._rows, self._database.presence):
+            write(table, new)
         write("evaluations", self._new_scores())
         if refusals is not None:
             self._database.refused(refusals)
@@ -292,58 +287,6 @@ def _check_empty(folder: Path) -> None:
         raise InputError(f"{str(folder)!r} already holds a run: {_resume(folder)}, or choose another folder")
     if other := in_use(folder):
         raise InputError(f"{str(folder)!r} already holds {other!r}, a run needs an empty folder")
-
-
-def _tasks(row: Row) -> Iterable[int]:
-    if isinstance(row, Aggregation):
-        return (task.task for task in row.tasks)
-    return (row.task.task,) if isinstance(row, Ended) else ()
-
-
-def _number(value: float) -> float | None:
-    """SQLite has no other place for what is not a number."""
-    return float(value) if value == value else None
-
-
-def _aggregated_tasks(rows: Iterable[Row]) -> Iterator[tuple[object, ...]]:
-    merged = Outcome.AGGREGATED.value
-    for row in rows:
-        if type(row) is Aggregation:
-            late, weights = row.staleness.tolist(), row.weights.tolist()
-            for task, arrival, versions, weight in zip(row.tasks, row.arrivals, late, weights, strict=True):
-                yield (*task, arrival, merged, row.version, versions, _number(weight), None)
-
-
-def _ended_tasks(rows: Iterable[Row]) -> Iterator[tuple[object, ...]]:
-    return (
-        (*row.task, row.time, row.outcome.value, None, None, None, row.reason) for row in rows if type(row) is Ended
-    )
-
-
-def _aggregations(rows: Iterable[Row]) -> Iterator[tuple[object, ...]]:
-    for row in rows:
-        if type(row) is Aggregation:
-            weight = _number(sum(row.weights.tolist()))
-            yield row.version, row.time, len(row.tasks), weight, row.partial, row.refused
-
-
-def _parts(rows: Iterable[Row]) -> Iterator[tuple[object, ...]]:
-    for row in rows:
-        if type(row) is Aggregation and row.parts is not None:
-            for client, change in zip(row.parts.clients.tolist(), row.parts.changes.tolist(), strict=True):
-                yield row.version, client, change
-
-
-def _units(rows: Iterable[Row]) -> Iterator[tuple[object, ...]]:
-    return ((row.version, row.acted) for row in rows if type(row) is Aggregation and row.parts is not None)
-
-
-def _presence(rows: Iterable[Row], number: int) -> Iterator[tuple[object, ...]]:
-    for row in rows:
-        if type(row) is Presence:
-            for first, last in ranges(row.clients):
-                yield number, row.time, row.version, first, last, int(row.present)
-                number += 1
 
 
 def _resume(folder: Path) -> str:

@@ -6,16 +6,8 @@ from typing import Any
 
 from fairlag.errors import UnreadableError
 from fairlag.lab import checkpoints, digest
-from fairlag.lab.folder import (
-    DATABASE,
-    check_experiment,
-    check_model,
-    is_locked,
-    layout_of,
-    meta_of,
-    reading,
-    unreadable,
-)
+from fairlag.lab.folder import DATABASE, check_experiment, check_model, layout_of, meta_of, reading, unreadable
+from fairlag.lab.lock import is_locked
 
 
 def verified(folder: Path) -> tuple[bool, str]:

@@ -9,7 +9,7 @@ from fairlag.analyse import compare as comparing
 from fairlag.analyse.compare import Comparison, GroupComparison
 from fairlag.analyse.ranking import Ranked, Ranking, check_criterion, ranked
 from fairlag.lab.damaged import made_of
-from fairlag.lab.run import Runs
+from fairlag.lab.runs import Runs
 from fairlag.report.comparison import compare_table
 from fairlag.report.console import SafeConsole
 from fairlag.report.ranking_html import ranking_html

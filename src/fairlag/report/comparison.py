@@ -176,7 +176,7 @@ def _targets_table(comparisons: Sequence[Comparison]) -> Table:
     """When each strategy first reached each accuracy."""
     table = titled("Time to an accuracy", dense=True)
     table.add_column("strategy")
-    time = numerals.clock(*(each.deployed for each in comparisons))
+    time = numerals.clock(*(each.real_time for each in comparisons))
     for name in ("accuracy", time, "aggregations", "seeds"):
         table.add_column(name, justify="right")
     for each in comparisons:

@@ -16,8 +16,10 @@ from fairlag.data.stream import STREAMS
 from fairlag.fleet.availability import AVAILABILITIES
 from fairlag.fleet.delay import DELAYS
 from fairlag.fleet.timing import TIMINGS
-from fairlag.lab.experiment import Clients, Experiment, Use
+from fairlag.lab.clients import Clients
+from fairlag.lab.experiment import Experiment
 from fairlag.lab.learning import Data, Evaluate, LocalTraining, Model
+from fairlag.lab.strategies import Use
 from fairlag.learn.local import SCHEDULES
 from fairlag.report.algorithms import written
 from fairlag.zoo import ALGORITHMS

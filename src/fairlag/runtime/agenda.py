@@ -3,7 +3,6 @@
 from heapq import heappush
 from itertools import count
 from math import inf
-from typing import Any
 
 from fairlag.core.server import Server
 from fairlag.core.state import State, rows, table, take
@@ -35,7 +34,7 @@ _ENTRY = {"time": float, "due": int, "sequence": int, "whom": int}
 class Agenda:
     """A heap of (time, what is due, sequence, whom it concerns): the sequence is unique, so ties are exact.
 
-    An entry concerns the client, or the task, of a number; with clients that run on their own, an event.
+    An entry concerns the client, or the task, of a number.
 
     >>> agenda = Agenda()
     >>> agenda.add(2.0, Due.WAKE, NOBODY), agenda.add(1.0, Due.ON, 7)
@@ -45,10 +44,10 @@ class Agenda:
     """
 
     def __init__(self) -> None:
-        self.heap: list[tuple[float, int, int, Any]] = []
+        self.heap: list[tuple[float, int, int, int]] = []
         self.sequence = count()
 
-    def add(self, time: float, due: int, whom: object) -> None:
+    def add(self, time: float, due: int, whom: int) -> None:
         """Puts an entry in its place; what never comes is left out."""
         if time < inf:
             heappush(self.heap, (time, due, next(self.sequence), whom))

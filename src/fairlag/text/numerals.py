@@ -10,13 +10,13 @@ VIRTUAL = "virtual time"
 """What time is called in a simulation."""
 
 
-def clock(*deployed: bool) -> str:
-    """What time is called in runs, of which some may have been made by a real fleet.
+def clock(*real: bool) -> str:
+    """What time is called in runs, given whether it really passed in each.
 
     >>> clock(False, False), clock(False, True)
     ('virtual time', 'time')
     """
-    return "time" if any(deployed) else VIRTUAL
+    return "time" if any(real) else VIRTUAL
 
 
 def number(value: float | None, form: str) -> str:

@@ -12,7 +12,8 @@ from fairlag.analyse.outcomes import outcomes
 from fairlag.core.types import Outcome
 from fairlag.errors import InputError
 from fairlag.lab.experiment import Experiment, parse
-from fairlag.lab.run import Run, Runs, given
+from fairlag.lab.run import Run
+from fairlag.lab.runs import Runs, given
 from fairlag.lab.serialise import toml
 
 _SUFFIX = "-fitted"

@@ -44,7 +44,7 @@ def accuracy_figure(runs: Sequence[Run], sheet: Sheet, size: str = "double") -> 
         raise InputError("there are no runs to draw")
     check_size(size)
     strategies = _strategies(runs)
-    titles = {"time": clock(*(run.deployed for run in runs)), "version": "aggregations"}
+    titles = {"time": clock(*(run.real_time for run in runs)), "version": "aggregations"}
     names = dict.fromkeys(name for run in runs for name in run.groups)
     groups = {name: place for place, name in enumerate(names) if any(each.curves.of(name) for each in strategies)}
     across = _across(len(groups), size)

@@ -6,7 +6,8 @@ from pathlib import Path
 from struct import unpack
 
 from fairlag.lab.damaged import made_of
-from fairlag.lab.run import Run, Runs
+from fairlag.lab.run import Run
+from fairlag.lab.runs import Runs
 from fairlag.report.figures.identity import SIZES, check_format
 from fairlag.report.figures.kinds import Kind
 

@@ -56,7 +56,7 @@ def timeline_figure(
         raise InputError("there are no runs to draw")
     if len(found) > PANELS:
         raise InputError(f"there are {len(found)} strategies, but a timeline has room for {PANELS}: give fewer runs")
-    time = clock(*(run.deployed for run in runs))
+    time = clock(*(run.real_time for run in runs))
     lanes = LANES if len(found) == 1 else _TOGETHER // len(found)
     shown = [timeline(each.runs[0], begin, until, lanes) for each in found]
     most = max(len(each.clients) for each in shown)

@@ -54,14 +54,15 @@ def runs_page(
         for each, label, place in zip(found, labels_of(found), strategy_places(found), strict=True)
     ]
     experiments, compared = settings(found), compare(runs)
-    clock = numerals.clock(*(each.deployed for each in compared))
+    clock = numerals.clock(*(each.real_time for each in compared))
+    deployed = any(each.deployed for each in compared)
     trained = any(tables.get("data") for tables in experiments)
     return Page(
         title=", ".join(dict.fromkeys(each.experiment for each in found)),
-        lead=[*findings(compared), *([] if clock == numerals.VIRTUAL else [_REAL])],
+        lead=[*findings(compared), *([_REAL] if deployed else [])],
         facts=_facts(experiments, len(found), runs),
         sections=[
-            experiment_section(experiments, _rankings(experiments, compared), named, groups, clock),
+            experiment_section(experiments, _rankings(experiments, compared), named, groups, clock, assumed=deployed),
             *(_learnt(found, named, groups, clock) if trained else []),
             *_heard(found, named, clock),
             incentives_section(_by_label(named, audits or []), notes),

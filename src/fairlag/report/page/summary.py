@@ -38,15 +38,20 @@ def experiment_section(
     named: Sequence[Named],
     groups: Sequence[str],
     clock: str = VIRTUAL,
+    *,
+    assumed: bool = False,
 ) -> Section:
-    """The settings in words and as they are, and how the strategies came out; groups are those of the whole page."""
+    """The settings in words and as they are, and how the strategies came out; groups are those of the whole page.
+
+    The fleet is only what was `assumed` of a real one.
+    """
     return Section(
         name="experiment",
         title="What was run",
         lead=" ".join(described(tables, clock) for tables in experiments),
         tables=[
             *(_ranking(ranking, named) for ranking in rankings),
-            *_fleets(experiments, groups, clock),
+            *_fleets(experiments, groups, assumed=assumed),
         ],
         remarks=list(dict.fromkeys(line for each in rankings for line in (*remarks(each), _legend(each)))),
         source="\n\n".join(json.dumps(tables, indent=2, ensure_ascii=False) for tables in experiments),
@@ -102,14 +107,17 @@ learning rate of 0.1.'
     many = counted(tables)
     train, are = ("trains", "is") if many == 1 else ("train", "are")
     what = f"{train} the model {model.get('use', '')} on {data['use']}" if data else f"{are} simulated without training"
-    words = f"{_many(many, 'client')} {what}, until {' or '.join(ends) or 'they are stopped'}."
+    pace = f", on the wall clock at {tables.get('speed', 1):g} times its speed" if tables.get("clock") else ""
+    words = f"{_many(many, 'client')} {what}{pace}, until {' or '.join(ends) or 'they are stopped'}."
     return f"{words} {_task(tables['local'])}" if data and tables.get("local") else words
 
 
 def _task(local: Tables) -> str:
     length = _many(local["epochs"], "epoch") if local.get("epochs") else _many(local.get("steps") or 1, "step")
-    names = {"momentum": "momentum", "weight_decay": "weight decay", "prox": "proximal term"}
-    words = [f"{name} {local[key]:g}" for key, name in names.items() if local.get(key)]
+    said = "steps", "epochs", "batch", "lr", "engine"
+    names = {"prox": "proximal term"}
+    rest = {names.get(key, key.replace("_", " ")): value for key, value in local.items() if key not in said and value}
+    words = [f"{name} {value:g}" for name, value in rest.items()]
     more = f", with {' and '.join(words)}" if words else ""
     return f"A task is {length} on batches of {local['batch']} at a learning rate of {local['lr']}{more}."
 
@@ -131,20 +139,20 @@ _FLEET = {
 _USUAL = {"availability": "always", "vanish": 0.0, "join": 0.0}
 
 
-def _fleets(experiments: Sequence[Tables], groups: Sequence[str], clock: str) -> list[Table]:
+def _fleets(experiments: Sequence[Tables], groups: Sequence[str], *, assumed: bool) -> list[Table]:
     """Each fleet once, however many experiments it is in."""
-    found = [_fleet(tables, groups, clock) for tables in experiments]
+    found = [_fleet(tables, groups, assumed=assumed) for tables in experiments]
     return [table for place, table in enumerate(found) if table not in found[:place]]
 
 
-def _fleet(tables: Tables, groups: Sequence[str], clock: str) -> Table:
+def _fleet(tables: Tables, groups: Sequence[str], *, assumed: bool) -> Table:
     """Who the clients are: a row a group, with all that is not as usual; of a real fleet it was only assumed."""
     clients = tables["clients"]
     keys = [
         key for key in _FLEET if any(each.get(key) is not None and each[key] != _USUAL.get(key) for each in clients)
     ]
     return Table(
-        caption=f"The clients of {tables['name']}" + ("" if clock == VIRTUAL else ", as was assumed"),
+        caption=f"The clients of {tables['name']}" + (", as was assumed" if assumed else ""),
         head=["group", *(_FLEET[key] for key in keys)],
         rows=[[each["group"], *(_cell(each, key) for key in keys)] for each in clients],
         marks=[group_colour(groups.index(each["group"])) for each in clients],

@@ -190,19 +190,21 @@ class PagedSimulation:
         return learnt if finite(learnt.reshape(-1)) else None
 
     def _tell(self, merges: Merges, learnt: Matrix) -> None:
-        """Publishes the versions and tells of each, one after the other: who is told may ask for the newest."""
+        """Publishes the versions and tells of each, one after the other."""
         learnt.flags.writeable = False
-        record, publish = self._server.record, self._server.versions.publish
+        record, on_version, versions = self._server.record, self._server.on_version, self._server.versions
         rows = zip(*(column.tolist() for column in (merges.times, merges.arrivals)), strict=True)
         staleness, tasks = merges.staleness.copy(), _tasks(merges)
         if record is not None and merges.first == 1:
             record(Presence(0.0, 0, range(len(self._examples)), True))
         for row, (time, arrivals) in enumerate(rows):
-            publish(learnt[row])
+            version = merges.first + row
+            versions.publish(learnt[row])
             if record is not None:
                 found = tuple(tasks[row * len(arrivals) : (row + 1) * len(arrivals)])
-                version = merges.first + row
                 record(Aggregation(version, time, found, arrivals, staleness[row], merges.weights[row], False))
+            if on_version is not None:
+                on_version(version, time, versions.newest)
 
     def _arrive(self, merges: Merges, learnt: Matrix) -> None:
         """The end of a page: the server learns of all that has happened."""

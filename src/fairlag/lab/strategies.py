@@ -1,12 +1,20 @@
-"""From a name and parameters in a file to a strategy: an algorithm of the zoo, or a user's own function."""
+"""The `[[strategies]]` tables of an experiment file, and the strategies that they describe: of the zoo, or your own."""
 
 import inspect
 from collections.abc import Mapping
 from functools import partial, wraps
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from fairlag import imported
 from fairlag.core.strategy import Strategy
@@ -26,6 +34,40 @@ def checked_use(use: object) -> Used:
     if not (isinstance(use, str | Strategy) or callable(use)):
         raise ValueError(f"it is {use!r}, but must be a name, a function or a Strategy")
     return use
+
+
+class Use(BaseModel):
+    """A `[[strategies]]` table: which algorithm, under which name, and its parameters."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+
+    use: Annotated[Any, AfterValidator(checked_use)] = Field(
+        description='A name from [the table below](#strategies), or `"module:function"` for '
+        "[your own](#your-own-strategy). In Python also a function, or a Strategy, itself."
+    )
+    label: str = Field(
+        default="",
+        description="What it is called in tables, figures and folders. By default its title, with the parameters that "
+        "differ from their defaults.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _give_a_label(cls, table: Any) -> Any:
+        if isinstance(table, dict) and "use" in table and not table.get("label"):
+            parameters = {key: value for key, value in table.items() if key not in ("use", "label")}
+            return {**table, "label": label(table["use"], parameters)}
+        return table
+
+    @property
+    def name(self) -> str:
+        """What is used, in a word."""
+        return name_of(self.use)
+
+    @property
+    def parameters(self) -> dict[str, object]:
+        """What the algorithm is called with."""
+        return dict(self.model_extra or {})
 
 
 def build(use: Used, parameters: Mapping[str, object], folder: Path | None = None) -> Strategy:

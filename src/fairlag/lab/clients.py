@@ -1,0 +1,165 @@
+"""The `[[clients]]` tables of an experiment file: one group of clients each, and what must be true of all of them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import inf
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
+
+from fairlag.errors import InputError
+from fairlag.fleet import availability, delay, timing
+from fairlag.fleet.clients import Group
+from fairlag.lab.learning import Table
+
+
+def _distribution(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(f"it is {value!r}, but must be a number or a distribution such as 'uniform(1, 2)'")
+    return value
+
+
+Distribution = Annotated[Any, AfterValidator(_distribution)]
+_MOST_CLIENTS = 100_000_000
+Probability = Annotated[float, Field(ge=0, lt=1)]
+
+
+def _unless_task(per: Literal["task", "step"] | None) -> Literal["task", "step"] | None:
+    return None if per == "task" else per
+
+
+DelayPer = Annotated[Literal["task", "step"] | None, AfterValidator(_unless_task)]
+"""None says "task". It is not written into run directories, so those begun before there was "step" can be resumed."""
+
+
+class Clients(Table):
+    """A `[[clients]]` table: a group of clients of one kind."""
+
+    group: str = Field(min_length=1, description="The name of the group.")
+    count: int = Field(ge=1, le=_MOST_CLIENTS, description="How many clients it has.")
+    delay: Distribution = Field(
+        description="How many seconds a task takes, transfers not included: a number or a [delay](#delays)."
+    )
+    labels: tuple[Annotated[int, Field(ge=0)], ...] | None = Field(
+        default=None,
+        min_length=1,
+        strict=False,
+        description="The labels that its clients hold, such as `[0, 1, 2]`, for the partition `labels`.",
+    )
+    availability: str = Field(
+        default="always", description="When its clients are there: an [availability](#availabilities)."
+    )
+    join: float = Field(default=0.0, ge=0, description="The time in seconds at which its clients first come.")
+    leave: float = Field(default=inf, gt=0, description="The time in seconds at which they leave for good.")
+    vanish: Probability = Field(
+        default=0.0,
+        description="The probability that a client vanishes during a task, at a random moment. The task is then lost.",
+    )
+    away: Distribution = Field(
+        default=None,
+        description="How many seconds a vanished client stays away: a number or a [delay](#delays). Without it, the "
+        "client is back when its task would have ended.",
+    )
+    download: Distribution = Field(
+        default=None,
+        description="Megabits per second of a client's download, drawn once per client: a number or a "
+        "[delay](#delays). It needs `model_bytes`.",
+    )
+    upload: Distribution = Field(default=None, description="The same of its upload.")
+    steps: int | None = Field(default=None, ge=1, description="Local steps of a task, instead of those of `[local]`.")
+    delay_per: DelayPer = Field(
+        default=None, description='`"task"`, the default, or `"step"`: then `delay` is the time of each local step.'
+    )
+    timing: str | None = Field(
+        default=None,
+        description="Do its clients work as fast as they can, or hold back by a plan? A [timing](#timings).",
+    )
+    cost: float | None = Field(
+        default=None,
+        ge=0,
+        lt=inf,
+        description="The influence that one update per second is worth to a client: `fairlag audit` then also says "
+        "where the fleet [settles](theory.md#what-speed-costs) if clients choose their speed. It changes no run.",
+    )
+
+    def build(self, folder: Path | None) -> Group:
+        """The group of the fleet that this table describes."""
+
+        def read(key: str) -> delay.Delay | None:
+            text = getattr(self, key)
+            with self._blaming(key):
+                return None if text is None else delay.parse(text, folder)
+
+        with self._blaming("delay"):
+            takes = delay.parse(self.delay, folder)
+        with self._blaming("availability"):
+            there = availability.parse(self.availability, folder)
+        with self._blaming("timing"):
+            plan = timing.parse(self.timing or "truthful")
+        return Group(
+            name=self.group,
+            count=self.count,
+            delay=takes,
+            availability=there,
+            join=self.join,
+            leave=self.leave,
+            vanish=self.vanish,
+            away=read("away"),
+            download=read("download"),
+            upload=read("upload"),
+            steps=self.steps,
+            per=self.delay_per or "task",
+            timing=plan,
+        )
+
+    @contextmanager
+    def _blaming(self, key: str) -> Iterator[None]:
+        try:
+            yield
+        except InputError as error:
+            raise InputError(f"{key} of group {self.group!r}: {error}") from None
+
+
+def check_clients(clients: tuple[Clients, ...], *, model_bytes: int, in_epochs: bool) -> None:
+    """Refuses groups that do not fit together, or the rest of an experiment; ValueError says why.
+
+    `in_epochs`: does `[local]` count epochs, not steps?
+    """
+    _check_labels(clients)
+    _check_groups(clients, model_bytes)
+    if in_epochs:
+        _check_no_steps(clients)
+
+
+def _check_labels(clients: tuple[Clients, ...]) -> None:
+    """Where groups hold labels, every label up to the largest must be held by somebody."""
+    held = [table.labels for table in clients]
+    if None in held or not held:
+        return
+    union = {label for labels in held for label in labels or ()}
+    missing = next((place for place, label in enumerate(sorted(union)) if place != label), None)
+    if missing is not None:
+        raise ValueError(f"no client holds the label {missing}: every label from 0 to {max(union)} needs a group")
+
+
+def _check_groups(clients: tuple[Clients, ...], model_bytes: int) -> None:
+    for table in clients:
+        if table.away is not None and not table.vanish:
+            raise ValueError(f"group {table.group!r} has a time away, but the probability to vanish is 0: give vanish")
+        if not model_bytes and (table.upload is not None or table.download is not None):
+            raise ValueError(f"group {table.group!r} has a line speed but there is no model_bytes to send over it")
+
+
+def _check_no_steps(clients: tuple[Clients, ...]) -> None:
+    """Where [local] counts epochs, nobody's number of steps is known before the data is."""
+    for table in clients:
+        if table.steps is not None:
+            raise ValueError(
+                f"group {table.group!r} has steps = {table.steps}, but `steps` needs [local] in steps, not epochs"
+            )
+        if table.delay_per is not None:
+            raise ValueError(
+                f"group {table.group!r} has a delay per step, which needs [local] in steps, not epochs: "
+                "otherwise a duration would depend on how many examples a client holds"
+            )

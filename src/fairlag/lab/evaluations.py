@@ -1,0 +1,115 @@
+"""The evaluations of one run: which versions are scored, which are still being scored, and the scores in its store."""
+
+from collections.abc import Iterator
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
+
+from fairlag.core.state import State, take
+from fairlag.core.vector import Vector
+from fairlag.execute import Evaluating
+from fairlag.lab.resources import Scoring
+from fairlag.lab.store import Score, Store
+
+if TYPE_CHECKING:
+    from fairlag.learn.learner import ScoreSums
+
+
+MOST_PENDING = 2
+"""How many versions may wait to be evaluated if time passes meanwhile: versions in between then have no score."""
+
+
+class _Pending(NamedTuple):
+    """A version that is being evaluated on the first `stop` test examples."""
+
+    version: int
+    time: float
+    stop: int
+    parameters: Vector
+
+
+class Evaluations:
+    """Hands versions to an evaluator and stores their scores, in the same order."""
+
+    def __init__(
+        self,
+        store: Store,
+        evaluator: Evaluating | None,
+        scoring: Scoring | None,
+        *,
+        every: int,
+        most_pending: float = inf,
+    ) -> None:
+        """One version in `every` is evaluated, on a sample; nothing is without an evaluator.
+
+        A version is skipped if `most_pending` others are still being evaluated: each is as large as the model.
+        """
+        self._store = store
+        self._evaluator = evaluator
+        self._scoring = scoring or Scoring(0, 0, {})
+        self._every = every
+        self._most_pending = most_pending
+        self._pending: list[_Pending] = []
+        self._scored = 0
+        """The last version that was, or is being, evaluated for the curve."""
+        self.accuracy: dict[str, float] = {}
+        """The last scores by name, as `Progress` has them."""
+
+    @property
+    def pending(self) -> bool:
+        """Is a version still being evaluated?"""
+        return bool(self._pending)
+
+    def offer(self, version: int, time: float, parameters: Vector) -> None:
+        """The run has a new version, or begins with this one."""
+        if self._evaluator is None or version % self._every or len(self._pending) >= self._most_pending:
+            return
+        self._scored = version
+        self._submit(_Pending(version, time, self._scoring.sample, parameters))
+
+    def last(self, version: int, time: float, parameters: Vector) -> None:
+        """The run ends with this version: it is evaluated on all test examples, unless it is or was already."""
+        whole = self._scoring.whole
+        on_curve = whole == self._scoring.sample and version == self._scored
+        if not on_curve and not any((each.version, each.stop) == (version, whole) for each in self._pending):
+            self._submit(_Pending(version, time, whole, parameters))
+
+    def collect(self, patience: float = 0.0) -> None:
+        """Stores the scores that are there; waits up to `patience` seconds for the first."""
+        if self._evaluator is None:
+            return
+        for _, score in self._evaluator.evaluated(patience):
+            version, time, stop, _ = self._pending.pop(0)
+            rows = list(_scores(score, self._scoring, whole=stop == self._scoring.whole))
+            self._store.evaluated(version, time, rows)
+            self.accuracy = {row.name: row.correct / row.examples for row in rows if row.scope != "class"}
+
+    def state(self) -> State:
+        """The versions that are still being evaluated."""
+        # Named by numbers: what a user named may hold a slash, which no name in a state may.
+        pending: State = {str(place): each._asdict() for place, each in enumerate(self._pending)}
+        return {"pending": pending, "scored": self._scored}
+
+    def restore(self, state: State, version: int) -> None:
+        """Evaluates what was still being evaluated when a run was saved at this version."""
+        before = version - version % self._every  # what was saved by an older fairlag does not say
+        self._scored = take({"scored": before, **state}, "scored", int)
+        for each in take(state, "pending", dict).values():
+            self._submit(_Pending(**each))
+
+    def _submit(self, pending: _Pending) -> None:
+        if self._evaluator is not None:
+            self._pending.append(pending)
+            self._evaluator.evaluate(pending.version, pending.parameters, pending.time, pending.stop)
+
+
+def _scores(sums: "ScoreSums", scoring: Scoring, *, whole: bool) -> Iterator[Score]:
+    """The scores of all examples, of every class, and of the labels that each client group holds."""
+    classes = range(len(sums.examples))
+    parts = [("all", "", list(classes))]
+    parts += [("class", str(each), [each]) for each in classes if len(classes) > 1]
+    parts += [("group", name, labels.tolist()) for name, labels in scoring.held.items()]
+    for scope, name, chosen in parts:
+        examples = int(sums.examples[chosen].sum())
+        if examples:
+            loss = float(sums.loss[chosen].sum()) / examples
+            yield Score(scope, name, examples, int(sums.correct[chosen].sum()), loss, whole)

@@ -1,0 +1,37 @@
+"""The questions that `Run` asks of a database, in SQL, and the kinds of the columns that answer them."""
+
+EVALUATIONS = """
+SELECT *, CAST(correct AS REAL) / NULLIF(examples, 0) AS accuracy FROM evaluations
+WHERE scope IN ({}) ORDER BY version, scope, name, whole
+"""
+
+PER_CLIENT = """
+SELECT client, grp AS "group", examples, COALESCE(updates, 0) AS updates,
+    COALESCE(CASE WHEN EXISTS (SELECT 1 FROM parts) THEN lasting ELSE weight END, 0) AS weight, staleness
+FROM clients LEFT JOIN (
+    SELECT client, COUNT(*) AS updates, SUM(weight) AS weight, AVG(staleness) AS staleness
+    FROM tasks WHERE outcome = 'aggregated' GROUP BY client
+) USING (client) LEFT JOIN (
+    SELECT client, SUM(change * (last.acted - COALESCE(before.acted, 0))) AS lasting
+    FROM parts LEFT JOIN units AS before ON before.version = parts.version - 1,
+        (SELECT acted FROM units ORDER BY version DESC LIMIT 1) AS last
+    GROUP BY client
+) USING (client) ORDER BY client
+"""
+"""An update that is kept counts in every version that it is part of, any other in the one that merged it."""
+
+PER_GROUP = f"""
+SELECT "group", COUNT(*) AS clients, SUM(examples) AS examples, SUM(updates) AS updates, SUM(weight) AS weight,
+    SUM(staleness * updates) / SUM(updates) AS staleness
+FROM ({PER_CLIENT}) GROUP BY "group"
+"""
+
+KINDS = {
+    **dict.fromkeys(
+        ("client", "clients", "count", "correct", "examples", "ordinal", "steps", "task", "updates", "version"), "int64"
+    ),
+    **dict.fromkeys(("accuracy", "dispatched", "ended", "loss", "pace", "staleness", "time", "weight"), "float64"),
+    **dict.fromkeys(("partial", "whole"), "bool"),
+    "aggregation": "Int64",
+}
+"""The kind of each column that is no text, so that also a frame without rows, or with gaps, has it."""

@@ -1,0 +1,60 @@
+"""Finding runs: those in a folder, or those that a user means."""
+
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+
+from fairlag.errors import InputError, UnreadableError
+from fairlag.lab.folder import DATABASE
+from fairlag.lab.run import Run
+
+_DEPTH = 2
+"""How far below a folder its runs are looked for: as in runs/experiment/strategy-seed."""
+
+Runs = Run | Iterable[Run] | str | Path
+"""One run, several, or those in a folder."""
+
+
+def given(meant: Runs) -> list[Run]:
+    """The runs that a user means, at least one.
+
+    >>> given([])
+    Traceback (most recent call last):
+    fairlag.errors.InputError: no runs are given
+    """
+    if isinstance(meant, str | Path):
+        if not (found := runs(meant)):
+            raise InputError(f"there are no runs in {str(meant)!r}")
+        return found
+    found = [meant] if isinstance(meant, Run) else list(meant)
+    if not found:
+        raise InputError("no runs are given")
+    return found
+
+
+def runs(folder: str | Path) -> list[Run]:
+    """The runs in a folder and its folders, sorted by name; those that cannot be read are left out, with a warning.
+
+    >>> import fairlag
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     experiment = fairlag.load("demo").checked(aggregations=5)
+    ...     _ = fairlag.simulate(experiment, strategy="fairshare", workers=1, out=Path(folder, "mine"))
+    ...     [run.label for run in runs(folder)]
+    ['FairShare']
+    """
+    found = []
+    for each in run_folders(folder):
+        try:
+            found.append(Run(each))
+        except UnreadableError as error:
+            warnings.warn(f"left out: {error}", stacklevel=2)
+    return found
+
+
+def run_folders(folder: str | Path) -> list[Path]:
+    """Where `runs` are, whether they can be read or not."""
+    root = Path(folder)
+    if not root.is_dir():
+        raise InputError(f"there is no folder {str(root)!r}")
+    return sorted({file.parent for depth in range(_DEPTH + 1) for file in root.glob("*/" * depth + DATABASE)})

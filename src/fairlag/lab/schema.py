@@ -1,0 +1,62 @@
+"""The tables of a run's database, by format, and what their columns say."""
+
+import re
+
+from fairlag.lab import digest
+
+FORMAT = 4
+"""Grows when an older fairlag could not read what a newer one writes. Format 3 does not say who was there when."""
+
+SCHEMA = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE clients (client INTEGER PRIMARY KEY, grp TEXT NOT NULL, examples INTEGER NOT NULL);
+CREATE TABLE tasks (
+    task INTEGER PRIMARY KEY, client INTEGER NOT NULL, version INTEGER NOT NULL, ordinal INTEGER NOT NULL,
+    dispatched REAL NOT NULL, steps INTEGER NOT NULL, pace REAL NOT NULL, ended REAL NOT NULL, outcome TEXT NOT NULL,
+    aggregation INTEGER, staleness INTEGER, weight REAL, reason TEXT
+);
+CREATE TABLE aggregations (
+    version INTEGER PRIMARY KEY, time REAL NOT NULL, updates INTEGER NOT NULL, weight REAL, partial INTEGER NOT NULL,
+    refused TEXT NOT NULL
+);
+CREATE TABLE parts (
+    version INTEGER NOT NULL, client INTEGER NOT NULL, change REAL NOT NULL, PRIMARY KEY (version, client)
+) WITHOUT ROWID;
+CREATE TABLE units (version INTEGER PRIMARY KEY, acted REAL NOT NULL);
+CREATE TABLE presence (
+    number INTEGER PRIMARY KEY, time REAL NOT NULL, version INTEGER NOT NULL, first INTEGER NOT NULL,
+    last INTEGER NOT NULL, present INTEGER NOT NULL
+);
+CREATE TABLE evaluations (
+    version INTEGER NOT NULL, time REAL NOT NULL, scope TEXT NOT NULL, name TEXT NOT NULL,
+    examples INTEGER NOT NULL, correct INTEGER NOT NULL, loss REAL, whole INTEGER NOT NULL,
+    PRIMARY KEY (version, scope, name, whole)
+) WITHOUT ROWID;
+CREATE TABLE refusals (reason TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE checkpoints (
+    number INTEGER PRIMARY KEY, version INTEGER NOT NULL, file TEXT NOT NULL, refusals TEXT NOT NULL,
+    tasks BLOB NOT NULL, presence INTEGER NOT NULL
+);
+CREATE TABLE digests (
+    name TEXT NOT NULL, block INTEGER NOT NULL, rows INTEGER NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (name, block)
+) WITHOUT ROWID;
+"""
+"""A task has a row once it was merged or ended otherwise; `ended` is when its update came in, or when it was lost.
+`steps` and `pace` are what the strategy asked of its local training: 0 steps are as many as the client makes by itself.
+Only a strategy that keeps updates has rows in `parts`: by how many units a client's part of each version grows from
+that version on; and in `units`: `acted` is what a unit was worth in all versions up to that one together.
+`refused` is why nothing of an aggregation was used, and who is suspected, else empty.
+A row of `presence` says that the clients from `first` to `last` came or went when `version` was the newest.
+A number that is not finite and not infinite is NULL. Times are virtual, or those of a real fleet where `meta` has a
+`runtime`, or those of the wall clock, sped up, where it has a `clock`. `checkpoints` are those that the run can go back
+to, with what was refused until then, the tasks (as 64-bit numbers) whose rows were written since the checkpoint before,
+and the number of the last row of `presence`. `digests` has one row for each block of rows of a table (digest.py)."""
+
+LAYOUT = digest.Layout(SCHEMA)
+LAYOUTS = {
+    FORMAT: LAYOUT,
+    3: digest.Layout(
+        re.sub(r"CREATE TABLE presence .*?;\n", "", SCHEMA, flags=re.DOTALL).replace(", presence INTEGER NOT NULL", "")
+    ),
+}
+"""By format: those that are read."""

@@ -1,0 +1,66 @@
+"""Builds the server of a simulated run, and the timeline that drives it through the life of its fleet."""
+
+from typing import Protocol
+
+from fairlag.core.server import Server
+from fairlag.core.state import Savable
+from fairlag.core.strategy import Strategy
+from fairlag.core.types import Stop
+from fairlag.execute import Learning
+from fairlag.lab.evaluations import Evaluations
+from fairlag.lab.experiment import Experiment
+from fairlag.lab.resources import Setting
+from fairlag.lab.store import Store
+from fairlag.runtime.threads import WallClockSimulation
+from fairlag.runtime.virtual import Simulation
+
+
+class Timeline(Savable, Protocol):
+    """The life of a fleet under a server."""
+
+    def proceed(self, events: int) -> Stop | None:
+        """Handles about this many more events; says why the run is over if it is."""
+
+
+def simulated_server(
+    experiment: Experiment, setting: Setting, strategy: Strategy, store: Store, evaluations: Evaluations
+) -> Server:
+    """A server for the fleet that an experiment describes, which records all that happens in the store."""
+    return Server(
+        strategy,
+        clients=experiment.population,
+        parameters=setting.parameters,
+        layout=setting.layout,
+        seed=setting.seed,
+        aggregations=experiment.aggregations,
+        until_time=experiment.until_time,
+        examples=setting.visible if setting.placement is not None else None,
+        group_of=experiment.group_of,
+        record=store.record,
+        on_version=evaluations.offer,
+    )
+
+
+def wall_clock(
+    server: Server, experiment: Experiment, setting: Setting, executor: Learning | None
+) -> WallClockSimulation:
+    """In real time, at the speed of the experiment; closing it ends its threads."""
+    return WallClockSimulation(server, experiment.fleet(setting.seed), executor, speed=experiment.speed or 1.0)
+
+
+def virtual_time(server: Server, experiment: Experiment, setting: Setting, executor: Learning | None) -> Timeline:
+    """Event by event; or by compiled loops, if they train the tasks in this process and implement all the rest."""
+    fleet = experiment.fleet(setting.seed)
+    simulation = Simulation(server, fleet, executor)
+    learner = None if executor is None else executor.learner
+    if learner is None or learner.trainer is None:
+        return simulation
+    from fairlag.runtime.compiled.paged import PagedSimulation, known
+
+    spec = known(server.strategy, fleet, server.versions.newest.size)
+    if spec is None:
+        return simulation
+    until = experiment.aggregations, experiment.until_time
+    return PagedSimulation(
+        spec, simulation, server, fleet, learner, seed=setting.seed, until=until, examples=setting.examples
+    )
