@@ -19,7 +19,7 @@ DOCS := $(VENV)/docs.stamp
 .PHONY: help demo test test-slow test-all lint format bench bench-peers examples docs clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 # One worker: for such a small model, starting more takes longer than they save.
 demo: $(BASE) ## Train FedAvg, FedStaleWeight and FairShare on the paper's fleet, and write a report
