@@ -1,14 +1,14 @@
-# Everything a developer or a newcomer runs: each target makes the virtual environment it needs by itself.
+# Everything that a developer or a newcomer runs. Each target creates the virtual environment that it needs.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-# Python compiles a module when it is first imported: faster than compiling all of scipy at installation.
+# Python compiles a module at its first import, which is faster than compiling all of scipy at installation.
 INSTALL := $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet --no-compile -c constraints.txt
 unexport PYTHONDONTWRITEBYTECODE
 
-# One environment, three depths: the demo and the examples need fairlag alone, which installs in half the time.
+# One environment with three sets of packages: the demo and the examples need only fairlag, which installs in half the time.
 BASE := $(VENV)/base.stamp
 DEV := $(VENV)/dev.stamp
 DOCS := $(VENV)/docs.stamp
@@ -19,61 +19,61 @@ DOCS := $(VENV)/docs.stamp
 .PHONY: help demo test test-slow test-all lint format bench bench-peers examples docs clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
-# One worker: for so small a model, starting more takes longer than they save.
+# One worker: for such a small model, starting more takes longer than they save.
 demo: $(BASE) ## Train FedAvg, FedStaleWeight and FairShare on the paper's fleet, and write a report
 	rm -rf demo-run
 	$(BIN)/fairlag run demo --workers 1 --out demo-run
 	$(BIN)/fairlag report demo-run --out demo-run/report.html
 
-test: $(DEV) ## Run the fast tests and the examples in the docstrings
+test: $(DEV) ## Run the fast tests and the examples in docstrings
 	$(BIN)/pytest -n auto
 
-# pytest's exit code 5 says that no test is marked slow, which is no failure.
+# pytest's exit code 5 means that no test is marked slow, which is not a failure.
 test-slow: $(DEV) ## Run only the slow tests
 	$(BIN)/pytest -n auto -m slow || [ $$? -eq 5 ]
 
-test-all: $(DEV) ## Run every test, the slow ones included
+test-all: $(DEV) ## Run every test, fast and slow
 	$(BIN)/pytest -n auto -m ""
 
-lint: $(DEV) ## Check the format, the lint rules, the types and the import contracts
+lint: $(DEV) ## Check format, lint rules, types and import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-format: $(DEV) ## Format the code and repair what the linter can repair
+format: $(DEV) ## Format the code and apply the linter's automatic fixes
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-bench: $(DEV) ## Measure the speed of the timeline, of training and of large fleets, as ratios in the same run
+bench: $(DEV) ## Measure the speed of the timeline, of training and of large fleets, each beside a baseline
 	$(BIN)/python benchmarks/timeline.py
 	$(BIN)/python benchmarks/timeline.py --store
 	$(BIN)/python benchmarks/engine.py
 	$(BIN)/python benchmarks/scale.py
 
-bench-peers: $(DEV) ## Measure fairlag beside its peers, each in an environment of its own (gigabytes, half an hour)
+bench-peers: $(DEV) ## Measure fairlag beside its peers, each in its own environment (gigabytes, half an hour)
 	$(BIN)/python benchmarks/peers/run.py
 
-# The notebook among them is executed by a slow test: that needs Jupyter, which only the developers' environment has.
+# A slow test runs the notebook: it needs Jupyter, which only the developers' environment has.
 examples: $(BASE) ## Run every example script
 	@set -e; for example in $(sort $(wildcard examples/*.py)); do \
 	    echo "$(BIN)/python $$example"; $(BIN)/python "$$example"; \
 	done
 
-# It can be read from the files; only its search needs a server, such as `python -m http.server -d site`.
-docs: $(DOCS) ## Build the documentation site, site/index.html, every warning an error
+# The site can be opened as files. Only its search needs a server, such as `python -m http.server -d site`.
+docs: $(DOCS) ## Build the documentation site in site/; every warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-clean: ## Remove the virtual environment, the caches, the site and the demo's output
+clean: ## Remove the virtual environment, caches, the site and the demo's output
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist demo-run site
 	find src tests benchmarks examples -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(VENV)/made.stamp:
 	@$(PYTHON) -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
-	    echo "fairlag needs Python 3.11 or newer with its venv module, and '$(PYTHON)' is not that:" \
-	        "install it (on Debian, with the package python3-venv) or name another with make PYTHON=..." >&2; exit 1; }
+	    echo "fairlag needs Python 3.11 or newer with its venv module, but '$(PYTHON)' does not have them:" \
+	        "install it (on Debian, also the package python3-venv) or choose another Python with make PYTHON=..." >&2; exit 1; }
 	$(PYTHON) -m venv --clear $(VENV)
 	@touch $@
 

@@ -1,1 +1,1 @@
-"""What is measured, and beside what."""
+"""The benchmarks: what is measured, and against which baseline."""

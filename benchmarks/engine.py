@@ -1,22 +1,22 @@
-"""How many client steps a second a whole run makes, beside a bare one-thread PyTorch loop in the same run.
+"""Training steps per second of a whole run, compared with a bare one-thread PyTorch loop in the same benchmark.
 
-The bare loop is what somebody would write by hand to train one model: take a batch, zero the gradients, forward,
-backward, `optimizer.step()`. It hands out no versions, computes no updates, merges nothing and keeps no record. `tasks`
-is that loop with what makes steps tasks: parameters are loaded before each, and subtracted after it. The run is all of
-fairlag: the paper's fleet in virtual time, FedStaleWeight with a buffer of 5, one local step on 32 examples a task, the
-store on. All train the same model on the same data: random images, and for `logistic` the digits. `serial` computes in
-one process, `workers` in so many; small models are trained together in one, so they have no such row. Loops and runs
-take turns, and each row gives the median of the ratios over the rounds: by the clock, and by the processor time of all
-processes, which says more on a busy machine.
+The bare loop is what one would write by hand to train one model: take a batch, zero the gradients, forward, backward,
+`optimizer.step()`. It hands out no versions, computes no updates, merges nothing and keeps no record. `tasks` is the
+same loop with what turns steps into tasks: parameters are loaded before each step and subtracted after it. The run is
+all of fairlag: the paper's fleet in virtual time, FedStaleWeight with a buffer of 5, one local step on 32 examples per
+task, with the store. All train the same model on the same data: random images, and for `logistic` the digits. `serial`
+computes in one process, `workers` in several. Small models are trained together in one process, so they have no such
+row. Loops and runs take turns, and each row gives the median of the ratios over the rounds: by wall clock, and by the
+processor time of all processes, which is more reliable on a busy machine.
 
-With the extra `fast`, `logistic` and `mlp` are trained with `engine = "compiled"`: compiled loops are loaded, or once
-made, before the count begins.
+With the extra `fast`, `logistic` and `mlp` are trained with `engine = "compiled"`. Compiled loops are loaded, or
+compiled once, before counting starts.
 
-Evaluation is left out, by counting the steps from the first version to the last; for small models, which make most
+Evaluation is left out by counting the steps from the first version to the last. For small models, which write most
 rows, what the store writes at the end is counted too, with the last evaluation.
 
-What is neither training nor evaluation: for `serial` the share of wall time outside of both, by the clock; with workers
-the share of their time in which they wait for work (Linux counts the processor time of each).
+The share of time that is neither training nor evaluation: for `serial`, the share of wall time outside of both; with
+workers, the share of their time in which they wait for work (Linux counts the processor time of each).
 
     python benchmarks/engine.py [--models logistic mlp fashion_cnn cifar_cnn] [--rounds 3] [--workers 2]
 """
@@ -75,7 +75,7 @@ DATA: dict[str, Callable[[], Dataset]] = {"logistic": digits, "mlp": grey, "fash
 
 
 def bare(model_name: str, steps: int, tasks: bool) -> dict[str, float]:
-    """Steps a second of the loop that somebody would write by hand; or tasks, each from parameters to an update."""
+    """Steps per second of a hand-written loop; or tasks, each from parameters to an update."""
     torch.set_num_threads(1)
     data = DATA[model_name]()
     inputs = torch.from_numpy(data.inputs.copy()).float().mul_(data.scale).add_(data.offset)
@@ -111,7 +111,7 @@ def experiment(model_name: str) -> Experiment:
 
 
 def whole(model_name: str, workers: int) -> dict[str, float]:
-    """Steps a second of a run, and the share of it that is neither training nor evaluation."""
+    """Steps per second of a run, and the share of its time that is neither training nor evaluation."""
     marks: list[tuple[float, int, float, float]] = []
     computing = [0.0]
     _time(computing, Learner, "train_all" if model_name in SMALL else "train", "evaluate")
@@ -140,7 +140,7 @@ def whole(model_name: str, workers: int) -> dict[str, float]:
 
 
 def _busy() -> float:
-    """Seconds of processor time that the workers have had."""
+    """Seconds of processor time that the workers have used."""
     ticks = 0
     for process in active_children():
         fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
@@ -149,7 +149,7 @@ def _busy() -> float:
 
 
 def _time(total: list[float], owner: type, *names: str) -> None:
-    """Counts the seconds that these methods take, those within another of them once."""
+    """Counts the seconds that these methods take; nested calls count once."""
     for name in names:
         setattr(owner, name, _counted(getattr(owner, name), total))
 
@@ -170,7 +170,7 @@ def _answer(line: Connection, ask: Callable[..., dict[str, float]], arguments: t
 
 
 def apart(ask: Callable[..., dict[str, float]], *arguments: Any) -> dict[str, float]:
-    """The answer of a process of its own: the allocator's settings are those of a whole process."""
+    """The answer of a separate process: the allocator's settings apply to a whole process."""
     context = get_context("spawn")
     here, there = context.Pipe()
     process = context.Process(target=_answer, args=(there, ask, arguments))
@@ -182,12 +182,12 @@ def apart(ask: Callable[..., dict[str, float]], *arguments: Any) -> dict[str, fl
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="A whole run beside a bare PyTorch loop.")
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--models", nargs="+", default=list(AGGREGATIONS), choices=list(AGGREGATIONS))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
-    print(f"{'':23} {'by processor time':>25} {'by the clock':>25}")
+    print(f"{'':23} {'by processor time':>25} {'by wall clock':>25}")
     columns = " ".join(f"{'steps/s':>8} {'÷ bare':>7} {'÷ tasks':>8}" for _ in CLOCKS)
     print(f"{'model':12} {'who':10} {columns} {'neither training nor evaluation':>32}")
     for name in options.models:

@@ -1,12 +1,12 @@
-"""How time and memory grow with the number of clients: the preset `million`, with 1,000 clients to 1,000,000.
+"""How time and memory grow with the number of clients: the preset `million`, with 1,000 to 1,000,000 clients.
 
-A row is the preset with so many clients, its groups and data in proportion: FedStaleWeight, FairShare or FedBuff train
-a logistic model on synthetic data, 1,000 clients at a time, with heavy-tailed delays and daily hours, all of it on:
-store, evaluation, checkpoints. With the extra `fast`, it is trained with `engine = "compiled"`. What an update costs is
-the processor time from the first 2,000 updates to the last, evaluations, comings and goings included, checkpoints not:
-they are told apart, as a run makes the next only after 100 times what the last one took. To begin is all before:
-imports, data, who holds what, everybody's first hours. Every size and strategy runs in a process of its own, so that
-its peak memory is its own; the least of several rounds counts.
+Each row is the preset with that number of clients, its groups and data in proportion: FedStaleWeight, FairShare or
+FedBuff train a logistic model on synthetic data, 1,000 clients at a time, with heavy-tailed delays and daily hours,
+with store, evaluation and checkpoints. With the extra `fast`, it is trained with `engine = "compiled"`. The cost of an
+update is the processor time from the first 2,000 updates to the last, including evaluations and clients that come and
+go. Checkpoints are reported separately, because a run makes the next one only after 100 times what the last one took.
+"begin" is everything before: imports, data, partition, and the first hours of all clients. Every size and strategy runs
+in a separate process, so the peak memory is its own. The minimum over several rounds counts.
 
     python benchmarks/scale.py [--sizes 1000 10000 …] [--updates 100000] [--rounds 2] [--strategies FairShare …]
 """
@@ -31,22 +31,22 @@ MILLION = 1_000_000
 
 
 class Cost(NamedTuple):
-    """What a run took."""
+    """The cost of a run."""
 
     begin: float
     """Seconds of processor time until the first updates."""
     update: float
-    """Seconds of processor time an update."""
+    """Seconds of processor time per update."""
     checkpoint: float
-    """Seconds of processor time a checkpoint, 0 where none was made."""
+    """Seconds of processor time per checkpoint, 0 if none was made."""
     speed: float
-    """Updates a second, by the clock on the wall."""
+    """Updates per second, by wall clock."""
     megabytes: float
-    """The peak of the memory."""
+    """Peak memory."""
 
 
 def experiment(clients: int, updates: int) -> Experiment:
-    """The preset with so many clients instead of a million."""
+    """The preset with this many clients instead of a million."""
     whole = load("million")
     buffer = whole.strategies[0].parameters["buffer"]
     assert isinstance(buffer, int) and whole.data is not None
@@ -99,7 +99,7 @@ def _counted(owner: type, name: str) -> list[float]:
 
 
 def apart(ask: Callable[..., Cost], *arguments: Any) -> Cost:
-    """The answer of a process of its own."""
+    """The answer of a separate process."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(ask, arguments)
 
@@ -112,7 +112,7 @@ def main() -> None:
     options.add_argument("--strategies", nargs="+", default=["FedStaleWeight", "FairShare", "FedBuff"])
     chosen = options.parse_args()
     print(
-        f"{chosen.updates:,} updates each, one process; µs and s of processor time, the least of {chosen.rounds} rounds"
+        f"{chosen.updates:,} updates each, one process; µs and s of processor time, minimum of {chosen.rounds} rounds"
     )
     print(
         f"{'strategy':15} {'clients':>10} {'µs/update':>10} {'÷ smallest':>11} {'updates/s':>10} "

@@ -1,20 +1,20 @@
-"""How fast the server and the compiled loop go through events, beside a bare heapq loop, from 15 to 1,000,000 clients.
+"""Events per second of the server and the compiled loop, compared with a bare heapq loop, 15 to 1,000,000 clients.
 
-The bare loop is what any simulator of the fleet must do at the least: take the next arrival from a heap, draw that
-client's next delay, put it back. It keeps no history, makes no versions and weighs nothing. It comes in two kinds:
-`shared` draws all delays from one generator, `own` draws the durations of the server's fleet, where every client has a
-stream of its own; so the first shows what all of fairlag costs, the second what the server costs. The compiled loop
-does all that the server does, and weighs. An event is one arrival in all of them. Start-up (every client's first task,
-and compiling) is left out. Every size runs in a process of its own, so that the peak memory is its own (of
-FedStaleWeight by the server, which goes first); timings are the best of several, in turns, in processor time.
+The bare loop is the minimum that any simulator of the fleet must do: take the next arrival from a heap, draw that
+client's next delay, put it back. It keeps no history, makes no versions and weighs nothing. There are two kinds:
+`shared` draws all delays from one generator, and `own` draws the durations of the server's fleet, in which every client
+has its own stream. The first shows what all of fairlag costs, the second what the server costs. The compiled loop does
+everything that the server does, weights included. In all of them, an event is one arrival. Start-up (every client's
+first task, and compiling) is left out. Every size runs in a separate process, so the peak memory is its own (that of
+FedStaleWeight by the server, which runs first). Timings are the best of several rounds, in turns, in processor time.
 
-Below each size stands the speed of FairShare by account as a part of its speed by gap: the median of the ratios of the
-rounds, in each of which one is measured right after the other, with the lowest and the highest.
+Below each size is the speed of FairShare by account as a fraction of its speed by gap: the median of the ratios of the
+rounds, in which one is measured right after the other, with the lowest and the highest.
 
-`--store` is another table: all of `fairlag run` for an experiment without data, which trains nothing, its store on,
-beside the bare loop with shared draws. There an event is one call of `Server.handle`: nobody comes, goes or fails, so
-that is one for each update that arrives. Counted are events from the first look at the run until its directory is
-complete, by processor time and by the clock, each row the best of its rounds.
+`--store` prints another table: all of `fairlag run` for an experiment without data, which trains nothing, with the
+store, compared with the bare loop with shared draws. There an event is one call of `Server.handle`: no client comes,
+goes or fails, so that is one per arriving update. Events are counted from the first progress report of the run until
+its directory is complete, by processor time and by wall clock; each row is the best of its rounds.
 
     python benchmarks/timeline.py [--sizes 15 1000 …] [--events 200000] [--repeat 3] [--store]
 """
@@ -112,7 +112,7 @@ def served(strategy: Strategy, clients: int, events: int) -> float:
             begin.append(time.process_time())
         return strategy.weigh(buffer, view)
 
-    gc.collect()  # the server before this one, which would otherwise be found in the middle
+    gc.collect()  # the server before this one, which would otherwise be collected during the measurement
     server = Server(replace(strategy, weigh=weigh), clients=clients, aggregations=aggregations + 1)
     virtual.run(server, fleet_of(clients))
     return (time.process_time() - begin[0]) / (aggregations * per_version)
@@ -133,7 +133,7 @@ def compiled(strategy: Strategy, clients: int, events: int) -> float:
 
 
 def stored(name: str, clients: int, events: int) -> tuple[float, float]:
-    """Events a second of a whole run that trains nothing, store on: by processor time, and by the clock."""
+    """Events per second of a whole run that trains nothing, with the store: by processor time, and by wall clock."""
     slow = clients // 3
     experiment = parse_experiment(
         {
@@ -158,14 +158,14 @@ def stored(name: str, clients: int, events: int) -> tuple[float, float]:
 
 
 def bare_both(clients: int, events: int) -> tuple[float, float]:
-    """Events a second of the bare loop with shared draws, by processor time and by the clock."""
+    """Events per second of the bare loop with shared draws, by processor time and by wall clock."""
     begin = time.process_time()
     clock = 1 / bare_shared(clients, events, time.perf_counter)
     return events / (time.process_time() - begin), clock
 
 
 def store_table(clients: int, events: int, repeat: int) -> None:
-    """Whole runs that train nothing, beside the bare loop, in turns."""
+    """Whole runs that train nothing and the bare loop, in turns."""
     best: dict[str, tuple[float, float]] = {}
     for _ in range(repeat):
         found = {"bare shared": bare_both(clients, events)}
@@ -173,10 +173,8 @@ def store_table(clients: int, events: int, repeat: int) -> None:
         for name, (busy, clock) in found.items():
             before = best.get(name, (0.0, 0.0))
             best[name] = max(before[0], busy), max(before[1], clock)
-    print(
-        f"{clients} clients, {events:,} events a run, store on; events per second, best of {repeat}, and part of bare"
-    )
-    print(f"{'':16} {'by processor time':>26} {'by the clock':>26}")
+    print(f"{clients} clients, {events:,} events per run, with store; events per second, best of {repeat}, and ÷ bare")
+    print(f"{'':16} {'by processor time':>26} {'by wall clock':>26}")
     for name, speeds in best.items():
         cells = [
             f"{speed:>14,.0f} {_part(bare / speed):>11}"
@@ -191,7 +189,7 @@ def measure(clients: int, events: int, repeat: int) -> str:
     for _ in range(repeat):
         for name, make in STRATEGIES.items():
             rounds[name].append(served(make(clients), clients, events))
-            # The peak so far: of FedStaleWeight alone, because it goes first.
+            # The peak so far: of FedStaleWeight alone, because it runs first.
             rounds["megabytes"].append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
         for name, make in STRATEGIES.items():
             rounds[_COMPILED + name].append(compiled(make(clients), clients, events))
@@ -205,13 +203,13 @@ def main() -> None:
     options.add_argument("--sizes", type=int, nargs="+", default=[15, 1_000, 100_000, 1_000_000])
     options.add_argument("--events", type=int, default=200_000)
     options.add_argument("--repeat", type=int, default=3)
-    options.add_argument("--store", action="store_true", help="whole runs of the paper's 15 clients, store on")
+    options.add_argument("--store", action="store_true", help="whole runs of the paper's 15 clients, with the store")
     chosen = options.parse_args()
     if chosen.store:
         store_table(15, chosen.events, chosen.repeat)
         return
     print(f"events per second, best of {chosen.repeat}, {chosen.events:,} events each;")
-    print("in brackets: as a part of the bare loop with shared draws, and with draws of each client's own")
+    print("in brackets: as a fraction of the bare loop with shared draws, and of the one with own draws per client")
     print(
         f"{'clients':>10} {'peak MB':>8} {'bare shared':>12} {'bare own':>12} {'':>10}"
         + "".join(f"{name:>29}" for name in STRATEGIES)
@@ -224,11 +222,11 @@ def main() -> None:
         print(f"{clients:>10,} {best['megabytes']:>8,.0f} {speeds} {'server':>10}" + cells(best, ""))
         print(f"{_COMPILED:>56}" + cells(best, _COMPILED))
         parts = ", ".join(f"{path} {account_to_gap(rounds, prefix)}" for path, prefix in PATHS.items())
-        print(f"{'':>10} FairShare by account, as a part of its speed by gap: {parts}", flush=True)
+        print(f"{'':>10} FairShare by account, as a fraction of its speed by gap: {parts}", flush=True)
 
 
 def cells(best: dict[str, float], path: str) -> str:
-    """The speed of every strategy on one path, each beside the bare loops."""
+    """The speed of every strategy on one path, and as a fraction of the bare loops."""
     written = []
     for name in STRATEGIES:
         parts = [_part(best[path + name] / best[bare]) for bare in ("shared", "own")]
@@ -237,7 +235,7 @@ def cells(best: dict[str, float], path: str) -> str:
 
 
 def account_to_gap(rounds: dict[str, list[float]], path: str) -> str:
-    """The speed of one as a part of the other's on one path: the median of the rounds, the lowest and the highest."""
+    """The speed of one as a fraction of the other's on one path: the median, lowest and highest of the rounds."""
     pairs = zip(rounds[path + "FairShare by gap"], rounds[path + "FairShare by account"], strict=True)
     ratios = [gap / account for gap, account in pairs]
     return f"{median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"

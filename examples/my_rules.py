@@ -1,4 +1,4 @@
-"""A weighting of one's own in ten lines, compared with published ones on the paper's fleet."""
+"""Your own weighting in ten lines, compared with published ones on the paper's fleet."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +18,11 @@ def main() -> None:
         aggregations=500,
         strategies=[{"use": "buffered_fedavg"}, {"use": "my_rules:square_root"}, {"use": "fairshare"}],
     )
-    # With so few updates nobody tries to throttle itself, which takes longest: `fairlag audit` tells that too.
+    # incentive_updates=1 skips the trials of cheating, which take longest. `fairlag audit` makes them.
     for result in fairlag.audit(experiment, seeds=2, incentive_updates=1):
         slow = result.groups[1]
         print(
-            f"{result.label:16} slow clients: influence {slow.influence:.3f} of a fair {slow.fair:.3f}, "
+            f"{result.label:16} slow clients: influence {slow.influence:.3f} (fair: {slow.fair:.3f}), "
             f"{slow.deployment.updates_per_day:,.0f} updates per device and day"
         )
 

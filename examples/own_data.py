@@ -1,4 +1,4 @@
-"""A data set of one's own: noisy waves of three shapes, shared unevenly among clients."""
+"""Your own data set: noisy waves of three shapes, divided unevenly among clients."""
 
 from pathlib import Path
 

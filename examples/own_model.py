@@ -1,4 +1,4 @@
-"""A model of one's own: a small convolutional network for digits, in any number of channels."""
+"""Your own model: a small convolutional network for digits, with any number of channels."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A server rule of one's own: steps that are longer than a bound are shortened, in any strategy."""
+"""Your own server rule: it shortens steps that are longer than a bound, in any strategy."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,7 @@ from fairlag.zoo import buffered_fedavg
 
 
 def clipped(bound: float) -> Apply:
-    """step · min(1, bound / ‖step‖). The state is how many steps were shortened."""
+    """step · min(1, bound / ‖step‖). The state counts the steps that were shortened."""
 
     def init(parameters: Vector, layout: Layout) -> tuple[Any, ...]:
         return (np.zeros(1, np.int64),)
@@ -28,7 +28,7 @@ def clipped(bound: float) -> Apply:
 
 
 def careful(*, buffer: int = 4, bound: float = 0.3, beta: float = 0.5) -> fairlag.Strategy:
-    """Buffered FedAvg whose server has momentum, and never takes a step longer than `bound`."""
+    """Buffered FedAvg with momentum at the server and no step longer than `bound`."""
     return replace(buffered_fedavg(buffer=buffer), apply=chain(momentum(beta), clipped(bound)))
 
 

@@ -1,4 +1,4 @@
-"""A weighting of one's own, trained: what does it do to the accuracy on the labels of slow clients?"""
+"""Trains your own weighting: what does it do to the accuracy on the labels of slow clients?"""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,7 +7,7 @@ import fairlag
 
 
 def logarithm(buffer: fairlag.Buffer, view: fairlag.View) -> NDArray[np.float64]:
-    """Rarely heard clients weigh more, but never many times more: by the logarithm of the gap between updates."""
+    """Rarely heard clients weigh more, but never many times more: weigh by the logarithm of the gap between updates."""
     rarity = np.log(1 + view.mean_gap(buffer.clients))
     weights: NDArray[np.float64] = rarity / rarity.sum()
     return weights
@@ -16,7 +16,7 @@ def logarithm(buffer: fairlag.Buffer, view: fairlag.View) -> NDArray[np.float64]
 def main() -> None:
     experiment = fairlag.load("demo").checked(aggregations=200)
     for strategy in ("buffered_fedavg", logarithm):
-        # One worker: for so small a model, starting more takes longer than they save.
+        # One worker: for such a small model, starting more takes longer than they save.
         run = fairlag.simulate(experiment, strategy=strategy, workers=1)
         groups = ", ".join(f"{name} {run.accuracy('group', name):.1%}" for name in run.groups)
         print(f"{run.label}: accuracy {run.accuracy():.1%}, on the labels of each group: {groups}")

@@ -18,10 +18,10 @@ from federation import LOOPBACK, Federation  # noqa: E402
 @pytest.mark.parametrize(
     ("nodes", "sentence"),
     [
-        (("fast",), "the node is 'fast', it must be a group and a partition from 0 to 3, like fast:0"),
+        (("fast",), "the node is 'fast'; it must be a group and a partition from 0 to 3, like fast:0"),
         (("fast:x",), "the node is 'fast:x'"),
         (("fast:4",), "the node is 'fast:4'"),
-        (("fast:0", "fast:0"), "each may be there once"),
+        (("fast:0", "fast:0"), "each may be given only once"),
     ],
 )
 def test_nodes_that_the_fleet_has_not_are_refused(nodes: tuple[str, ...], sentence: str, tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_nodes_that_the_fleet_has_not_are_refused(nodes: tuple[str, ...], senten
 def test_a_port_in_use_is_said(tmp_path: Path) -> None:
     with socket.create_server((LOOPBACK, 0)) as held:
         port = held.getsockname()[1]
-        with pytest.raises(InputError, match=f"port {port} cannot be used.*give another first port with --port"):
+        with pytest.raises(InputError, match=f"cannot use port {port}: .*Give another first port with --port"):
             Federation(tmp_path / "federation", ("fast:0",), port - 1)
     assert not (tmp_path / "federation").exists()
 
@@ -42,7 +42,7 @@ def test_a_folder_has_one_federation_at_a_time(tmp_path: Path) -> None:
     with socket.create_server((LOOPBACK, 0)) as held:
         port = held.getsockname()[1]
     first = Federation(tmp_path / "federation", (), port)
-    with pytest.raises(InputError, match="is running: give another --folder"):
+    with pytest.raises(InputError, match=r"is already running in .*: give another --folder"):
         Federation(tmp_path / "federation", (), port)
     first.close()
     Federation(tmp_path / "federation", (), port).close()

@@ -1,1 +1,1 @@
-"""The same work in fairlag, in its peers and in a bare loop: `run.py` measures them all, the others are run by it."""
+"""The same work in fairlag, in its peers and in a bare loop. `run.py` runs and measures the others."""

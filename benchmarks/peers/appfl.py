@@ -1,10 +1,10 @@
 """APPFL: its FedBuff aggregator driven by `appfl.vsim`, its simulator in virtual time, with the paper's delays.
 
-The variant `memory` switches off `optimize_memory`, which collects garbage several times a task unless told otherwise.
+The variant `memory` switches off `optimize_memory`, which by default collects garbage several times per task.
 """
 
 # mypy: ignore-errors
-# appfl is not installed where types are checked.
+# appfl is not installed in the environment that checks types.
 
 import random
 from pathlib import Path
@@ -24,12 +24,12 @@ WORK, HERE = str(Path(work.__file__)), str(Path(__file__))
 
 
 def accuracy(right, scores):
-    """The metric that APPFL asks for."""
+    """The metric that APPFL requires."""
     return float(np.mean(np.argmax(scores, axis=1) == right))
 
 
 def client_data(name, client):
-    """Training and validation data of a client, found by APPFL through this file's path."""
+    """Training and validation data of a client. APPFL finds it by the path of this file."""
     return TensorDataset(*work.held(name, client)), None
 
 

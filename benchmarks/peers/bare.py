@@ -1,6 +1,6 @@
-"""The limit: the loop that somebody would write by hand to train one model, without clients, versions or a record.
+"""The limit: a hand-written loop that trains one model, without clients, versions or a record.
 
-Variants: `kept` has the allocator keep the memory of big tensors, as fairlag does; a number is so many loops at once.
+Variants: `kept` makes the allocator keep the memory of big tensors, as fairlag does; a number runs that many loops.
 """
 
 import ctypes
@@ -11,7 +11,7 @@ import torch
 from benchmarks.peers import work
 
 _KEEP = {-3: 1 << 25, -1: 1 << 29, -2: 1 << 26}
-"""M_MMAP_THRESHOLD, M_TRIM_THRESHOLD and M_TOP_PAD of glibc: what fairlag sets, too."""
+"""M_MMAP_THRESHOLD, M_TRIM_THRESHOLD and M_TOP_PAD of glibc, as fairlag sets them."""
 
 
 def loop(name: str, updates: int) -> work.Meter:
@@ -27,7 +27,7 @@ def loop(name: str, updates: int) -> work.Meter:
 
 
 def several(name: str, updates: int, processes: int) -> work.Meter:
-    """So many loops at once that know nothing of each other: all the steps that these cores can make."""
+    """Several independent loops at once: all the steps that these cores can make."""
     with multiprocessing.get_context("spawn").Pool(processes) as pool:
         meters = pool.starmap(loop, [(name, updates)] * processes, chunksize=1)
     rate = sum(counted / seconds for counted, seconds, _ in (meter.counted for meter in meters))

@@ -1,4 +1,4 @@
-"""fairlag: FedBuff on the paper's fleet in virtual time, by `fairlag.simulate`, the store on."""
+"""fairlag: FedBuff on the paper's fleet in virtual time, by `fairlag.simulate`, with the store."""
 
 import time
 from typing import Any
@@ -31,9 +31,9 @@ def _data(name: str) -> Dataset:
 def run(
     name: str, aggregations: int, workers: int, every: int, engine: str = "standard"
 ) -> list[tuple[int, float, float, int]]:
-    """Updates, time, processor time and version at every progress told, from the first version to the last but one.
+    """Updates, time, processor time and version at every progress report, from the first version to the last but one.
 
-    The last is left out, because the evaluation at the end comes before it is told.
+    The last is left out, because the final evaluation comes before its report.
     """
     marks: list[tuple[int, float, float, int]] = []
 
@@ -54,7 +54,7 @@ def run(
 
 
 def evaluation(name: str, update: float) -> float | None:
-    """What one evaluation adds to the time of a run that evaluates every version; None if it is lost in noise."""
+    """What one evaluation adds to the time of a run that evaluates every version; None if noise hides it."""
     marks = run(name, 2 + EVALUATIONS[name], 1, 1)
     updates, seconds, _, versions = (end - begin for end, begin in zip(marks[-1], marks[0], strict=True))
     added = seconds - updates * update

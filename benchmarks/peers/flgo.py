@@ -1,7 +1,7 @@
 """FLGo: its own FedBuff on its virtual clock, with a simulator that draws the paper's delays for every task."""
 
 # mypy: ignore-errors
-# flgo is not installed where types are checked.
+# flgo is not installed in the environment that checks types.
 
 import importlib
 import os
@@ -20,11 +20,11 @@ from flgo.benchmark.partition import BasicPartitioner
 from flgo.benchmark.toolkits.cv.classification import FromDatasetPipe
 from flgo.simulator.default_simulator import Simulator
 
-# PyTorch 2.13 refuses FLGo's subsets of a data set: where __getitem__ is changed, it asks for this, too.
+# PyTorch 2.13 refuses FLGo's subsets of a data set: a class that overrides __getitem__ must override this, too.
 FromDatasetPipe.TaskDataset.__getitems__ = lambda self, places: [self[place] for place in places]
 
 UNITS = 10
-"""Of FLGo's clock, which counts whole units, in a second."""
+"""Units of FLGo's clock, which counts whole units, per second."""
 CONFIG = """
 from torch.utils.data import TensorDataset
 import torch
@@ -38,7 +38,7 @@ def get_model():
 
 
 def make_task(name):
-    """The files of a task: a benchmark from a configuration, and who holds what, as FLGo's guide has it."""
+    """The files of a task: a benchmark from a configuration, and which client holds what, as in FLGo's guide."""
 
     class Shares(BasicPartitioner):
         num_clients = work.CLIENTS
@@ -54,7 +54,7 @@ def make_task(name):
 
 
 def parts(meter):
-    """FedBuff with the meter put in, and the simulator with the fleet."""
+    """FedBuff with the meter, and the simulator with the fleet."""
 
     class Server(fedbuff.Server):
         updates = 0

@@ -1,10 +1,10 @@
 """Flower: an asynchronous loop like FedBuff on push_messages and pull_messages of its simulation, without delays.
 
-Clients are Ray actors. Flower gives each two cores unless told otherwise, so that there is one; the variant 2 has two.
+Clients are Ray actors. By default Flower gives each two cores, so there is one actor; the variant 2 has two.
 """
 
 # mypy: ignore-errors
-# flwr is not installed where types are checked.
+# flwr is not installed in the environment that checks types.
 
 import time
 

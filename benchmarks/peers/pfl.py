@@ -1,10 +1,10 @@
 """pfl: synchronous federated averaging with a cohort of 5, by its SimulatedBackend; the variant 2 is two processes.
 
-Nothing in pfl is asynchronous, so that there are no delays, and every update is fresh.
+pfl is not asynchronous, so there are no delays, and every update is fresh.
 """
 
 # mypy: ignore-errors
-# pfl is not installed where types are checked.
+# pfl is not installed in the environment that checks types.
 
 import os
 import sys
@@ -26,7 +26,7 @@ from benchmarks.peers import work
 
 
 class Trained(torch.nn.Module):
-    """The model with the two methods that pfl asks for."""
+    """The model with the two methods that pfl requires."""
 
     def __init__(self, name):
         super().__init__()
@@ -53,13 +53,13 @@ class Metered(TrainingProcessCallback):
 
 
 def clients(name):
-    """A user's data set is the batch that it will train on: pfl itself does not shuffle."""
+    """A user's data set is the batch to train on, because pfl itself does not shuffle."""
     users = list(range(work.CLIENTS))
     return FederatedDataset(lambda user: Dataset(work.batch(name, user)), get_user_sampler("random", users))
 
 
 def start_again(processes):
-    """This script once more, in so many processes, by the launcher that pfl's guide names."""
+    """Runs this script again in several processes, with the launcher that pfl's guide names."""
     arguments = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     os.execv(sys.executable, [sys.executable, *arguments, "-m", "benchmarks.peers.pfl", *sys.argv[1:]])
 

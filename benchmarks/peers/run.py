@@ -1,9 +1,9 @@
-"""fairlag, four peers and a bare PyTorch loop, with the same work, in turns: writes the tables of docs/benchmarks.md.
+"""fairlag, four peers and a bare PyTorch loop with the same work, in turns: writes the tables of docs/benchmarks.md.
 
-Every peer has a virtual environment of its own, made at the first run in `.peers/` with the versions in `<peer>.txt`
-and kept until these change. Each measurement is a process of its own, `python -m benchmarks.peers.<peer>`, which
-answers with a line of JSON. The bare loop is always measured, and everybody is divided by its speed in the same round;
-of several rounds the table has the medians. Who cannot be installed, fails or takes too long has a row that says so.
+Every peer has its own virtual environment in `.peers/`, made at the first run with the versions in `<peer>.txt` and
+kept until these change. Each measurement is a separate process, `python -m benchmarks.peers.<peer>`, which answers with
+a line of JSON. The bare loop is always measured, and every speed is divided by its speed in the same round. The table
+has the medians over the rounds. A peer that cannot be installed, fails or takes too long has a row that says so.
 
     python benchmarks/peers/run.py [--peers fairlag flgo …] [--model fashion_cnn | logistic] [--updates N] [--rounds 2]
 """
@@ -29,10 +29,9 @@ ENVIRONMENTS = ROOT / ".peers"
 PAGE = ROOT / "docs" / "benchmarks.md"
 UPDATES = {"fashion_cnn": 200, "logistic": 2000}
 OURS = ("bare", "fairlag")
-"""Measured with the interpreter that runs this; peers have their own."""
+"""Measured with the interpreter that runs this script; peers have their own."""
 LEAST = {"fashion_cnn": 0, "logistic": 14_000}
-"""So many updates at the least are made by these, which else would be measured for less than a second; from 20,000 on,
-fairlag would compile."""
+"""The minimum of updates for these: with fewer, they would be measured for less than a second."""
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0",
     "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -42,7 +41,7 @@ QUIET = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
 }
-"""Nobody calls home, draws, or computes with more than one thread a process."""
+"""No telemetry, no plots, one thread per process."""
 
 
 class Entry(NamedTuple):
@@ -53,7 +52,7 @@ class Entry(NamedTuple):
     name: str
     processes: str
     model: str = ""
-    """The only one that it is about, if it is."""
+    """The only model that has this row; empty: all."""
 
 
 ENTRIES = (
@@ -75,11 +74,11 @@ PEERS = tuple(dict.fromkeys(entry.peer for entry in ENTRIES))
 
 
 class Failure(Exception):
-    """Why there is no number."""
+    """Says why a peer has no numbers."""
 
 
 def python_of(peer: str) -> Path:
-    """The interpreter for a peer, its environment made if it is not there or its versions have changed."""
+    """The interpreter for a peer. Its environment is made if it is missing or its versions have changed."""
     if peer in OURS:
         return Path(sys.executable)
     home, pins = ENVIRONMENTS / peer, HERE / f"{peer}.txt"
@@ -93,24 +92,24 @@ def python_of(peer: str) -> Path:
     done = subprocess.run([*pip, "-r", str(pins)], capture_output=True, text=True, check=False)
     if done.returncode:
         errors = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
-        raise Failure(f"cannot be installed: {errors[-1] if errors else last_line(done.stderr)}")
+        raise Failure(f"cannot install it: {errors[-1] if errors else last_line(done.stderr)}")
     stamp.write_text(wanted)
     return python
 
 
 def last_line(text: str) -> str:
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "nothing was said")
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no message")
 
 
 def environment(entry: Entry, folder: str) -> dict[str, str]:
-    """Without what keeps Python from storing compiled modules: compiling all of a peer anew takes a minute."""
+    """The environment of a process. Python may store compiled modules: compiling all of a peer again takes a minute."""
     kept = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     paths = [str(ROOT), *([kept["PYTHONPATH"]] if entry.peer in OURS and "PYTHONPATH" in kept else [])]
     return {**kept, **QUIET, "PYTHONPATH": os.pathsep.join(paths), "RAY_TMPDIR": folder, "FLWR_HOME": folder}
 
 
 def measured(entry: Entry, model: str, updates: int, patience: float) -> dict[str, Any]:
-    """The answer of one process, which works in a temporary folder."""
+    """The answer of one process, which runs in a temporary folder."""
     command = [str(python_of(entry.peer)), "-m", f"benchmarks.peers.{entry.peer}"]
     wanted = max(updates, LEAST[model] if entry.peer in OURS else 0)
     command += ["--model", model, "--updates", str(wanted), "--variant", entry.variant]
@@ -140,14 +139,14 @@ def measured(entry: Entry, model: str, updates: int, patience: float) -> dict[st
 
 
 class Results:
-    """Answers of every round, and the reason of those who have none."""
+    """The answers of every round, and why others are missing."""
 
     def __init__(self) -> None:
         self.answers: dict[Entry, list[dict[str, Any] | None]] = {}
         self.reasons: dict[Entry, str] = {}
 
     def take(self, entry: Entry, model: str, updates: int, patience: float) -> None:
-        """Measures once; who failed is not tried again."""
+        """Measures once; an entry that failed is not tried again."""
         answer = None
         if entry not in self.reasons:
             try:
@@ -159,7 +158,7 @@ class Results:
         print(f"{model}: {entry.name} ({entry.processes}): {said}", flush=True)
 
     def median(self, entry: Entry, above: str, below: str, *, to_bare: bool = False) -> float | None:
-        """Of one number through another over the rounds, as it is or divided by the bare loop's in the same round."""
+        """The median of a ratio over the rounds, either plain or divided by the bare loop's in the same round."""
         values = []
         for answer, bare in zip(self.answers[entry], self.answers[ENTRIES[0]], strict=True):
             if answer and bare and answer[above] and answer[below]:
@@ -188,7 +187,7 @@ class Results:
 
 
 def _number(value: float | None, digits: int = 1, scale: float = 1.0) -> str:
-    """With so many decimals, or none from 100 on, or three below 1."""
+    """With this many decimals, or none from 100 on, or three below 1."""
     if value is None:
         return "–"
     shown = value * scale
@@ -198,14 +197,10 @@ def _number(value: float | None, digits: int = 1, scale: float = 1.0) -> str:
 def table(results: Results, model: str, updates: int, rounds: int, load: float) -> str:
     cores = os.cpu_count() or 1
     machine = f"{cores} cores, Python {platform.python_version()}; {results.versions()}"
-    more = f" ({LEAST[model]} of bare loops and fairlag)" if LEAST[model] > updates else ""
+    more = f" ({LEAST[model]} for bare loops and fairlag)" if LEAST[model] > updates else ""
     lines = [
         f"`{model}`, {updates} updates each{more}, medians of {rounds} rounds. {machine}.",
-        *(
-            [f"**Other programs wanted {load:.1f} cores when this began: take the ratios as rough.**"]
-            if load > 0.5
-            else []
-        ),
+        *([f"**Other programs used {load:.1f} cores at the start: these ratios are rough.**"] if load > 0.5 else []),
         "",
         "| who | processes | client updates/s | ÷ bare | processor ms/update | evaluation, examples/s | ÷ bare |",
         "|---|---|--:|--:|--:|--:|--:|",
@@ -215,12 +210,12 @@ def table(results: Results, model: str, updates: int, rounds: int, load: float) 
 
 
 def write(page: Path, model: str, text: str) -> None:
-    """Puts the text between the markers of that model."""
+    """Writes the text between the markers of that model."""
     begin, end = f"<!-- {model}: begin -->", f"<!-- {model}: end -->"
     before, found, rest = page.read_text("utf-8").partition(begin)
     _, closed, after = rest.partition(end)
     if not found or not closed:
-        raise SystemExit(f"{page} has no place for {model}: a line {begin!r} and, below it, a line {end!r}")
+        raise SystemExit(f"{page} has no place for {model}: it needs a line {begin!r} and, below it, a line {end!r}")
     page.write_text(f"{before}{begin}\n{text}\n{end}{after}", "utf-8")
 
 
@@ -237,10 +232,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--peers", nargs="+", default=PEERS, choices=PEERS)
     parser.add_argument("--model", nargs="+", default=list(UPDATES), choices=list(UPDATES))
-    parser.add_argument("--updates", type=int, help="of each, after 15 that are not counted; by default 200 and 2000")
+    parser.add_argument("--updates", type=int, help="updates per entry after 15 uncounted ones (default: 200 and 2000)")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--patience", type=float, default=600.0, help="seconds that one measurement may take")
-    parser.add_argument("--page", type=Path, default=PAGE, help="the page whose tables are written")
+    parser.add_argument("--page", type=Path, default=PAGE, help="the page to write the tables into")
     options = parser.parse_args()
     for model in options.model:
         updates = options.updates or UPDATES[model]

@@ -1,7 +1,7 @@
-"""Lets torchvision be imported beside a CPU build of PyTorch: import this first where a peer imports torchvision.
+"""Makes torchvision importable beside a CPU build of PyTorch. Import this before a peer that imports torchvision.
 
-The wheel of torchvision on PyPI is built for CUDA. Beside a CPU build its compiled operators do not load, and it fails
-when it describes two of them. Naming these two is enough; nothing here calls them.
+The wheel of torchvision on PyPI is built for CUDA. With a CPU build its compiled operators do not load, and it fails
+when it describes two of them. Declaring these two is enough; nothing here calls them.
 """
 
 import torch

@@ -1,6 +1,6 @@
-"""The work that everybody is given, in plain PyTorch: two models, their data, who holds what, how slow, and the meter.
+"""The work that all peers get, in plain PyTorch: two models, their data, who holds what, delays, and the meter.
 
-Peers run this file in environments of their own, so it imports nothing but numpy, torch and scikit-learn.
+Peers run this file in their own environments, so it imports only numpy, torch and scikit-learn.
 """
 
 import argparse
@@ -18,13 +18,13 @@ FAST, SLOW = 10, 5
 CLIENTS = FAST + SLOW
 BUFFER, BATCH, LR = 5, 32, 0.01
 WARM = 3 * BUFFER
-"""So many updates pass before the meter starts."""
+"""Updates before the meter starts."""
 IMAGES, TESTS = 16_000, 1_000
-"""Random images in all, and those of them that are kept for evaluation."""
+"""The number of random images, and how many of them are kept for evaluation."""
 
 
 def delay(client: int, uniform: Callable[[float, float], float]) -> float:
-    """How long the next task of a client takes in the paper's fleet, in seconds."""
+    """The duration of a client's next task in the paper's fleet, in seconds."""
     return uniform(1, 2) if client < FAST else uniform(8, 12)
 
 
@@ -59,9 +59,9 @@ def build(name: str) -> nn.Module:
 
 @cache
 def examples(name: str) -> tuple[np.ndarray, np.ndarray, int]:
-    """Images, labels, and how many of them come first and are for training.
+    """Images, labels, and how many of them, from the first on, are for training.
 
-    What images show does not change how long a step takes: those of the CNN are random, of Fashion-MNIST's shape.
+    The content of images does not change the duration of a step: those of the CNN are random, of Fashion-MNIST's shape.
     """
     if name == "fashion_cnn":
         images = np.random.default_rng(0).normal(size=(IMAGES, 1, 28, 28)).astype(np.float32)
@@ -95,7 +95,7 @@ def tests(name: str) -> tuple[Tensor, Tensor]:
 
 
 def batch(name: str, client: int) -> tuple[Tensor, Tensor]:
-    """Examples of a client's own, drawn without replacement."""
+    """Examples of one client, drawn without replacement."""
     inputs, labels = held(name, client)
     chosen = torch.randperm(len(labels))[:BATCH]
     return inputs[chosen], labels[chosen]
@@ -109,7 +109,7 @@ def train_step(model: nn.Module, optimizer: torch.optim.Optimizer, inputs: Tenso
 
 @torch.no_grad()
 def accuracy(model: nn.Module, name: str, at_once: int = 500) -> float:
-    """Of all test examples."""
+    """The accuracy on all test examples."""
     model.eval()
     inputs, labels = tests(name)
     parts = zip(torch.split(inputs, at_once), torch.split(labels, at_once), strict=True)
@@ -117,33 +117,33 @@ def accuracy(model: nn.Module, name: str, at_once: int = 500) -> float:
 
 
 class Meter:
-    """Counts client updates and the time in which they came, without the first ones and without evaluation."""
+    """Counts client updates and their time, without the first ones and without evaluation."""
 
     def __init__(self, updates: int, patience: float = 60.0) -> None:
         self.target, self.patience = WARM + updates, patience
         self.marks: list[tuple[int, float, float]] = []
 
     def seen(self, updates: int) -> None:
-        """So many updates were made until now."""
+        """Tells the meter how many updates were made until now."""
         if updates >= WARM and (not self.marks or updates > self.marks[-1][0]):
             self.marks = [*self.marks[:1], (updates, time.perf_counter(), time.process_time())]
 
     @property
     def enough(self) -> bool:
-        """Were all updates made, or did they take longer than anybody has patience for?"""
+        """Were all updates made, or is the time over?"""
         return bool(self.marks) and (
             self.marks[-1][0] >= self.target or self.marks[-1][1] - self.marks[0][1] > self.patience
         )
 
     @property
     def counted(self) -> tuple[int, float, float]:
-        """Updates, the seconds in which they came, and how many of processor time this process had in them."""
+        """Updates, the seconds that they took, and the processor time of this process in that time."""
         (before, *begin), (after, *end) = self.marks
         return after - before, end[0] - begin[0], end[1] - begin[1]
 
 
 def timed(action: Callable[[], object]) -> float:
-    """Seconds that the second call takes: the first may load and compile what it needs."""
+    """The seconds of the second call: the first may load and compile what it needs."""
     action()
     begin = time.perf_counter()
     action()
@@ -160,7 +160,7 @@ def options() -> argparse.Namespace:
 
 
 def report(meter: Meter, name: str, *packages: str, evaluation: float | None = None, processes: int = 1) -> None:
-    """One JSON line: what was counted, the seconds of one evaluation of all test examples, and whose versions."""
+    """Prints one JSON line: the counts, the seconds of one evaluation of all test examples, and package versions."""
     updates, seconds, processor = meter.counted
     answer = {
         "updates": updates,

@@ -3,8 +3,8 @@
     python federation.py start [--folder federation] [--nodes fast:0 fast:1 slow:2 slow:3] [--port 9700]
 
 makes certificates and keys in the folder, starts everything, prints the command that runs the app on it, and ends all
-processes at Ctrl-C. A node is written as its group and the number of its partition. A SuperNode elsewhere needs
-`ca.pem`, its own key, and the address of the SuperLink, whose certificate must then name that address.
+processes at Ctrl-C. A node is written as its group and the number of its partition. A SuperNode on another machine
+needs `ca.pem`, its own key, and the address of the SuperLink, whose certificate must then name that address.
 """
 
 import argparse
@@ -37,9 +37,9 @@ from fairlag.lab.resources import Resources
 HERE = Path(__file__).resolve().parent
 LOOPBACK = "127.0.0.1"
 OFFLINE = {
-    "FLWR_TELEMETRY_ENABLED": "0",  # no word about runs to Flower Labs
-    "FLWR_DISABLE_UPDATE_CHECK": "1",  # no question whether there is a newer Flower
-    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",  # no installation of what an app says it needs
+    "FLWR_TELEMETRY_ENABLED": "0",  # no usage statistics to Flower Labs
+    "FLWR_DISABLE_UPDATE_CHECK": "1",  # no check for a newer Flower
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",  # no installation of an app's dependencies
     "RAY_USAGE_STATS_ENABLED": "0",
 }
 NODES = ("fast:0", "fast:1", "slow:2", "slow:3")
@@ -72,7 +72,7 @@ class Federation:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Of every process: nothing calls home, and all use the Flower beside this Python."""
+        """The environment of every process: no telemetry, and the Flower of this Python."""
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
         kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         return {**kept, **OFFLINE, "FLWR_HOME": str(self.folder / "flwr"), "PATH": path}
@@ -82,15 +82,15 @@ class Federation:
         return self.folder / "keys" / f"node-{number}"
 
     def start(self) -> None:
-        """The SuperLink, then every node: registered with its public key, and started."""
+        """Starts the SuperLink, then registers and starts every node."""
         self.start_superlink()
         for number in self.nodes:
-            # The SuperLink remembers the keys of the last time.
+            # The SuperLink remembers earlier keys.
             self.flwr("supernode", "register", f"{self.key(number)}.pub", "fleet", tolerated="already in use")
             self.start_node(number)
 
     def start_superlink(self) -> None:
-        """Starts the SuperLink, whose state survives it, and waits until it answers."""
+        """Starts the SuperLink, whose state is kept on disk, and waits until it answers."""
         files = {name: str(self.folder / f"{name}.pem") for name in ("ca", "server", "server-key")}
         self._start(
             "superlink",
@@ -124,19 +124,19 @@ class Federation:
         )
 
     def stop(self, name: str, *, kill: bool = False) -> None:
-        """Ends a process and all that it started: politely, or at once as a power cut would."""
+        """Ends a process and all that it started: by SIGTERM, or at once, like a power cut."""
         process = self.processes.pop(name)
         for number in (signal.SIGKILL,) if kill else (signal.SIGTERM, signal.SIGKILL):
-            with suppress(ProcessLookupError):  # nobody of its group is left
+            with suppress(ProcessLookupError):  # no process of its group is left
                 os.killpg(process.pid, number)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=10)
 
     def supervise(self) -> None:
-        """Starts nodes that ended again, as a service manager would.
+        """Restarts nodes that have ended, as a service manager would.
 
-        A node that was killed cannot come back before Flower has noticed, which takes a minute: until then its key
-        counts as in use, and a SuperNode that is turned away ends.
+        A node that was killed cannot come back before Flower has noticed, which takes a minute. Until then its key
+        counts as in use, and a rejected SuperNode ends.
         """
         for name, process in list(self.processes.items()):
             if name != "superlink" and process.poll() is not None:
@@ -150,7 +150,7 @@ class Federation:
         os.close(self._lock)
 
     def flwr(self, *words: str, tolerated: str | None = None) -> str:
-        """What a command of Flower prints; it must not fail, except in the words that are tolerated."""
+        """The output of a Flower command. It must not fail, except with the tolerated message."""
         done = subprocess.run(
             ["flwr", *words], env=self.environment, cwd=HERE, capture_output=True, text=True, check=False
         )
@@ -160,7 +160,7 @@ class Federation:
         return done.stdout
 
     def _deal(self, resources: Resources) -> None:
-        """Each node gets its own data, in a file."""
+        """Writes the data of each node into a file."""
         for node in self.nodes.values():
             inputs, labels = resources.held(int(node.split(":")[1]))
             np.savez(self._data(node), inputs=inputs, labels=labels)
@@ -187,34 +187,34 @@ class Federation:
 
 
 def _check(nodes: tuple[str, ...], resources: Resources, port: int) -> None:
-    """Before anything is made: are the nodes some of the fleet, and are their ports free?"""
+    """Checks before anything is made that the nodes are in the fleet and their ports are free."""
     last = resources.experiment.population - 1
     for node in nodes:
         group, _, partition = node.partition(":")
         if not group or not partition.isdecimal() or int(partition) > last:
-            raise InputError(f"the node is {node!r}, it must be a group and a partition from 0 to {last}, like fast:0")
+            raise InputError(f"the node is {node!r}; it must be a group and a partition from 0 to {last}, like fast:0")
     if len(set(nodes)) < len(nodes):
-        raise InputError(f"the nodes are {' '.join(nodes)}, each may be there once")
+        raise InputError(f"the nodes are {' '.join(nodes)}; each may be given only once")
     for number in range(port, port + 1 + len(nodes)):
         try:
             socket.create_server((LOOPBACK, number)).close()
         except (OSError, OverflowError) as error:
-            raise InputError(f"port {number} cannot be used, {error}: give another first port with --port") from None
+            raise InputError(f"cannot use port {number}: {error}. Give another first port with --port") from None
 
 
 def _locked(folder: Path) -> int:
-    """Two federations would share the keys and the state of one SuperLink: the second is turned away."""
+    """Locks the folder: two federations would share the keys and the state of one SuperLink."""
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(lock)
-        raise InputError(f"a federation in {str(folder)!r} is running: give another --folder") from None
+        raise InputError(f"a federation is already running in {str(folder)!r}: give another --folder") from None
     return lock
 
 
 def make_key(file: Path) -> None:
-    """A key pair for a node, as Flower reads them: P-384, in the files of OpenSSH."""
+    """Makes a key pair for a node, as Flower reads them: P-384, in OpenSSH files."""
     key = ec.generate_private_key(ec.SECP384R1())
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
@@ -225,7 +225,7 @@ def make_key(file: Path) -> None:
 
 
 def make_certificates(folder: Path) -> None:
-    """A certificate authority of one's own, and a certificate of the SuperLink for this machine, for a year."""
+    """Makes a certificate authority, and a certificate of the SuperLink for this machine, for a year."""
     authority, server = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
     issuer, subject = _named("fairlag example authority"), _named("localhost")
     ca = _certificate(issuer, issuer, authority.public_key()).add_extension(
@@ -269,17 +269,17 @@ def main() -> None:
     parser.add_argument("command", choices=["start"])
     parser.add_argument("--folder", type=Path, default=Path("federation"))
     parser.add_argument("--nodes", nargs="+", default=list(NODES), metavar="GROUP:PARTITION")
-    parser.add_argument("--port", type=int, default=9700, help="of the SuperLink; the nodes take the following ones")
+    parser.add_argument("--port", type=int, default=9700, help="port of the SuperLink; nodes use the next ports")
     options = parser.parse_args()
     try:
         federation = Federation(options.folder, tuple(options.nodes), options.port)
     except (InputError, OSError) as error:
         parser.error(str(error))
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as at Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as with Ctrl-C
     try:
         federation.start()
         home = shlex.quote(str(federation.folder / "flwr"))
-        print(f"{len(federation.nodes)} nodes are started. In another terminal, in {HERE}:", flush=True)
+        print(f"{len(federation.nodes)} nodes are running. In another terminal, in {HERE}:", flush=True)
         config = "by-key=true out='runs/digits-real'"
         print(f'  FLWR_HOME={home} flwr run . fleet --stream --run-config "{config}"', flush=True)
         print(f"The run will be in {Path('runs/digits-real').resolve()}; Ctrl-C here ends all nodes.", flush=True)

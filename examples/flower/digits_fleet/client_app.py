@@ -1,4 +1,4 @@
-"""A client as anybody would write it for Flower, and one line that makes it known again after a restart."""
+"""An ordinary Flower client, with one line that lets the server recognise it after a restart."""
 
 import time
 from typing import Any
@@ -29,7 +29,7 @@ def train(message: Message, context: Context) -> Message:
         loss = torch.nn.functional.cross_entropy(model(inputs[batch]), labels[batch])
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-    # A device of this kind takes as long as the fleet says: what was not spent on training is slept.
+    # A device of this kind takes as long as the fleet says: sleep for the time that training did not take.
     long = float(context.run_config["sleep"]) * experiment.fleet().duration(client, config["ordinal"])
     time.sleep(max(0.0, long - (time.monotonic() - began)))
     metrics = MetricRecord({"num-examples": len(labels), "train_loss": loss.item()})

@@ -1,4 +1,4 @@
-"""What the clients of this app share: the model, and what the experiment file says of each of them."""
+"""What the clients of this app share: the model, and what the experiment file says about each of them."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from fairlag.lab.resources import Resources
 
 
 class Net(nn.Sequential):
-    """The same as the `mlp` that the experiment file names."""
+    """The same model as the `mlp` in the experiment file."""
 
     def __init__(self) -> None:
         super().__init__(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
@@ -29,9 +29,9 @@ def fleet(name: object) -> Experiment:
 
 
 def examples(experiment: Experiment, client: int, file: str = "") -> tuple[torch.Tensor, torch.Tensor]:
-    """The training examples of a client: in its own file, or else dealt as in a simulation.
+    """The training examples of a client: from its own file, or else as in a simulation.
 
-    Either way nobody holds those that the server tests with.
+    In both cases no client holds the server's test examples.
     """
     if file:
         held = np.load(file)
