@@ -91,7 +91,7 @@ def test_credit_that_bars_everyone_ends_the_run(runtime: Runtime, life: dict[str
     group = replace(Group("odd", 3, parse("uniform(1, 2)")), **life)
     assert stalled(runtime, BARRED, group, executor=OddLosses()) == (
         "has 0 of the 1 updates it waits for, 0 tasks are running, 3 clients are present, "
-        "but 3 of all 3 have lost all their credit"
+        "but 3 of 3 clients have no credit left"
     )
 
 
@@ -101,7 +101,7 @@ def test_what_barred_clients_still_sent_waits_for_nobody(runtime: Runtime) -> No
     strategy = replace(BARRED, trigger=trigger.count(4), select=utility.by_utility(3, credit=utility.Credit(1)))
     assert stalled(runtime, strategy, Group("odd", 3, parse("uniform(1, 1.1)")), executor=OddLosses()) == (
         "has 0 of the 4 updates it waits for, 0 tasks are running, 3 clients are present, "
-        "but 3 of all 3 have lost all their credit"
+        "but 3 of 3 clients have no credit left"
     )
 
 

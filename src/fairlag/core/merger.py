@@ -17,7 +17,7 @@ from fairlag.errors import DivergedError, InputError, StrategyError
 from fairlag.rules.growth import objection, suspects, swelling
 from fairlag.rules.keep import Keeping
 from fairlag.rules.mix import mixed
-from fairlag.rules.rule import blaming, failure, label_of
+from fairlag.rules.rule import failure, label_of, rule_errors
 
 
 class Merger:
@@ -79,7 +79,7 @@ class Merger:
         weights, parts, refused = self._weigh(buffer), None, ""
         before = {} if self._max_growth is None else {name: part.state() for name, part in self._parts.items()}
         if self._reducer is not None:
-            with blaming("reduction", self._strategy.reduce):
+            with rule_errors("reduction", self._strategy.reduce):
                 parts = self._reducer.parts(weights, buffer)
         if self._size:
             refused = self._publish(Buffer(tasks, staleness, reports, rows, drafted), weights)
@@ -97,7 +97,7 @@ class Merger:
         """Publishes the next version. If it is refused, publishes the current one again and returns the reason."""
         newest, limit = self._versions.newest, self._max_growth
         if self.stepper is not None:
-            with blaming("rule of steps", self._strategy.local.steps):
+            with rule_errors("rule of steps", self._strategy.local.steps):
                 self.stepper.merged(buffer, self._view)
         step = self._step(buffer, weights)
         # Check the step too: Adam turns an enormous step into a small one, but would remember it for ever.
@@ -170,14 +170,14 @@ class Merger:
             _check_shape("reduce", rule, found, now.shape)
             return found
 
-        with blaming("reduction", rule):
+        with rule_errors("reduction", rule):
             return mixed(average, weights, values, now)
 
     def _step(self, buffer: Buffer, weights: Floats) -> Vector:
         """Edits and reduces the updates to the step that the server rule gets."""
         strategy, updates = self._strategy, buffer.updates
         if strategy.edit is not None:
-            with blaming("edit", strategy.edit):
+            with rule_errors("edit", strategy.edit):
                 updates = strategy.edit(updates, buffer, self._view)
             _check_shape("edit", strategy.edit, updates, (len(buffer), self._parameters))
         try:

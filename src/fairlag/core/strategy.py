@@ -17,7 +17,7 @@ from fairlag.rules.select import Select
 from fairlag.rules.trigger import Trigger
 from fairlag.rules.weigh import Weigh
 
-_MOST_SAMPLES = 1 << 28
+_MAX_SAMPLES = 1 << 28
 """The most staleness samples, of 8 bytes each, that the ledger keeps for a window: 2 GB."""
 
 
@@ -128,10 +128,10 @@ class Strategy:
                 f"a buffer of {self.trigger.needs} never fills with {clients} clients that each contribute once per "
                 f"version (fresh = true): use a buffer of at most {clients}, or fresh = false"
             )
-        if self.window * clients > _MOST_SAMPLES:
+        if self.window * clients > _MAX_SAMPLES:
             raise StrategyError(
                 f"a window of {self.window:,} updates for each of {clients:,} clients takes "
-                f"{self.window * clients * 8 / 1e9:,.0f} GB: use a window of at most {_MOST_SAMPLES // clients:,}"
+                f"{self.window * clients * 8 / 1e9:,.0f} GB: use a window of at most {_MAX_SAMPLES // clients:,}"
             )
         if self.select.least > clients:
             raise StrategyError(f"{self.select.label} needs {self.select.least} clients, the fleet has {clients}")
