@@ -96,7 +96,7 @@ def narrow(shape):
 MISTAKES = {
     "missing data": (
         ["data.use=mnist"],
-        "the data set mnist is not here: looked in {data}/mnist, {data}, ",
+        "the data set mnist was not found in {data}/mnist, {data}, ",
     ),
     "wrong checksum": (["data.use=fashion_mnist"], "t10k-labels-idx1-ubyte from {data}/fashion_mnist/t10k-labels"),
     "no examples": (["clients.slow.count=577"], "group 'slow' has 1 client without an example (of 577): give the "),
