@@ -87,7 +87,7 @@ def test_a_wrong_checksum_names_the_file_both_sums_and_what_to_do(place: Path) -
         load("mnist")
     assert str(caught.value).startswith(
         f"train-images-idx3-ubyte from {place}/train-images-idx3-ubyte has the sha256 {sha256(wrong).hexdigest()}, but "
-        f"must have {SOURCES['mnist'].sums['train-images-idx3-ubyte']}: delete it and get it anew by `fairlag data get"
+        f"must have {SOURCES['mnist'].sums['train-images-idx3-ubyte']}: delete it and get it again by `fairlag data get"
     )
 
 
@@ -97,7 +97,7 @@ def test_a_truncated_file_is_refused(place: Path, form: str, kept: float) -> Non
     name, files = FORMS[form]
     largest = max(files, key=lambda file: len(files[file]))
     put(place, files | {largest: files[largest][: int(kept * len(files[largest]))]})
-    with pytest.raises(InputError, match=f"{largest} .*: delete it and get it anew"):
+    with pytest.raises(InputError, match=f"{largest} .*: delete it and get it again"):
         load(name)
 
 
@@ -122,7 +122,7 @@ def test_a_file_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(
 
 def test_an_archive_without_a_file(place: Path) -> None:
     put(place, {"cifar-10-binary.tar.gz": tarball(dict(list(SMALL["cifar10"].items())[:5]))})
-    with pytest.raises(InputError, match=r"cifar-10-binary\.tar\.gz holds no test_batch\.bin: delete it"):
+    with pytest.raises(InputError, match=r"cifar-10-binary\.tar\.gz does not contain test_batch\.bin: delete it"):
         load("cifar10")
 
 

@@ -197,7 +197,7 @@ def test_groups_that_cannot_hold_the_labels(groups: list[Holding], words: str) -
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("shards(4)", r"shards\(4\) needs 12 examples for 3 clients, but there are 10: at most shards\(3\) will do"),
+        ("shards(4)", r"shards\(4\) needs 12 examples for 3 clients, but there are 10: use at most shards\(3\)"),
         ("one_class", "3 clients cannot hold 10 labels: use at least 10 clients"),
         ("remove_labels(7)", "3 clients that lack 7 of 10 labels each .* remove at most 6, or use more clients"),
         ("remove_labels(99)", "remove at most 6"),
