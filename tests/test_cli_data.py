@@ -94,7 +94,7 @@ def test_many_clients_are_drawn_by_group(call: Call, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        (["get", "digits"], "there is nothing to download for 'digits'; there is for fashion_mnist, mnist, cifar10"),
+        (["get", "digits"], "'digits' cannot be downloaded, only fashion_mnist, mnist, cifar10"),
         (["show", "racer"], "the experiment 'racer' has no [data]"),
         (["show", "demo", "--out", "x.gif"], "'x.gif' cannot be drawn"),
         (["show", "demo", "--out", "no/x.png"], "--out is 'no/x.png', but there is no folder 'no'"),

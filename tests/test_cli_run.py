@@ -96,11 +96,11 @@ def narrow(shape):
 MISTAKES = {
     "missing data": (
         ["data.use=mnist"],
-        "the data set mnist is not here: looked in {data}/mnist, {data}, ",
+        "the data set mnist was not found in {data}/mnist, {data}, ",
     ),
     "wrong checksum": (["data.use=fashion_mnist"], "t10k-labels-idx1-ubyte from {data}/fashion_mnist/t10k-labels"),
     "no examples": (["clients.slow.count=577"], "group 'slow' has 1 client without an example (of 577): give the "),
-    "output": (["model.use=own_things:narrow"], "the model 'own_things:narrow' answers 2 examples with (2, 3), "),
+    "output": (["model.use=own_things:narrow"], "the model 'own_things:narrow' returns (2, 3) for 2 examples, "),
     "unknown key": (["local.lrr=1"], "unknown key 'local.lrr': did you mean 'lr'?"),
     "unknown model": (["model.use=logistics"], "unknown model 'logistics': did you mean 'logistic'?"),
 }

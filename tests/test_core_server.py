@@ -300,7 +300,7 @@ def test_a_server_rule_is_told_the_parts_of_the_parameters() -> None:
 
 @pytest.mark.parametrize("size", [1, 3])
 def test_a_layout_of_another_model_is_refused(size: int) -> None:
-    with pytest.raises(InputError, match=f"the layout is one of {size} numbers, there are 2 parameters"):
+    with pytest.raises(InputError, match=f"the layout has {size} numbers, the parameters have 2"):
         Server(TWO, clients=2, parameters=vec(1, 2), layout=Layout(("weight",), ((size,),)))
 
 
@@ -330,11 +330,11 @@ def test_time_does_not_run_backwards(time: float) -> None:
 def test_a_client_joins_once_and_leaves_once() -> None:
     server = Server(TWO, clients=2)
     server.handle(Joined(0.0, [0, 1]))
-    with pytest.raises(ProtocolError, match=r"client 1 joined at time 1\.0 but is already there"):
+    with pytest.raises(ProtocolError, match=r"client 1 joined at time 1\.0 but is already present"):
         server.handle(Joined(1.0, [1]))
     server.handle(Left(2.0, 1))
     for client in (1, 7):
-        with pytest.raises(ProtocolError, match=f"client {client} left at time 3.0 but was not there"):
+        with pytest.raises(ProtocolError, match=f"client {client} left at time 3.0 but was not present"):
             server.handle(Left(3.0, client))
 
 

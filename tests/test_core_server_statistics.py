@@ -174,8 +174,9 @@ def test_a_reduction_that_does_not_say_that_it_averages_refuses_statistics(reduc
     many = Layout((*LAYOUT.names, "more.running_mean"), (*LAYOUT.shapes, (0,)), statistics=3)
     for layout, more in ((LAYOUT, ""), (many, " and 1 more")):
         sentence = (
-            rf"^the reduction {name} does not say that it can mix the statistics of the model \('norm.running_mean', "
-            rf"'norm.running_var'{more}\): {hint}.* such as one with GroupNorm instead of BatchNorm$"
+            rf"^the reduction {name} does not declare that it can mix the statistics of the model "
+            rf"\('norm.running_mean', 'norm.running_var'{more}\): "
+            rf"{hint}.* such as one with GroupNorm instead of BatchNorm$"
         )
         with pytest.raises(StrategyError, match=sentence):
             Server(strategy, clients=2, parameters=FIRST, layout=layout)

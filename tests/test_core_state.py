@@ -127,9 +127,9 @@ def test_a_place_that_was_empty_at_first_takes_anything() -> None:
 @pytest.mark.parametrize(
     ("structure", "saved", "words"),
     [
-        ((0, 1), [1], "1 saved values to fill the place of 2"),
-        ((), [1], "1 saved values to fill the place of 0"),
-        ((np.zeros(2),), [np.zeros(3)], r"shape \(3,\) does not fill the place of one of \(2,\)"),
+        ((0, 1), [1], "1 saved values, there must be 2"),
+        ((), [1], "1 saved values, there must be 0"),
+        ((np.zeros(2),), [np.zeros(3)], r"has shape \(3,\), it must have shape \(2,\)"),
         ((np.zeros(2),), [0.5], r"shape \(\)"),
         ((0.5,), [np.zeros(2)], r"shape \(2,\)"),
     ],

@@ -116,7 +116,7 @@ def test_statistics_are_the_last_arrays() -> None:
 
 @pytest.mark.parametrize("count", [-1, 2])
 def test_a_layout_cannot_have_more_statistics_than_arrays(count: int) -> None:
-    with pytest.raises(InputError, match=rf"^{count} arrays of a layout of 1 are statistics, .* from 0 to 1$"):
+    with pytest.raises(InputError, match=rf"^statistics is {count} in a layout of 1 arrays, .* from 0 to 1$"):
         Layout(("weight",), ((3,),), statistics=count)
 
 

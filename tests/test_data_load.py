@@ -119,12 +119,12 @@ def fails() -> None:
         (([["a"]], [0]), "the inputs of <lambda> are <U1, but must be numbers"),
         (([[1.0]], [0.5]), "the labels of <lambda> are float64, but must be whole numbers"),
         (([[1.0]], [0, 1]), "are int64 of the shape (2,), but must be int64 of the shape (1,)"),
-        (([[1.0]], [-1]), "the labels of <lambda> go from -1 to -1, but must lie within 0 to"),
-        (([[1.0], [float("nan")]], [0, 1]), "must be finite numbers, but example 1 holds another"),
-        (([[1.0], [1e300]], [0, 1]), "must be finite numbers, but example 1 holds another"),
+        (([[1.0]], [-1]), "the labels of <lambda> range from -1 to -1, but must lie between 0 and"),
+        (([[1.0], [float("nan")]], [0, 1]), "must be finite, but example 1 holds a value that is not"),
+        (([[1.0], [1e300]], [0, 1]), "must be finite, but example 1 holds a value that is not"),
         ((np.zeros((0, 3)), np.zeros(0, int)), "have the shape (0, 3)"),
-        (([1.0, 2.0], [0, 1]), "have the shape (2,), but must have one of (examples, features) or more"),
-        (([[1.0]], [0], [[1.0, 2.0]], [0]), "the training and test inputs of <lambda> do not fit each other"),
+        (([1.0, 2.0], [0, 1]), "have the shape (2,), but must have the shape (examples, features, …)"),
+        (([[1.0]], [0], [[1.0, 2.0]], [0]), "the training and test inputs of <lambda> cannot be joined"),
     ],
 )
 def test_own_data_that_cannot_be_used(made: object, words: str) -> None:
@@ -145,10 +145,10 @@ def test_own_data_that_fails_says_where() -> None:
     [
         ({"inputs": np.zeros((2, 1))}, "the inputs of mine are float64, but must be uint8 or float32"),
         ({"inputs": np.zeros((4, 2), np.uint8).T}, "contiguous in C order"),
-        ({"labels": np.array([0, 5])}, "the labels of mine go from 0 to 5, but must lie within 0 to 1"),
+        ({"labels": np.array([0, 5])}, "the labels of mine range from 0 to 5, but must lie between 0 and 1"),
         ({"labels": np.array([0, 1], np.int32)}, "the labels of mine are int32"),
-        ({"official": 0}, "mine has 0 official training examples, of 2 in all"),
-        ({"official": 3}, "mine has 3 official training examples, of 2 in all"),
+        ({"official": 0}, "mine has 0 official training examples, it must be a number from 1 to 2"),
+        ({"official": 3}, "mine has 3 official training examples, it must be a number from 1 to 2"),
     ],
 )
 def test_a_dataset_is_checked_when_it_is_made(changes: dict[str, Any], words: str) -> None:
@@ -161,7 +161,7 @@ def test_a_dataset_is_checked_when_it_is_made(changes: dict[str, Any], words: st
 @pytest.mark.parametrize("kind", ["int64", "int32", "uint16", "int8"])
 def test_token_ids_are_refused_and_not_made_into_numbers_with_a_point(kind: str) -> None:
     tokens = np.array([[5, 17, 2], [9, 0, 1]], kind)
-    with pytest.raises(InputError, match=f"^the inputs of tokens are {kind}: models are given float32, so token ids"):
+    with pytest.raises(InputError, match=f"^the inputs of tokens are {kind}: models get float32, so token ids"):
         load(named(lambda: (tokens, [0, 1])))
 
 

@@ -185,8 +185,8 @@ def test_what_remains_of_the_labels_does_not_pile_up_at_the_first_client() -> No
             [Holding("fast", 2, (0,)), Holding("slow", 3, (1,))],
             r"group 'slow' has 1 client without an example \(of 3\)",
         ),
-        ([Holding("all", 11, (0, 1))], "10 training examples cannot be shared out among 11 clients"),
-        ([], "10 training examples cannot be shared out among 0 clients"),
+        ([Holding("all", 11, (0, 1))], "10 training examples cannot be shared among 11 clients"),
+        ([], "10 training examples cannot be shared among 0 clients"),
     ],
 )
 def test_groups_that_cannot_hold_the_labels(groups: list[Holding], words: str) -> None:
@@ -197,9 +197,9 @@ def test_groups_that_cannot_hold_the_labels(groups: list[Holding], words: str) -
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("shards(4)", r"shards\(4\) needs 12 examples for 3 clients, but there are 10: at most shards\(3\) will do"),
-        ("one_class", "3 clients cannot hold 10 labels: take at least 10 clients"),
-        ("remove_labels(7)", "3 clients that lack 7 of 10 labels each .* remove at most 6, or take more clients"),
+        ("shards(4)", r"shards\(4\) needs 12 examples for 3 clients, but there are 10: use at most shards\(3\)"),
+        ("one_class", "3 clients cannot hold 10 labels: use at least 10 clients"),
+        ("remove_labels(7)", "3 clients that lack 7 of 10 labels each .* remove at most 6, or use more clients"),
         ("remove_labels(99)", "remove at most 6"),
     ],
 )

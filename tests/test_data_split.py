@@ -69,7 +69,7 @@ def test_a_stratified_sample_has_every_class_in_its_share(labels: list[int], siz
 
 
 def test_a_sample_of_nothing_is_refused() -> None:
-    with pytest.raises(InputError, match="a sample of 0 examples holds nothing"):
+    with pytest.raises(InputError, match="the size of a sample is 0, it must be at least 1"):
         stratified(np.zeros(3, np.int64), np.arange(3), 0, seed=0)
 
 

@@ -244,7 +244,7 @@ def test_bad_input_is_one_sentence_with_the_value(written: str | float, parts: l
 
 def test_python_users_get_the_same_errors() -> None:
     assert_refused(lambda: Uniform(-1, 2), ["low of uniform is -1"])
-    assert_refused(lambda: Mixture(()), ["mixture of nothing", "write for example mixture("])
+    assert_refused(lambda: Mixture(()), ["needs at least one delay", "write for example mixture("])
 
 
 def test_trace_draws_every_recorded_duration_equally_often(recorded: Path) -> None:
@@ -306,7 +306,7 @@ def test_bad_trace_is_one_sentence_with_line_and_value(content: bytes, parts: li
 
 
 def test_a_trace_is_a_plain_file() -> None:
-    assert_refused(lambda: Trace(Path("/dev/zero")), ["/dev/zero", "is no plain file"])
+    assert_refused(lambda: Trace(Path("/dev/zero")), ["/dev/zero", "is not a regular file"])
 
 
 def assert_refused(action: Callable[[], object], parts: list[str]) -> None:

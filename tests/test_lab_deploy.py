@@ -182,7 +182,11 @@ MEDIAN = replace(buffered_fedavg(buffer=2), reduce=median)
         (FLEET, {"arrays": nn.Linear(1, 1)}, "so `arrays` must not be given"),
         (OWN, {"arrays": {"count": np.array(3)}}, "none of the arrays ['count'] is of float32"),
         (OWN, {"arrays": {"norm.running_var": np.ones(1, np.float32)}}, "is of float32, statistics apart: there is no"),
-        (OWN, {"arrays": nn.BatchNorm1d(2), "strategy": MEDIAN}, "the reduction median does not say that it can mix"),
+        (
+            OWN,
+            {"arrays": nn.BatchNorm1d(2), "strategy": MEDIAN},
+            "the reduction median does not declare that it can mix",
+        ),
         (OWN, {"arrays": nn.Linear(1, 1), "poll": -1}, "poll is -1, it must be a positive number of seconds"),
         (OWN, {"arrays": nn.Linear(1, 1), "by_key": "yes"}, "by_key is 'yes', it must be True or False"),
         (OWN, {"arrays": nn.Linear(1, 1), "queued": 0}, "queued is 0, it must be a whole number of at least 1"),

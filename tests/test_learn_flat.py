@@ -145,7 +145,7 @@ def test_a_buffer_that_two_modules_share_stays_shared() -> None:
 
 @pytest.mark.parametrize("kind", [torch.float64, torch.float16, torch.bfloat16])
 def test_only_float32_is_known(kind: torch.dtype) -> None:
-    with pytest.raises(InputError, match=rf"'weight' of the model is {kind} on cpu: only float32 on the CPU is known"):
+    with pytest.raises(InputError, match=rf"'weight' of the model is {kind} on cpu, it must be float32 on the CPU"):
         Flat(nn.Linear(2, 1).to(kind))
 
 

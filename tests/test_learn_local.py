@@ -62,7 +62,7 @@ def test_what_is_written_is_read_back(made: Constant | Step | Cosine) -> None:
         ("step(0.1)", r"step\(0.1\) does not fit \(missing a required argument: 'every'\)"),
         ("cosine(0.1, 100, last=-1)", "last of cosine is -1, but must be a finite number of at least 0"),
         ("cosin(0.1, 100)", r"there is no schedule 'cosin': did you mean 'cosine'\?"),
-        ("step(cosine(1, 2), 3)", r"cosine\(1, 2\) cannot be a part of a schedule, write a number"),
+        ("step(cosine(1, 2), 3)", r"cosine\(1, 2\) cannot be part of a schedule, write a number"),
         ("step 1", "the lr 'step 1' cannot be read; write for example 0.01"),
     ],
 )

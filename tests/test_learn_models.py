@@ -166,9 +166,9 @@ def test_a_users_own_model(own: Path, use: str, parameters: dict[str, object], s
         (
             "fixed",
             3,
-            r"'own_models:fixed' answers 2 examples with \(2, 10\), it must be \(2, 3\): one number for each label",
+            r"'own_models:fixed' returns \(2, 10\) for 2 examples, it must be \(2, 3\): one number per label",
         ),
-        ("pair", 10, r"answers 2 examples with tuple, it must be \(2, 10\)"),
+        ("pair", 10, r"returns tuple for 2 examples, it must be \(2, 10\)"),
         ("broken", 10, r"the model own_models:broken raised KeyError: 'no weights' \(own_models.py, line 20\)"),
         (
             "losing",
@@ -198,7 +198,7 @@ def test_a_function_may_stand_for_its_name() -> None:
         return nn.Flatten()
 
     assert Flat(built(one_layer)).trained == 650
-    with pytest.raises(InputError, match=r"the model 'no_layer' answers 2 examples with \(2, 64\)"):
+    with pytest.raises(InputError, match=r"the model 'no_layer' returns \(2, 64\) for 2 examples"):
         built(no_layer)
 
 

@@ -149,7 +149,7 @@ def test_what_cannot_mix_statistics_refuses_the_model_before_anything_is_written
     tables = {**PAPER, "aggregations": 2, "strategies": [{"use": "fedavg"}, {"use": mine}]}
     plan = Plan(parse(tables), (0,), tmp_path / "runs")
     with pytest.raises(
-        StrategyError, match=r"the reduction sign does not say that it can mix .*'2.running_mean', '2.run"
+        StrategyError, match=r"the reduction sign does not declare that it can mix .*'2.running_mean', '2.run"
     ):
         execute(plan, new=True, executor="serial")
     assert not (tmp_path / "runs").exists()

@@ -155,7 +155,7 @@ def test_a_cohort_that_all_failed_is_picked_again_from_the_same_version() -> Non
 def test_a_count_is_refused_in_rounds() -> None:
     """A round of two never fills a buffer of five, nor one of two from which a client vanished."""
     for number in (2, 5):
-        with pytest.raises(StrategyError, match=rf"count\({number}\) may wait for ever in rounds"):
+        with pytest.raises(StrategyError, match=rf"count\({number}\) may wait for ever: a round"):
             replace(zoo.fedavg(cohort=2), trigger=trigger.count(number))
 
 

@@ -124,7 +124,7 @@ def test_weights_that_do_not_add_up_to_more_than_nothing_are_refused(returned: l
         return np.array(returned)
 
     with pytest.raises(
-        StrategyError, match=r"^the weighting careless returned .*: weights must add up to more than 0; an update that"
+        StrategyError, match=r"^the weighting careless returned .*: weights must add up to more than 0; to refuse"
     ):
         fed(careless, (4, 0), (0, 4))
 

@@ -90,8 +90,8 @@ BARRED = zoo.pisces(concurrency=2, credit=1)
 def test_credit_that_bars_everyone_ends_the_run(runtime: Runtime, life: dict[str, Any]) -> None:
     group = replace(Group("odd", 3, parse("uniform(1, 2)")), **life)
     assert stalled(runtime, BARRED, group, executor=OddLosses()) == (
-        "has 0 of the 1 updates it waits for, 0 tasks are running, and 3 clients are there, "
-        "but 3 of all 3 have lost all their credit"
+        "has 0 of the 1 updates it waits for, 0 tasks are running, 3 clients are present, "
+        "but 3 of 3 clients have no credit left"
     )
 
 
@@ -100,8 +100,8 @@ def test_what_barred_clients_still_sent_waits_for_nobody(runtime: Runtime) -> No
     """With a count instead of Pisces' pace, the last updates fill no buffer and are merged all the same."""
     strategy = replace(BARRED, trigger=trigger.count(4), select=utility.by_utility(3, credit=utility.Credit(1)))
     assert stalled(runtime, strategy, Group("odd", 3, parse("uniform(1, 1.1)")), executor=OddLosses()) == (
-        "has 0 of the 4 updates it waits for, 0 tasks are running, and 3 clients are there, "
-        "but 3 of all 3 have lost all their credit"
+        "has 0 of the 4 updates it waits for, 0 tasks are running, 3 clients are present, "
+        "but 3 of 3 clients have no credit left"
     )
 
 
@@ -159,7 +159,7 @@ ONCE = select.Select("once()", lambda view, stream: Once())
 def test_a_selector_that_never_picks_anybody_is_noticed(runtime: Runtime, when: trigger.Trigger) -> None:
     words = stalled(runtime, Strategy(NOBODY, when, weigh.uniform), Group("idle", 3, parse("1")))
     assert words == (
-        f"has 0 of the {when.needs} updates it waits for, 0 tasks are running, and 3 clients are there, "
+        f"has 0 of the {when.needs} updates it waits for, 0 tasks are running, 3 clients are present, "
         "but nobody() picks none of them"
     )
 
@@ -168,8 +168,7 @@ def test_a_selector_that_never_picks_anybody_is_noticed(runtime: Runtime, when: 
 def test_a_buffer_that_cannot_fill_is_noticed(runtime: Runtime) -> None:
     words = stalled(runtime, Strategy(ONCE, trigger.count(5), weigh.uniform), Group("idle", 3, parse("1")))
     assert words == (
-        "has 3 of the 5 updates it waits for, 0 tasks are running, and 3 clients are there, "
-        "but once() picks none of them"
+        "has 3 of the 5 updates it waits for, 0 tasks are running, 3 clients are present, but once() picks none of them"
     )
 
 
@@ -177,7 +176,7 @@ def test_a_buffer_that_cannot_fill_is_noticed(runtime: Runtime) -> None:
 def test_a_quorum_that_cannot_fill_is_merged_at_its_deadline(runtime: Runtime) -> None:
     strategy = Strategy(ONCE, trigger.quorum(5, deadline=300.0), weigh.uniform)
     fleet, merged = Fleet([Group("idle", 3, parse("1"))], seed=0), Server(strategy, clients=3, until_time=AN_HOUR)
-    with pytest.raises(StalledError, match="has 0 of the 1 updates it waits for, 0 tasks are running, and 3 clients"):
+    with pytest.raises(StalledError, match="has 0 of the 1 updates it waits for, 0 tasks are running, 3 clients"):
         runtime(merged, fleet, Nothing())
     assert merged.view.version == 1 and merged.view.time >= 300.0
 

@@ -1,4 +1,4 @@
-"""FairShare's books: what every client was entitled to so far, and how much of it is left to spend."""
+"""FairShare's accounts: what each client has been entitled to so far, and how much of it is left to spend."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,20 +14,20 @@ from fairlag.core.types import Floats
 from fairlag.errors import StrategyError
 
 COLUMNS = ("base", "balance", "importance", "due", "earns", "heard", "there")
-"""What is known of a client; `earns` is its importance while it earns, else 0. See `Accounts`."""
+"""The columns of a client's row; `earns` is its importance while it earns, else 0. See `Accounts`."""
 
 MOST_IMPORTANT = 1e4
-"""How important a group may be beside others, which have 1: sums of all keep the small ones."""
+"""The largest importance of a group (the default is 1): beyond it, rounding would lose small terms in the sums."""
 
 MOST_SHARED = 2.0
-"""What a version hands out at most: its own unit and one that was kept. Whoever comes back first gets no windfall."""
+"""The most that one version hands out: its own unit and one saved unit. So the first client back gets no windfall."""
 
 SCALARS = {"level": float, "total": float, "members": int, "kept": float}
 
 
 @dataclass(frozen=True, slots=True)
 class Entitlement:
-    """The terms of the accounts: who shares each version, in which proportions, and who has enough.
+    """The terms of the accounts: which clients share each version, in which proportions, and up to which limit.
 
     >>> Entitlement(limit=0)
     Traceback (most recent call last):
@@ -36,11 +36,11 @@ class Entitlement:
     """
 
     entitled: Literal["present", "known"] = "present"
-    """Who earns: clients that are present, or everyone ever heard, present or not."""
+    """Which clients earn: those that are present, or all that ever sent an update."""
     importance: Literal["uniform", "examples"] | Mapping[str, float] = "uniform"
-    """In which proportions: equally, by training examples, or by a number per client group."""
+    """The proportions: equal, by training examples, or a number per client group."""
     limit: float | None = 5.0
-    """Whoever holds this much earns nothing until some of it is spent."""
+    """A client that holds this much earns nothing until it has spent some of it."""
     reward: float = 0.0
     """The part of each version that goes to the senders of its updates, as in FedAvg."""
 
@@ -62,16 +62,16 @@ class Entitlement:
             raise StrategyError(f"the reward is {self.reward}, it must be between 0 and 1")
 
     def of_group(self, group: str) -> float:
-        """The importance of each client of a group; 1 if none is named for it."""
+        """The importance of each client of a group; 1 if the terms do not name the group."""
         return self.importance.get(group, 1.0) if isinstance(self.importance, Mapping) else 1.0
 
 
 class Accounts:
-    """What each client has earned and not yet spent. Each version is one unit, so all earnings add up to the versions.
+    """What each client has earned and not yet spent. Each version is one unit: all earnings add up to the versions.
 
-    The level says what a client of importance 1 has earned if it shared in every version. The balance of a client that
-    earns is its importance times how far the level is above its base, so a new version changes one number for all;
-    spending raises the base. Whoever does not earn, because it is away or holds enough, has a plain balance.
+    The level is what a client of importance 1 has earned if it shared in every version. While a client earns, its
+    balance is importance × (level − base): a new version changes one number, the level, for all clients. Spending
+    raises the base. A client that does not earn, because it is away or has reached the limit, has a plain balance.
 
     >>> accounts = Accounts(Entitlement(), clients=2)
     >>> for client in range(2):
@@ -86,21 +86,21 @@ class Accounts:
     """
 
     def __init__(self, terms: Entitlement, clients: int = 0) -> None:
-        """Empty accounts for a number of clients; more may come."""
+        """Empty accounts for a number of clients; more may join."""
         self.terms = terms
         self._limit = inf if terms.limit is None else float(terms.limit)
         self._known = terms.entitled == "known"
         self.level = 0.0
         self.total = 0.0
-        """The importance of all who earn now."""
+        """The summed importance of the clients that earn now."""
         self.members = 0
-        """How many earn now."""
+        """The number of clients that earn now."""
         self.kept = 0.0
-        """What nobody was there to earn: those who share the next versions get it, one unit more with each."""
+        """What no client was present to earn. The next versions hand it out, at most one extra unit each."""
         self._full: list[tuple[float, int]] = []
-        """A heap of levels before which clients cannot reach the limit; an entry counts if it is its client's due."""
+        """A heap of (level, client): the client reaches the limit no earlier. An entry is stale unless it is `due`."""
         self._planned: list[int] = []
-        """The clients with a new due: they enter the heap when somebody may reach the limit, not before."""
+        """The clients with a new due. They enter the heap only when some client may reach the limit."""
         self._soonest = inf
         """No client can reach the limit before this level."""
         self._block: Floats = np.empty((0, len(COLUMNS)))
@@ -116,7 +116,7 @@ class Accounts:
         self._due, self._earns = cells["due"], cells["earns"]
         self._heard, self._there = cells["heard"], cells["there"]
 
-    # What happens
+    # Events
 
     def join(self, client: int, importance: float = 1.0) -> None:
         """The client is present from now on."""
@@ -126,7 +126,7 @@ class Accounts:
         self.rate(client, importance)
 
     def leave(self, client: int) -> None:
-        """The client is away: it keeps what it has, and earns only if everyone known is entitled."""
+        """The client is away. It keeps its balance, and earns only if all known clients are entitled."""
         self._there[client] = 0.0
         if self.terms.entitled == "present" and self._earns[client]:
             self._exclude(client)
@@ -140,10 +140,10 @@ class Accounts:
             self._include(client, self._balance[client])
 
     def earn(self, senders: Sequence[int]) -> None:
-        """A version is made of one update from each of these: everyone gets what they are entitled to.
+        """Hands out one version, made of one update from each of these senders.
 
-        A client heard for the first time gets a grant, what an update weighs in FedAvg. All who were heard before and
-        are below the limit share the rest.
+        A first-time sender gets a grant: what an update weighs in FedAvg. All other known clients below the limit
+        share the rest.
         """
         heard, reward = self._heard, self.terms.reward
         new = {client for client in senders if not heard[client]}
@@ -163,35 +163,35 @@ class Accounts:
                 self._give(client, reward / len(senders))
 
     def spend(self, senders: Sequence[int], weights: Sequence[float]) -> None:
-        """Each update weighed this much in the version, at the expense of its sender."""
+        """Charges each sender the weight of its update."""
         earns, base, rewards = self._earns, self._base, self.terms.reward > 0
         for client, weight in zip(senders, weights, strict=True):
             if earning := earns[client]:
                 base[client] += weight / earning
-                if rewards:  # otherwise it holds less than before, and reaches the limit later
+                if rewards:  # without rewards it holds less than before, and reaches the limit later
                     self._plan(client, base[client], earning)
             else:
                 self._balance[client] = balance = self._balance[client] - weight
                 self._include(client, balance)
 
-    # What is asked
+    # Queries
 
     def held(self, client: int) -> float:
-        """What a client has earned and not spent."""
+        """The balance of one client: what it has earned and not spent."""
         earning = self._earns[client]
         return earning * (self.level - self._base[client]) if earning else self._balance[client]
 
     @property
     def balances(self) -> Floats:
-        """The same for every client."""
+        """The balance of every client."""
         base, balance, _, _, earns, *_ = self._block.T
         balances: Floats = np.where(earns, earns * (self.level - base), balance)
         return balances
 
-    # Who earns
+    # Which clients earn
 
     def _include(self, client: int, balance: float) -> None:
-        """The client, which was heard, shares in the versions from now on, if it is entitled to."""
+        """The client has sent an update: it shares in the versions from now on, if it is entitled to."""
         importance = self._importance[client]
         if (self._there[client] or self._known) and importance > 0 and balance < self._limit:
             self._earns[client] = importance
@@ -204,7 +204,7 @@ class Accounts:
         self._balance[client] = self.held(client)
         self._earns[client] = 0.0
         self.members -= 1
-        # Sums of fractions are not exact; the importance of nobody is.
+        # Sums of fractions are not exact; the sum over no clients is.
         self.total = self.total - self._importance[client] if self.members else 0.0
 
     def _give(self, client: int, gain: float) -> None:
@@ -214,17 +214,17 @@ class Accounts:
             self._balance[client] += gain
 
     def _plan(self, client: int, base: float, importance: float) -> None:
-        """Notes the level at which the client reaches the limit, unless it has an earlier due already."""
+        """Notes the level at which the client reaches the limit, unless an earlier one is noted already."""
         level = base + self._limit / importance
-        if level < self._due[client]:  # which no level is without a limit
+        if level < self._due[client]:  # never true without a limit
             self._due[client] = level
             self._planned.append(client)
             if level < self._soonest:
                 self._soonest = level
 
     def _retire(self) -> None:
-        """Whoever has reached the limit earns nothing until some of it is spent."""
-        if len(self._full) > 2 * self._capacity:  # most of it does not count any more
+        """Stops the earnings of clients that have reached the limit, until they spend."""
+        if len(self._full) > 2 * self._capacity:  # most entries are stale
             self._plan_anew()
         heap, due = self._full, self._due
         for client in self._planned:
@@ -248,14 +248,14 @@ class Accounts:
         self._full, self._planned, self._soonest = [], np.flatnonzero(due < inf).tolist(), float(due.min())
 
     def state(self) -> State:
-        """All of it."""
+        """All accounts."""
         return {
             **{name: getattr(self, name) for name in SCALARS},
             **{name: self._block[:, place].copy() for place, name in enumerate(COLUMNS)},
         }
 
     def restore(self, state: State) -> None:
-        """Becomes the accounts that were saved."""
+        """Replaces the accounts with the saved ones."""
         for name, kind in SCALARS.items():
             setattr(self, name, take(state, name, kind))
         clients = len(take(state, "base", np.ndarray))

@@ -1,4 +1,4 @@
-"""Who is admitted: every arrival's form is checked first, then the strategy's own rule is asked."""
+"""Admission: first checks that an update is well formed, then asks the strategy's own rule."""
 
 from fairlag.core.state import Savable
 from fairlag.core.strategy import Strategy
@@ -10,25 +10,25 @@ from fairlag.rules.rule import failure
 
 
 class Admission:
-    """Says of every arrival whether it may be merged."""
+    """Decides for each update whether it may be merged."""
 
     def __init__(self, strategy: Strategy, layout: Layout, size: int, view: View) -> None:
-        """For a model of that many numbers; the layout says which of them are statistics, which no rule sees."""
+        """`size` counts the model's numbers; the layout says which of them are statistics, which rules do not see."""
         self._strategy, self._size, self._view = strategy, size, view
         self._variances, self._parameters = layout.variances, layout.parameters.size
         self._has_statistics = layout.statistics > 0
         self._rule = strategy.admit
         self.memory: Savable | None = None
-        """What the strategy's rule remembers, if it does."""
+        """The memory of the strategy's rule, if it has one."""
         if isinstance(strategy.admit, Remembering):
             self._rule = self.memory = strategy.admit.start()
         self.asks_nothing = self._rule is None and not self._variances
-        """Is every well-formed update admitted?"""
+        """True if every well-formed update is admitted."""
         self.blank = object() if size else NOTHING
-        """The one update that is known to be well formed without a look, if there is one."""
+        """The update that is well formed by definition, if the model has no parameters."""
 
     def reason(self, update: Update, task: Dispatch) -> str | None:
-        """None for an update that is admitted, else why it is refused."""
+        """Why the update is refused, None if it is admitted."""
         known = update is self.blank or type(update) is CheckedUpdate
         reason = None if known else well_formed(update, self._size)
         if reason is None and self._variances:

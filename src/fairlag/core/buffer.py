@@ -1,4 +1,4 @@
-"""The updates that one aggregation merges, as rules see them: who sent each, how stale it is, what it holds."""
+"""The updates that one aggregation merges, as rules see them: sender, staleness, reports and values."""
 
 from collections.abc import Sequence
 
@@ -10,11 +10,11 @@ from fairlag.errors import StrategyError
 
 
 class Buffer:
-    """The updates about to be merged, in the order of their arrival.
+    """The updates about to be merged, in order of arrival.
 
-    `len(buffer)`, `buffer.clients`, `buffer.staleness`, and what each sender reports (`buffer.examples`, …) are
-    metadata that every rule may read; `buffer.updates`, one row an update, only a rule that is declared to read single
-    updates, and only while it runs.
+    Every rule may read the metadata: `len(buffer)`, `buffer.clients`, `buffer.staleness`, and what each sender reports
+    (`buffer.examples`, …). `buffer.updates`, one row per update, is for rules that are declared to read single
+    updates, and only while they run.
 
     >>> tasks = (Dispatch(task=0, client=4, version=2, ordinal=0, time=0.0),)
     >>> buffer = Buffer(tasks, [3], [Report(examples=60)])
@@ -32,7 +32,7 @@ class Buffer:
         rows: Matrix | None = None,
         drafted: Sequence[bool] | None = None,
     ) -> None:
-        """The tasks of the updates, how late each is, what its sender says of it; the first rows are the updates."""
+        """Per update: its task, its staleness, its sender's report. The first rows of `rows` hold the updates."""
         self.tasks = tasks
         self._drafted = drafted
         self._staleness = staleness
@@ -53,37 +53,37 @@ class Buffer:
 
     @property
     def drafted(self) -> Sequence[bool]:
-        """Which of the updates selection lets count in this version; the others came, but were not picked."""
+        """Per update: does selection count it in this version? The others arrived but were not picked."""
         return [True] * len(self.tasks) if self._drafted is None else self._drafted
 
     @property
     def staleness(self) -> Integers:
-        """How many versions late each update is, by the server's record."""
+        """How many versions late each update is, from the server's own records."""
         return np.array(self._staleness)
 
     @property
     def examples(self) -> Integers:
-        """How many training examples are behind each update, as its sender says."""
+        """How many training examples are behind each update, as reported by its sender."""
         return np.array([report[0] for report in self._reports])
 
     @property
     def steps(self) -> Integers:
-        """How many local steps are behind each update, as its sender says."""
+        """How many local steps are behind each update, as reported by its sender."""
         return np.array([report[1] for report in self._reports])
 
     @property
     def efforts(self) -> Floats:
-        """How often gradients count in each update, as its sender says: its steps, or more with local momentum."""
+        """How often gradients count in each update, as its sender reports: its steps, or more with local momentum."""
         return np.array([report[2] for report in self._reports])
 
     @property
     def losses(self) -> Floats:
-        """The root of the mean squared loss that each sender reports, where the strategy asks for it; otherwise 0."""
+        """The root of the mean squared loss that each sender reports; 0 unless the strategy asks for it."""
         return np.array([report[3] for report in self._reports])
 
     @property
     def updates(self) -> Matrix:
-        """The updates themselves, one row each, read-only; statistics of the model are no part of them."""
+        """The updates themselves, one row each, read-only, without the statistics of the model."""
         if self._rows is None:
             raise StrategyError(
                 "a rule read buffer.updates but is not declared to: decorate it with @fairlag.rules.reads_updates"

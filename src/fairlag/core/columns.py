@@ -1,40 +1,40 @@
-"""What the ledger knows of each client, and how that lies in memory: a row for each client, an array for each fact."""
+"""The ledger's table and its memory layout: one row per client, one column per fact."""
 
 import numpy as np
 
 from fairlag.core.types import Floats, Integers
 
 _INTEGERS = {
-    "task": -1,  # the last task it was given
-    "present": -1,  # 1 if it is there now, 0 if it was, -1 if it was never seen
-    "dispatched": 0,  # tasks it was ever given
+    "task": -1,  # its last task
+    "present": -1,  # 1 if it is present, 0 if it is away, -1 if it was never seen
+    "dispatched": 0,  # the number of its tasks so far
     "contributed": -1,  # the version that its last admitted update was trained from
-    "examples": 0,  # the training examples that it has as far as is known, 0 if it was never seen
-    "updates": 0,  # its updates that were aggregated
+    "examples": 0,  # its training examples as far as the server knows, 0 if it was never seen
+    "updates": 0,  # the number of its aggregated updates
     "staleness": 0,  # the sum of their staleness
-    "position": 0,  # which of all the updates that the server ever merged its last one was, counted from 1
+    "position": 0,  # the position of its last update among all merged ones, counted from 1
 }
 _REALS = {
-    "mean": 0.0,  # the mean staleness of its aggregated updates: kept ready, as it is read at every aggregation
-    "weight": 0.0,  # the sum of the weights that its updates got; if updates last, see Ledger.stand
-    "part": 0.0,  # its part of each version from now on, in units, if updates last
+    "mean": 0.0,  # the mean staleness of its aggregated updates: stored, because every aggregation reads it
+    "weight": 0.0,  # the sum of its updates' weights; for reductions that keep updates, see Ledger.stand
+    "part": 0.0,  # its part of each version from now on, in units, for reductions that keep updates
     "busy": 0.0,  # total duration of its tasks whose updates were aggregated
-    "since": np.nan,  # when it was first given a task
-    "arrival": np.nan,  # when its last admitted update came in
-    "loss": 0.0,  # what it said of its loss with its last admitted update
+    "since": np.nan,  # the time of its first task
+    "arrival": np.nan,  # when its last admitted update arrived
+    "loss": 0.0,  # the loss that it reported with its last admitted update
 }
 _ROW = (
     *("task", "present", "dispatched", "contributed", "examples", "since", "arrival", "loss"),
     *("updates", "staleness", "position", "mean", "weight", "busy", "part"),
 )
-"""Their places: what is needed when a client comes, goes, is given a task or sends an update, then what is needed when
-that is merged."""
+"""The order of the columns. First those used when a client joins, leaves, gets a task or sends an update; then those
+used when the update is merged."""
 _LINE = 8
-"""How many numbers a processor fetches at once: those of one of a million clients are in no cache."""
+"""Numbers per cache line: with a million clients, reading a row costs one memory fetch per line."""
 
 
 def lines(rows: int, each: int) -> Integers:
-    """Rows of zeros, each of them that many such lines and none of them across more.
+    """Rows of zeros; each row is `each` cache lines long and starts at the beginning of one.
 
     >>> lines(3, 2).shape
     (3, 16)
@@ -46,7 +46,7 @@ def lines(rows: int, each: int) -> Integers:
 
 
 def blank(capacity: int) -> Integers:
-    """Rows of clients of which nothing is known."""
+    """Rows for clients that were never seen, each of two cache lines, aligned."""
     block, row = lines(capacity, 2), lines(1, 2)
     for columns, nothing in ((integers(row), _INTEGERS), (reals(row), _REALS)):
         for name, column in columns.items():
@@ -56,7 +56,7 @@ def blank(capacity: int) -> Integers:
 
 
 def integers(block: Integers) -> dict[str, Integers]:
-    """The columns of such rows that hold whole numbers.
+    """The columns that hold whole numbers.
 
     >>> integers(blank(2))["present"].tolist()
     [-1, -1]

@@ -1,4 +1,4 @@
-"""What became of tasks and updates: counted for the run, and told to whoever keeps its record."""
+"""Counts how tasks and updates ended, and passes each event to the run's record."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,10 +10,10 @@ from fairlag.core.versions import Versions
 
 
 class TaskCounter:
-    """Counts how tasks end and why updates are refused; those that were aggregated are counted by the ledger."""
+    """Counts how tasks end and why updates are refused. The ledger counts the aggregated ones."""
 
     def __init__(self, ledger: Ledger, versions: Versions, record: Record | None) -> None:
-        """The record is told of each task that ended without being aggregated, and of who comes and goes."""
+        """`record` gets each task that ended without being aggregated, and each client that joins or leaves."""
         self.record = record
         self.refusals: Counter[str] = Counter()
         self.last_loss = ""
@@ -21,7 +21,7 @@ class TaskCounter:
         self._ended: Counter[Outcome] = Counter()
 
     def end(self, task: Dispatch, outcome: Outcome, reason: str) -> None:
-        """A task ends without being aggregated, and needs its version no more."""
+        """A task ends without being aggregated, and releases its version."""
         self._versions.release([task.version])
         self._ended[outcome] += 1
         if outcome is Outcome.LOST:
@@ -30,12 +30,12 @@ class TaskCounter:
             self.record(Ended(task, self._ledger.time, outcome, reason))
 
     def attend(self, clients: Sequence[int], *, present: bool) -> None:
-        """Clients come or go."""
+        """Clients join or leave."""
         if self.record is not None and len(clients):
             self.record(Presence(self._ledger.time, self._ledger.version, clients, present))
 
     def counts(self, dispatched: int) -> dict[str, int]:
-        """What became of that many tasks: the rest adds up to the first."""
+        """How many tasks were dispatched, and how they ended: the later entries add up to the first."""
         ledger = self._ledger
         return {
             "dispatched": dispatched,

@@ -1,4 +1,4 @@
-"""Handing out tasks: who is picked is the selection's choice, what a task asks for is that of local training."""
+"""Dispatching tasks: selection picks the clients, the rules of local training say what a task asks for."""
 
 from fairlag.core.ledger import Ledger
 from fairlag.core.merger import Merger
@@ -11,7 +11,7 @@ from fairlag.rules.select import Selector
 
 
 class Dispatcher:
-    """Numbers the tasks of a run, and hands them out."""
+    """Numbers the tasks of a run and dispatches them."""
 
     def __init__(
         self, strategy: Strategy, ledger: Ledger, versions: Versions, selector: Selector, view: View, merger: Merger
@@ -20,10 +20,10 @@ class Dispatcher:
         self._strategy, self._ledger, self._versions, self._view = strategy, ledger, versions, view
         self._selector, self._merger = selector, merger
         self._usual = strategy.local.steps is None and strategy.local.pace is None and not strategy.select.lag
-        """Is every client handed the newest version, and nothing asked of it that it would not do by itself?"""
+        """True if every task is the newest version with the client's own steps and pace."""
 
     def dispatch(self, commands: list[Command]) -> None:
-        """Adds a task for each client that is picked now."""
+        """Adds one task per client that selection picks now."""
         try:
             picked = self._selector.pick()
         except Exception as error:
@@ -44,7 +44,7 @@ class Dispatcher:
         self.next_task = number
 
     def _order(self, number: int, client: int) -> Dispatch:
-        """A task with all that selection and the rules of local training may ask for."""
+        """A task with everything that selection and the rules of local training may ask for."""
         older = self._selector.version(client)
         version = self._ledger.version if older is None else older
         self._versions.hold(version, 1)

@@ -1,4 +1,4 @@
-"""Every client's history as arrays, written by the server alone; what rules may see of it is in view.py."""
+"""Every client's history as arrays. Only the server writes them; view.py is what rules may read."""
 
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
@@ -30,22 +30,22 @@ _TASK = Dispatch.__annotations__
 _REPORT = Report.__annotations__
 
 INSTANT = 1e-9
-"""The shortest mean duration of a task, in seconds, that a rate is made of."""
+"""The shortest mean duration of a task, in seconds, that counts in a rate: no rate is infinite."""
 
 
 class Round(Protocol):
-    """What selection tells of the round that is going on."""
+    """What selection publishes about the current round."""
 
     target: int
-    """How many updates complete it, 0 where there are no rounds."""
+    """How many updates complete it; 0 if there are no rounds."""
     until: float
     """Its deadline."""
     restarted: list[int]
-    """The clients that were called off their tasks, or lost them, and in this round began anew."""
+    """The clients whose tasks were cancelled or lost, and that started a new one in this round."""
 
 
 class NoRound:
-    """There are no rounds."""
+    """The `Round` of a selection without rounds."""
 
     target = 0
     until = inf
@@ -55,10 +55,10 @@ class NoRound:
 
 
 class Ledger:
-    """The history of all clients, one array a fact, one row a client, growing as clients become known.
+    """The history of all clients: one column per fact, one row per client. It grows as clients join.
 
-    The arrays are columns of one block, so that what is known of a client lies together. Single entries go through
-    memoryviews of the columns: that is three times as fast as indexing arrays.
+    The columns share one block of memory, so a client's row lies together. Single entries are read and written
+    through memoryviews of the columns: three times as fast as indexing arrays.
     """
 
     # Slots, because Python looks up the attributes of an object with more than 30 of them three times as slowly.
@@ -72,6 +72,7 @@ class Ledger:
         "_dispatched",
         "_examples",
         "_importance",
+        "_initial_examples",
         "_loss",
         "_mean",
         "_position",
@@ -79,7 +80,6 @@ class Ledger:
         "_since",
         "_slowest",
         "_staleness",
-        "_told",
         "_updates",
         "accounts",
         "acted",
@@ -118,12 +118,12 @@ class Ledger:
         account: Entitlement | None = None,
         group_of: Callable[[int], str] | None = None,
     ) -> None:
-        """Room for a number of clients (more may come) and for the last `window` staleness samples of each.
+        """A ledger for a number of clients (more may join), with the last `window` staleness samples of each.
 
-        With `profiles` it knows at any time the sum of all rates and the slowest client that is running, of which one
-        that was never heard of needs `unseen` seconds. `examples` is how many each client has to begin with, as far as
-        is known; otherwise each counts for one. With `account` every client has an account on these terms; `group_of`
-        names a client's group, for terms that differ by group.
+        With `profiles` it keeps the sum of all rates and the slowest running client up to date; a client without
+        updates counts as `unseen` seconds. `examples` is the initial number of training examples per client; without
+        it, each client counts as one. With `account` every client has an account on these terms; `group_of` names a
+        client's group, for terms that differ by group.
         """
         self.time = 0.0
         self.version = 0
@@ -146,7 +146,7 @@ class Ledger:
         self.profiles = profiles
         self.unseen = unseen
         self._slowest: list[tuple[float, int]] = []
-        self._told = examples
+        self._initial_examples = examples
         self.accounts = None if account is None else Accounts(account, clients)
         self._importance = _importance(account, self, group_of)
         self.capacity = 0
@@ -170,7 +170,7 @@ class Ledger:
         self._since, self._arrival, self._loss = real["since"], real["arrival"], real["loss"]
 
     def join(self, client: int) -> bool:
-        """The client is there; one that was never seen gets an empty row. False, and no more, where it already was."""
+        """Marks the client as present, with an empty row if it is new. Returns False if it was present already."""
         if client >= self.rows:
             self.rows = client + 1
             if client >= self.capacity:
@@ -180,8 +180,8 @@ class Ledger:
             return False
         if before < 0:
             self.clients += 1
-            told = self._told
-            self._examples[client] = 1 if told is None or client >= len(told) else told.item(client)
+            initial = self._initial_examples
+            self._examples[client] = 1 if initial is None or client >= len(initial) else initial.item(client)
             self.examples += self._examples[client]
         self.there += 1
         self.present[client] = 1
@@ -190,11 +190,11 @@ class Ledger:
         return True
 
     def is_present(self, client: int) -> bool:
-        """Is the client there now?"""
+        """Is the client present?"""
         return 0 <= client < self.rows and self.present[client] == 1
 
     def leave(self, client: int) -> Dispatch | None:
-        """The client is gone; returns the task that it was running."""
+        """Marks the client as away; returns the task that it was running, if any."""
         self.present[client] = 0
         self.there -= 1
         if self.accounts is not None:
@@ -202,7 +202,7 @@ class Ledger:
         return self.running.pop(self.task[client], None)
 
     def dispatch(self, number: int, client: int, version: int, steps: int = 0, pace: float = 1.0) -> Dispatch:
-        """The client gets that version as a task of that number."""
+        """Gives the client a version as task `number`."""
         ordinal = self._dispatched[client]
         if not ordinal:
             self._since[client] = self.time
@@ -215,7 +215,7 @@ class Ledger:
         return task
 
     def admit(self, task: Dispatch, report: Report) -> None:
-        """An update of a task that is not running any more goes into the buffer."""
+        """Puts the update of a finished task into the buffer."""
         client, time, examples = task[1], self.time, report[0]
         self.contributed[client] = task[2]
         if examples != self._examples[client]:
@@ -230,7 +230,7 @@ class Ledger:
         self._arrivals.append(time)
 
     def merge(self) -> tuple[tuple[Dispatch, ...], list[int], list[Report], list[float]]:
-        """The buffered updates become part of the next version: who they are, how stale, what is said, arrivals."""
+        """Empties the buffer into the next version; returns the tasks, their staleness, reports and arrival times."""
         tasks, self.buffer = tuple(self.buffer), []
         reports, self._reports = self._reports, []
         arrivals, self._arrivals = self._arrivals, []
@@ -255,7 +255,7 @@ class Ledger:
             updates[client] = count + 1
             if profiles:
                 self.rate += 1 / self.usual(client)
-                if self.task[client] in self.running:  # it has gone on meanwhile
+                if self.task[client] in self.running:  # it has started another task meanwhile
                     self._profile(client, self.task[client])
         self.received = received
         if self.accounts is not None:
@@ -263,40 +263,40 @@ class Ledger:
         return tasks, lateness, reports, arrivals
 
     def usual(self, client: int) -> float:
-        """The mean duration of a client's tasks so far, never quite 0 unless there was none."""
+        """The mean duration of a client's tasks so far: 0 without tasks, otherwise at least `INSTANT`."""
         return mean_duration(self._busy[client], self._updates[client])
 
     def slowest(self) -> float:
-        """The longest mean duration among the clients that are running; of those not known yet it is `unseen`."""
+        """The longest mean duration among the running clients; `unseen` for those without updates."""
         heap = self._slowest
         while heap and not self._holds(*heap[0]):
             heappop(heap)
         return -heap[0][0] if heap else 0.0
 
     def _profile(self, client: int, number: int) -> None:
-        """A running task is entered with what is usual for its client now."""
+        """Enters a running task with its client's mean duration as of now."""
         heap = self._slowest
         heappush(heap, (-self._awaited(client), number))
-        if len(heap) > 2 * len(self.running) + 16:  # the entries of fast clients might never come to the top
+        if len(heap) > 2 * len(self.running) + 16:  # entries of fast clients might never reach the top
             heap[:] = [entry for entry in heap if self._holds(*entry)]
             heapify(heap)
 
     def _holds(self, usual: float, number: int) -> bool:
-        """Does the task still run, and was nothing learnt of its client since this was entered?"""
+        """Is the task still running, and its client's mean duration unchanged since the entry?"""
         task = self.running.get(number)
         return task is not None and -usual == self._awaited(task.client)
 
     def _awaited(self, client: int) -> float:
-        """How long a task of the client is taken to last."""
+        """The expected duration of the client's tasks."""
         return self.usual(client) if self._updates[client] else self.unseen
 
     def renew(self) -> None:
-        """There is a new version, now."""
+        """Starts a new version at the current time."""
         self.version += 1
         self.renewed = self.time
 
     def credit(self, clients: Integers, weights: Floats) -> None:
-        """What each update weighed is its client's influence; summed up in batches, in the order of arrival."""
+        """Adds each update's weight to its client's influence; summed in batches, in order of arrival."""
         if self.accounts is not None:
             self.accounts.spend(clients.tolist(), weights.tolist())
         self._credited.append(clients)
@@ -305,10 +305,11 @@ class Ledger:
             self.book()
 
     def stand(self, parts: Parts) -> None:
-        """Clients have other parts from the version that is being made on, in which a unit is worth that much.
+        """Changes clients' parts from the version being made on, in which a unit is worth `parts.unit`.
 
-        A change of c units that begins when a unit was worth A in all versions so far, and is worth S now, adds
-        c·S − c·A to what its client has: c·S is added when that is read, so that nobody is looked at in between.
+        Let a unit be worth A in all versions before a change of c units, and S in all versions up to now. The change
+        adds c·S − c·A to its client's weight. c·S is added when the weight is read, so the versions in between touch
+        no client.
         """
         if len(parts.clients):
             self.reals["weight"][parts.clients] -= parts.changes * self.acted
@@ -316,20 +317,20 @@ class Ledger:
         self.acted += parts.unit
 
     def weights(self) -> Floats:
-        """Per client: its parts of all versions together."""
+        """Per client: the sum of its parts of all versions."""
         self.book()
         weights = self.reals["weight"]
         return weights + self.reals["part"] * self.acted if self.acted else weights
 
     def book(self) -> None:
-        """Books what is credited but not yet booked."""
+        """Adds the batched credits to the weights."""
         if self._credited:
             np.add.at(self.reals["weight"], np.concatenate(self._credited), np.concatenate(self._credits))
             self._credited.clear()
             self._credits.clear()
 
     def state(self) -> State:
-        """All of it; rows that no client has had yet are left out."""
+        """The whole ledger, without rows that no client has used."""
         self.book()
         return {
             **{name: getattr(self, name) for name in _SCALARS},
@@ -344,7 +345,7 @@ class Ledger:
         }
 
     def restore(self, state: State) -> None:
-        """Becomes the ledger that was saved."""
+        """Replaces the ledger with the saved one."""
         for name, kind in _SCALARS.items():
             setattr(self, name, take(state, name, kind))
         if self.rows > self.capacity:
@@ -364,7 +365,7 @@ class Ledger:
 
 
 def mean_duration(busy: float, updates: int) -> float:
-    """Of the tasks of a client, never quite 0 unless there was none.
+    """The mean duration of a client's tasks: 0 without tasks, otherwise at least `INSTANT`.
 
     >>> mean_duration(6.0, 3), mean_duration(0.0, 0)
     (2.0, 0.0)
@@ -375,7 +376,7 @@ def mean_duration(busy: float, updates: int) -> float:
 def _importance(
     terms: Entitlement | None, ledger: Ledger, group_of: Callable[[int], str] | None
 ) -> Callable[[int], float]:
-    """How much each client is entitled to, in proportion to the others."""
+    """A function that returns a client's importance: its entitlement relative to other clients."""
     if terms is None or terms.importance == "uniform":
         return lambda client: 1.0
     if terms.importance == "examples":

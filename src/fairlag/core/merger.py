@@ -1,4 +1,4 @@
-"""The arithmetic of an aggregation: a buffer of updates becomes the next version, rule by rule, each checked."""
+"""The arithmetic of an aggregation: a buffer becomes the next version, rule by rule, with every result checked."""
 
 import math
 from collections.abc import Sequence
@@ -17,19 +17,19 @@ from fairlag.errors import DivergedError, InputError, StrategyError
 from fairlag.rules.growth import objection, suspects, swelling
 from fairlag.rules.keep import Keeping
 from fairlag.rules.mix import mixed
-from fairlag.rules.rule import blaming, failure, label_of
+from fairlag.rules.rule import failure, label_of, rule_errors
 
 
 class Merger:
-    """Keeps the updates that wait, one row each, and what the server rule remembers from one version to the next."""
+    """Holds the buffered updates, one row each, and the server rule's state between versions."""
 
     def __init__(
         self, strategy: Strategy, versions: Versions, view: View, layout: Layout, max_growth: float | None = None
     ) -> None:
         if layout.size != versions.newest.size:
             raise InputError(
-                f"the layout is one of {layout.size} numbers, there are {versions.newest.size} parameters: "
-                "both must be of the same model"
+                f"the layout has {layout.size} numbers, the parameters have {versions.newest.size}: "
+                "both must belong to the same model"
             )
         strategy.check_model(layout)
         self._strategy = strategy
@@ -39,21 +39,21 @@ class Merger:
         self._max_growth = max_growth
         self._size = versions.newest.size
         self._parameters = self._layout.size
-        """How many of the numbers are parameters; the rest are statistics, which no rule sees."""
+        """How many of the numbers are parameters. The rest are statistics, which rules do not see."""
         self._state = self._fresh_state()
         self._shows_updates = "weigh" in strategy.readers
         self._reducer = strategy.reduce.start(view) if isinstance(strategy.reduce, Keeping) else None
         self.stepper = strategy.local.steps.start() if strategy.local.steps is not None else None
-        """Says how many local steps each task has, where the strategy does."""
+        """The rule for each task's number of local steps, if the strategy has one."""
         self._rows: Matrix = np.empty((strategy.trigger.needs, self._size), np.float32)
-        # Numbers may overflow in it, without a warning: entered in a tenth of the time of np.errstate.
+        # Silences overflow warnings; entering it takes a tenth of the time of np.errstate.
         self._quiet = copy_context()
         self._quiet.run(np.seterr, over="ignore", invalid="ignore")
         self.stores = self._size > 0 or self._shows_updates
-        """Are updates looked at? Those of a model without parameters are only counted."""
+        """False for a model without parameters: its updates are only counted."""
 
     def store(self, delta: Vector, place: int) -> None:
-        """Copies an update into the row of that number: from here on nobody else can change it."""
+        """Copies an update into row `place`: from now on no other code can change it."""
         if place >= len(self._rows):
             self._make_room(place + 1)
         self._rows[place] = delta
@@ -71,15 +71,15 @@ class Merger:
     ) -> tuple[Buffer, Floats, Parts | None, str]:
         """Weighs the stored updates and publishes the next version.
 
-        Returns what was weighed, the weights, the parts (None if every update acts in this version alone), and why
-        nothing of it was used, if that is so: then all weights are 0.
+        Returns the buffer, the weights, the parts (None if every update acts in this version alone), and a reason if
+        the aggregation was refused: then all weights are 0.
         """
         rows = self._rows[:, : self._parameters]
         buffer = Buffer(tasks, staleness, reports, rows if self._shows_updates else None, drafted)
         weights, parts, refused = self._weigh(buffer), None, ""
         before = {} if self._max_growth is None else {name: part.state() for name, part in self._parts.items()}
         if self._reducer is not None:
-            with blaming("reduction", self._strategy.reduce):
+            with rule_errors("reduction", self._strategy.reduce):
                 parts = self._reducer.parts(weights, buffer)
         if self._size:
             refused = self._publish(Buffer(tasks, staleness, reports, rows, drafted), weights)
@@ -94,13 +94,13 @@ class Merger:
         return buffer, weights, parts, refused
 
     def _publish(self, buffer: Buffer, weights: Floats) -> str:
-        """Publishes what the updates make of the newest version, or that one again: then it says why."""
+        """Publishes the next version. If it is refused, publishes the current one again and returns the reason."""
         newest, limit = self._versions.newest, self._max_growth
         if self.stepper is not None:
-            with blaming("rule of steps", self._strategy.local.steps):
+            with rule_errors("rule of steps", self._strategy.local.steps):
                 self.stepper.merged(buffer, self._view)
         step = self._step(buffer, weights)
-        # The step as well: what Adam makes of one that is enormous is small, but it would remember it for ever.
+        # Check the step too: Adam turns an enormous step into a small one, but would remember it for ever.
         refused = "" if limit is None else objection("the step", step, newest[: self._parameters], limit)
         if not refused:
             version, state = self._quiet.run(self._next, step, weights, len(buffer))
@@ -112,13 +112,13 @@ class Merger:
             raise DivergedError(
                 f"version {self._view.version + 1} is not finite: the model diverged, smaller steps may help"
             )
-        version.setflags(write=False)  # a new array, which nobody else knows: it is published as it is
+        version.setflags(write=False)  # a new array without other references: published without a copy
         self._versions.publish(version)
         self._state = state
         return ""
 
     def _objection(self, version: Vector, count: int, limit: float) -> str:
-        """Why the next version is refused, if it is."""
+        """Why the next version is refused; empty if it is not."""
         newest, split = self._versions.newest, self._parameters
         refused = objection("the next model", version[:split], newest[:split], limit)
         if not refused and split < self._size:
@@ -141,18 +141,18 @@ class Merger:
                 "it must return one finite number per update"
             )
         total = math.fsum(weights.tolist())
-        # Whoever reads updates may find nothing in them: AsyncFedED weighs an update of length 0 by 0. And accounts may
-        # be empty.
+        # A rule that reads updates or accounts may return only zeros: AsyncFedED weighs an update of length 0 by 0, and
+        # accounts may be empty.
         if total < 0 or (total == 0 and not self._shows_updates and self._strategy.account is None):
             raise StrategyError(
                 f"the weighting {label_of(weigh)} returned {returned!r}: weights must add up to more than 0; "
-                "an update that is not wanted is refused by a rule of `admit`"
+                "to refuse an update, use a rule of `admit`"
             )
         weights.setflags(write=False)
         return weights
 
     def _next(self, step: Vector, weights: Floats, count: int) -> tuple[Vector, tuple[object, ...]]:
-        """The next version, its parameters and its statistics if the model has any, and what the server rule keeps."""
+        """The next version (parameters, then statistics if the model has any) and the server rule's next state."""
         version, state = self._applied(step, self._versions.newest[: self._parameters])
         if self._parameters < self._size:
             version = np.concatenate([version, self._mixed(weights, count)])
@@ -161,7 +161,7 @@ class Merger:
     def _mixed(self, weights: Floats, count: int) -> Vector:
         """The next version's statistics."""
         rule = self._strategy.averages
-        assert rule is not None  # or the model would have been refused
+        assert rule is not None  # check_model refuses other models
         values, now = self._rows[:count, self._parameters :], self._versions.newest[self._parameters :]
         values.setflags(write=False)
 
@@ -170,14 +170,14 @@ class Merger:
             _check_shape("reduce", rule, found, now.shape)
             return found
 
-        with blaming("reduction", rule):
+        with rule_errors("reduction", rule):
             return mixed(average, weights, values, now)
 
     def _step(self, buffer: Buffer, weights: Floats) -> Vector:
-        """Edits and reduces: the step that the server rule is given."""
+        """Edits and reduces the updates to the step that the server rule gets."""
         strategy, updates = self._strategy, buffer.updates
         if strategy.edit is not None:
-            with blaming("edit", strategy.edit):
+            with rule_errors("edit", strategy.edit):
                 updates = strategy.edit(updates, buffer, self._view)
             _check_shape("edit", strategy.edit, updates, (len(buffer), self._parameters))
         try:
@@ -188,8 +188,8 @@ class Merger:
         return step
 
     def _applied(self, step: Vector, parameters: Vector) -> tuple[Vector, tuple[object, ...]]:
-        """The next version's parameters, and what the server rule then remembers."""
-        # A step may be a view of the buffer's rows, which the next updates overwrite; a rule may keep it.
+        """The next version's parameters, and the server rule's next state."""
+        # A rule may keep the step, but it may be a view of the buffer's rows, which the next updates overwrite.
         given_away = step.flags.owndata and step.flags.writeable
         step = np.array(step, np.float32, copy=None if given_away else True)
         rule = self._strategy.apply
@@ -208,19 +208,19 @@ class Merger:
         return rule(weights, updates)
 
     def _fresh_state(self) -> tuple[object, ...]:
-        """What the server rule remembers at first."""
+        """The server rule's initial state."""
         return self._strategy.apply.init(self._versions.newest[: self._parameters], self._layout)
 
     @property
     def _parts(self) -> dict[str, Savable]:
-        """What remembers something of its own."""
+        """The rules that have a state."""
         parts = {"reducer": self._reducer, "stepper": self.stepper}
         return {name: part for name, part in parts.items() if part is not None}
 
     def state(self) -> State:
-        """The updates that wait, and what the rules remember."""
+        """The buffered updates and the state of the rules."""
         remembered = leaves(self._state)
-        # A state that could not be restored is better noticed now than after a crash.
+        # Fail now rather than after a crash if the state could not be restored.
         self._refilled(self._fresh_state(), remembered)
         return {
             "rows": self._rows[: self._view.buffered].copy(),
@@ -229,7 +229,7 @@ class Merger:
         }
 
     def restore(self, state: State) -> None:
-        """Waits with the updates that were saved, and remembers what the rules did."""
+        """Restores the buffered updates and the state of the rules."""
         for name, part in self._parts.items():
             part.restore(take(state, name, dict))
         remembered = take(state, "remembered", dict)

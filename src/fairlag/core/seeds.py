@@ -1,4 +1,4 @@
-"""Random numbers by address: the same (seed, purpose, client, ordinal) gives the same draw, whoever asks and when.
+"""Random numbers by address: the same (seed, purpose, client, ordinal) always gives the same draw.
 
 A draw is a hash of its address (the finaliser of SplitMix64), so a stream has no state: a million clients cost
 nothing until they draw, any draw can be repeated after a crash, and adding a client or a strategy changes no
@@ -106,7 +106,7 @@ def _mix(word: int) -> int:
 
 
 def _mixed(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The same arithmetic for a fresh array, in place: its products wrap by themselves."""
+    """The same arithmetic for a new array, in place: uint64 products wrap around without a mask."""
     words ^= words >> _SHIFTS[0]
     words *= _FACTORS[0]
     words ^= words >> _SHIFTS[1]

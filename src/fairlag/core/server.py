@@ -44,7 +44,7 @@ _PLAIN = {"partial": int, "_wake": float}
 
 
 class Server:
-    """Runs one strategy: told of every event, it answers with what to do next.
+    """Runs one strategy: `handle` takes an event and returns the commands that follow from it.
 
     >>> from fairlag.core.types import NOTHING
     >>> from fairlag.zoo import buffered_fedavg
@@ -73,14 +73,15 @@ class Server:
         record: Record | None = None,
         on_version: OnVersion | None = None,
     ) -> None:
-        """A server for a fleet of so many clients, that stops after so many aggregations or at that time.
+        """A server for a number of clients. It stops after `aggregations` versions or at `until_time`.
 
-        `examples` is how many training examples each client has to begin with, as far as the server is told;
+        `examples` is the initial number of training examples per client, as far as the server knows.
         `group_of` names a client's group, for strategies that treat groups differently.
-        The layout names the parts of the parameters for server rules that ask; without one, they are one array. It
-        also says which of them are statistics, such as BatchNorm's running mean: no rule sees these, they are mixed.
-        With `max_growth`, an aggregation that would make the model more than this many times as large, or not finite,
-        is refused as a whole; without, a model that is not finite ends the run with a DivergedError.
+        The layout names the parts of the parameters, for server rules that ask; without a layout, they are one array.
+        It also says which parts are statistics, such as BatchNorm's running mean: rules do not see these, the server
+        averages them.
+        With `max_growth`, an aggregation is refused as a whole if it would make the model more than this many times as
+        large, or not finite. Without it, a model that is not finite ends the run with a DivergedError.
         """
         strategy.check(clients)
         check_limits(aggregations, until_time)
@@ -95,9 +96,9 @@ class Server:
             unseen=strategy.trigger.unseen,
         )
         self.running: Mapping[int, Dispatch] = self._ledger.running
-        """The tasks that are running, by number, in the order of their dispatch."""
+        """The running tasks by number, in order of dispatch."""
         self.versions = Versions(parameters, before=strategy.select.lag)
-        """The parameters of the newest version and of those that a task still needs."""
+        """The parameters of the newest version and of the versions that tasks still need."""
         size = self.versions.newest.size
         layout = layout or Layout(("parameters",), ((size,),))
         self.view = View(self._ledger, self.versions, layout.size - layout.parameters.size)
@@ -105,9 +106,9 @@ class Server:
         self.stopped: Stop | None = None
         self.partial = 0
         self.refused = ""
-        """Why nothing of the last aggregation was used, and who is suspected, if that is so."""
+        """Why the last aggregation was refused, and which clients are suspected; empty if it was not."""
         self.tasks = TaskCounter(self._ledger, self.versions, record)
-        """What became of the tasks."""
+        """How tasks ended."""
         self.refusals = self.tasks.refusals
         """How many updates were refused, by reason."""
         self._selector = strategy.select.start(self.view, seeds.key(seed, "select"))
@@ -126,9 +127,9 @@ class Server:
         if self._admission.memory is not None:
             self._parts["admit"] = self._admission.memory
         self.record = record
-        """Is told of each version, of each task that ended without being part of one, and of who comes and goes."""
+        """Gets each version, each task that ended without being aggregated, and each client that joins or leaves."""
         self.on_version = on_version
-        """Is given each new version."""
+        """Gets the parameters of each new version."""
         self._aggregations = aggregations
         self._until_time = until_time
         self._wake = -math.inf
@@ -141,38 +142,38 @@ class Server:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many tasks were dispatched, and what became of them: the rest adds up to the first."""
+        """How many tasks were dispatched, and how they ended: the later entries add up to the first."""
         return self.tasks.counts(self._dispatcher.next_task)
 
     @property
     def part(self) -> float:
-        """How much of the run is over, by versions or by time, from 0 to 1; 0 where it has no end."""
+        """How much of the run is done, by versions or by time, from 0 to 1; 0 if the run has no limit."""
         versions = self._ledger.version / self._aggregations if self._aggregations is not None else 0.0
         return max(versions, self._ledger.time / self._until_time) if self._until_time is not None else versions
 
     @property
     def awaits(self) -> float:
-        """The moment at which the trigger wants to be asked again, −∞ where it has not named one."""
+        """When the trigger wants to be asked again; −∞ if it has not asked."""
         return self._wake
 
     @property
     def barred(self) -> int:
-        """How many clients, there or not, will never be given a task again."""
+        """How many clients, present or away, will never get a task again."""
         return self._selector.barred
 
     @property
     def waits_for(self) -> str:
-        """What it waits for, in words, where nothing happens any more."""
+        """What the server waits for, as a sentence, for a run that no longer makes progress."""
         view, why = self.view, self._selector.why
         if not why and view.present and not view.running:
             why = f"{self.strategy.select.label} picks none of them"
         return (
             f"{self.strategy} has {view.buffered} of the {max(self._trigger.needs, view.target)} updates it waits for, "
-            f"{view.running} tasks are running, and {view.present} clients are there" + (f", but {why}" if why else "")
+            f"{view.running} tasks are running, {view.present} clients are present" + (f", but {why}" if why else "")
         )
 
     def handle(self, event: Event) -> list[Command]:
-        """Takes the next event, returns what the runtime must do, in order. After a Stop nothing happens any more."""
+        """Takes the next event and returns the commands for the runtime, in order; none after a Stop."""
         if self.stopped is not None:
             return []
         ledger = self._ledger
@@ -183,7 +184,7 @@ class Server:
         return self._arrived(event) if type(event) is Arrived else self._handlers[type(event)](event)
 
     def state(self) -> State:
-        """All that the server remembers between two events; what it was constructed with is not part of it."""
+        """Everything that the server remembers between two events, without its constructor arguments."""
         return {
             **{name: part.state() for name, part in self._parts.items()},
             "stopped": self.stopped and self.stopped.reason,
@@ -193,9 +194,9 @@ class Server:
         }
 
     def restore(self, state: State) -> None:
-        """Goes on where another server, constructed with the same arguments, was saved."""
+        """Continues from the saved state of a server that was constructed with the same arguments."""
         for name, part in self._parts.items():
-            if name in state or name != "admit":  # a fleet may go on with bounds that it did not have before
+            if name in state or name != "admit":  # a fleet may continue with bounds that it did not have before
                 part.restore(take(state, name, dict))
         for name, kind in _PLAIN.items():
             setattr(self, name, take(state, name, kind))
@@ -203,7 +204,7 @@ class Server:
         self._dispatcher.next_task = take(state, "_next_task", int)
         self.tasks.restore(state)
 
-    # What each event does
+    # One handler per event
 
     def _arrived(self, event: Arrived) -> list[Command]:
         _, number, update = event
@@ -233,7 +234,7 @@ class Server:
             if client < 0:
                 raise ProtocolError(f"client {client} joined at time {event.time}, clients are numbered from 0")
             if not ledger.join(client):
-                raise ProtocolError(f"client {client} joined at time {event.time} but is already there")
+                raise ProtocolError(f"client {client} joined at time {event.time} but is already present")
             self._free(client)
         self.tasks.attend(event.clients, present=True)
         commands: list[Command] = []
@@ -246,7 +247,7 @@ class Server:
     def _left(self, event: Left) -> list[Command]:
         ledger, client = self._ledger, event.client
         if not ledger.is_present(client):
-            raise ProtocolError(f"client {client} left at time {event.time} but was not there")
+            raise ProtocolError(f"client {client} left at time {event.time} but was not present")
         task = ledger.leave(client)
         self.tasks.attend((client,), present=False)
         if task is None:
@@ -280,7 +281,7 @@ class Server:
         self._ledger.woke = False
         return commands
 
-    # What follows from it
+    # What follows from an event
 
     def _advance(self) -> list[Command]:
         ledger, trigger = self._ledger, self._trigger
@@ -297,13 +298,13 @@ class Server:
             self._aggregate(commands, partial=True)
             if self.stopped is None:
                 self._dispatcher.dispatch(commands)
-        # With nobody running and nothing in the buffer a Woke could do nothing, however many of them came.
+        # Without running tasks and buffered updates, a Woke could change nothing.
         if trigger.wake is not None and self.stopped is None and (ledger.running or ledger.buffer):
             self._ask_to_wake(trigger.wake(self.view), commands)
         return commands
 
     def _stalled(self) -> bool:
-        """Nobody is running, everyone who is there waits for a newer version: will no Woke come to make one?"""
+        """No task is running and all present clients wait for a newer version: is no Woke due that could make one?"""
         return bool(self._selector.waiting) and self._wake < self._ledger.time and self.stopped is None
 
     def _ask_to_wake(self, time: float | None, commands: list[Command]) -> None:
@@ -329,21 +330,21 @@ class Server:
             self.record(record_of(Aggregation, (*row, parts, ledger.acted)))
         if self.on_version is not None:
             self.on_version(ledger.version, ledger.time, self.versions.newest)
-        if called_off := self._selector.renew():
-            self._dismiss(called_off, commands)
+        if cancelled := self._selector.renew():
+            self._cancel(cancelled, commands)
         if ledger.version == self._aggregations:
             commands.append(self._stop(aggregations_made(ledger.version)))
 
-    def _dismiss(self, called_off: Mapping[int, str], commands: list[Command]) -> None:
-        """Whoever runs one of these tasks need not go on."""
-        for number, reason in called_off.items():
+    def _cancel(self, cancelled: Mapping[int, str], commands: list[Command]) -> None:
+        """Cancels these tasks; their clients are idle again."""
+        for number, reason in cancelled.items():
             task = self._ledger.running.pop(number)
             self.tasks.end(task, Outcome.CANCELLED, reason)
             self._free(task.client)
             commands.append(Cancel(number))
 
     def _free(self, client: int) -> None:
-        """The client is there and idle, and has not just sent an update."""
+        """The client is present and idle, and has not just sent an update."""
         ledger = self._ledger
         self._selector.free(client, ledger.contributed[client] == ledger.version, False)
 

@@ -1,4 +1,4 @@
-"""State that can be saved: trees of plain values and arrays, how they become arrays and JSON, and how they are read."""
+"""State that can be saved: trees of plain values and arrays, their conversion to arrays and JSON, and back."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -17,17 +17,17 @@ Kind = TypeVar("Kind")
 
 
 class Savable(Protocol):
-    """What can be saved between two events and restored into an object that was constructed alike, and not yet used."""
+    """An object whose state can be saved between two events and restored into a new object built the same way."""
 
     def state(self) -> State:
-        """All that it remembers; what happens to it later does not change the state."""
+        """Everything that the object remembers. Later changes of the object do not change the returned state."""
 
     def restore(self, state: State) -> None:
-        """Remembers that instead; what happens to it later does not change the state."""
+        """Replaces what the object remembers. Later changes of the object do not change the given state."""
 
 
 def pack(state: State) -> tuple[dict[str, NDArray[Any]], str]:
-    """A state as its arrays, by path, and all the rest as JSON, in which Python also writes what is not finite.
+    """A state as its arrays, by path, and the rest as JSON (Python's, which allows NaN and infinities).
 
     >>> pack({"server": {"weights": np.ones(2), "time": 0.5}})
     ({'server/weights': array([1., 1.])}, '{"server": {"time": 0.5}}')
@@ -37,7 +37,7 @@ def pack(state: State) -> tuple[dict[str, NDArray[Any]], str]:
 
 
 def _without_arrays(state: State, path: str, arrays: dict[str, NDArray[Any]]) -> dict[str, object]:
-    """The state without its arrays, which go to where their paths say."""
+    """The state without its arrays, which are moved into `arrays` by path."""
     rest: dict[str, object] = {}
     for name, value in state.items():
         if "/" in name:
@@ -49,7 +49,7 @@ def _without_arrays(state: State, path: str, arrays: dict[str, NDArray[Any]]) ->
         elif all(isinstance(part, Plain) for part in (value if isinstance(value, list) else [value])):
             rest[name] = value
         else:
-            raise InputError(f"{path}{name} is {value!r}: only numbers, words, and arrays of numbers can be saved")
+            raise InputError(f"{path}{name} is {value!r}: only numbers, strings, and arrays of numbers can be saved")
     return rest
 
 
@@ -70,23 +70,23 @@ def unpack(arrays: Mapping[str, NDArray[Any]], text: str) -> State:
 
 
 def take(state: State, name: str, kind: type[Kind]) -> Kind:
-    """The value of that name, which must be of that kind.
+    """The value with this name, which must have this type.
 
     >>> take({"time": 0.5}, "time", float)
     0.5
     >>> take({"time": 0.5}, "version", int)
     Traceback (most recent call last):
     ...
-    fairlag.errors.InputError: the saved state has no int named 'version', something else saved it
+    fairlag.errors.InputError: the saved state has no int named 'version': it was not saved by this object
     """
     value = state.get(name)
     if not isinstance(value, (int, float) if kind is float else kind):
-        raise InputError(f"the saved state has no {kind.__name__} named {name!r}, something else saved it")
-    return value  # type: ignore[return-value]  # an int does for a float
+        raise InputError(f"the saved state has no {kind.__name__} named {name!r}: it was not saved by this object")
+    return value  # type: ignore[return-value]  # an int is accepted as a float
 
 
 def copy_into(array: NDArray[Any], state: State, name: str) -> None:
-    """Overwrites an array with the saved one of that name, which must have its shape.
+    """Overwrites an array with the saved one of this name, which must have the same shape.
 
     >>> array = np.zeros(2)
     >>> copy_into(array, {"weights": np.array([0.5, 2.0])}, "weights")
@@ -95,12 +95,12 @@ def copy_into(array: NDArray[Any], state: State, name: str) -> None:
     """
     saved = take(state, name, np.ndarray)
     if saved.shape != array.shape:
-        raise InputError(f"the saved {name} are an array of shape {saved.shape}, not {array.shape}: other things saved")
+        raise InputError(f"the saved {name!r} has shape {saved.shape}, it must have shape {array.shape}")
     array[...] = saved
 
 
 def table(rows: Collection[tuple[Any, ...]], **kinds: type) -> State:
-    """Rows of numbers as one array a column, because there may be a million of them.
+    """Rows of numbers as one array per column, because there may be a million rows.
 
     >>> table([(1, 0.5), (2, 0.25)], client=int, time=float)
     {'client': array([1, 2]), 'time': array([0.5 , 0.25])}
@@ -109,7 +109,7 @@ def table(rows: Collection[tuple[Any, ...]], **kinds: type) -> State:
 
 
 def rows(state: State, *names: str) -> Iterator[tuple[Any, ...]]:
-    """The rows of a table again.
+    """The rows of a table: the inverse of `table`.
 
     >>> list(rows(table([(1, 0.5), (2, 0.25)], client=int, time=float), "client", "time"))
     [(1, 0.5), (2, 0.25)]
@@ -135,18 +135,18 @@ def leaves(structure: object) -> list[Leaf]:
 
 
 def refill(structure: Kind, saved: Sequence[Leaf]) -> Kind:
-    """The same structure with other leaves: those that `leaves` found in one like it.
+    """The same structure with saved leaves: the inverse of `leaves`.
 
     >>> refill((0, {"momentum": np.zeros(2)}), [1, np.ones(2)])
     (1, {'momentum': array([1., 1.])})
     >>> refill((0,), [1, 2])
     Traceback (most recent call last):
     ...
-    fairlag.errors.InputError: there are 2 saved values to fill the place of 1
+    fairlag.errors.InputError: there are 2 saved values, there must be 1
     """
     count = len(leaves(structure))
     if len(saved) != count:
-        raise InputError(f"there are {len(saved)} saved values to fill the place of {count}")
+        raise InputError(f"there are {len(saved)} saved values, there must be {count}")
     filled: Kind = _refilled(structure, iter(saved))
     return filled
 
@@ -164,10 +164,10 @@ def _refilled(structure: Any, saved: Iterator[Leaf]) -> Any:
 
 
 def _filled(old: Any, leaf: Any) -> Any:
-    """The leaf as it was before it was saved; `old` has its place, None fits all."""
+    """The leaf as it was before it was saved, in the place of `old`; None accepts any leaf."""
     if old is not None and np.shape(old) != np.shape(leaf):
-        raise InputError(f"a saved value of shape {np.shape(leaf)} does not fill the place of one of {np.shape(old)}")
+        raise InputError(f"a saved value has shape {np.shape(leaf)}, it must have shape {np.shape(old)}")
     if not isinstance(leaf, np.ndarray):
         return leaf
-    # Of numbers of numpy's own, such as float32(0.5), `leaves` makes arrays without dimensions.
+    # `leaves` turns numpy's own numbers, such as float32(0.5), into arrays without dimensions.
     return leaf.copy() if leaf.ndim or isinstance(old, np.ndarray) else leaf[()]

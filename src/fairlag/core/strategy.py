@@ -17,8 +17,8 @@ from fairlag.rules.select import Select
 from fairlag.rules.trigger import Trigger
 from fairlag.rules.weigh import Weigh
 
-_MOST_SAMPLES = 1 << 28
-"""How many staleness samples, of 8 bytes each, the ledger may keep for a window: 2 GB."""
+_MAX_SAMPLES = 1 << 28
+"""The most staleness samples, of 8 bytes each, that the ledger keeps for a window: 2 GB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +60,16 @@ class Strategy:
         if self.account is not None and isinstance(self.reduce, Keeping):
             raise StrategyError(
                 f"{traits(self.weigh).label} spends accounts on updates that act once, but {self.reduce.label} keeps "
-                "updates: take weighted_sum"
+                "updates: use weighted_sum"
             )
         if self.trigger.rounds and not self.select.rounds:
-            raise StrategyError(f"{self.trigger.label} needs rounds, such as cohort(m) makes, not {self.select.label}")
+            raise StrategyError(
+                f"{self.trigger.label} needs a selection with rounds, such as cohort(m), not {self.select.label}"
+            )
         if self.select.rounds and not (self.trigger.rounds or self.trigger.wake):
             raise StrategyError(
-                f"{self.trigger.label} may wait for ever in rounds, which end for good with the last of their tasks: "
-                "take cohort_done(), or a trigger with a deadline"
+                f"{self.trigger.label} may wait for ever: a round gets no new tasks after its last one has ended. "
+                "Use cohort_done(), or a trigger with a deadline"
             )
 
     @property
@@ -78,7 +80,7 @@ class Strategy:
 
     @property
     def profiles(self) -> bool:
-        """Must the ledger keep the sum of all rates, and the slowest running client, ready?"""
+        """Must the ledger keep the sum of all rates, and the slowest running client, up to date?"""
         rules = (self.weigh, self.admit, self.edit, self.reduce, self.local.pace)
         return self.trigger.profiles or any(traits(rule).profiles for rule in rules)
 
@@ -89,9 +91,10 @@ class Strategy:
 
     @property
     def readers(self) -> tuple[str, ...]:
-        """The slots whose rules look at single updates: what must not see them refuses these.
+        """The slots whose rules read single updates. A deployment that hides single updates refuses these.
 
-        A weighting that does not say so cannot; any other rule is handed updates, so it does unless it says not.
+        A weighting reads updates only if it declares so. Any other rule receives updates, so it reads them unless it
+        declares that it does not.
         """
         found = ["local"] * self.local.reads_updates + ["weigh"] * (traits(self.weigh).reads_updates is True)
         rules = {"admit": self.admit, "edit": self.edit, "reduce": self.reduce}
@@ -100,7 +103,7 @@ class Strategy:
 
     @property
     def averages(self) -> Reduce | None:
-        """How the statistics of clients are averaged; None if the reduction does not say that it can mix them."""
+        """How the clients' statistics are averaged; None if the reduction does not declare that it can mix them."""
         if isinstance(self.reduce, Keeping):
             return weighted_sum if self.reduce.mixes_statistics else None
         return self.reduce if traits(self.reduce).mixes_statistics else None
@@ -113,22 +116,22 @@ class Strategy:
             keeps = isinstance(self.reduce, Keeping)
             declared = "give it mixes_statistics=True" if keeps else "declare it with @fairlag.rules.mixes_statistics"
             raise StrategyError(
-                f"the reduction {label_of(self.reduce)} does not say that it can mix the statistics of the model "
-                f"({', '.join(map(repr, names[:2]))}{more}): {declared} if they may be averaged, take weighted_sum or "
-                "trimmed_mean, or take a model without statistics, such as one with GroupNorm instead of BatchNorm"
+                f"the reduction {label_of(self.reduce)} does not declare that it can mix the statistics of the model "
+                f"({', '.join(map(repr, names[:2]))}{more}): {declared} if they may be averaged, use weighted_sum or "
+                "trimmed_mean, or use a model without statistics, such as one with GroupNorm instead of BatchNorm"
             )
 
     def check(self, clients: int) -> None:
-        """Refuses a fleet on which this strategy would wait for ever."""
+        """Refuses a fleet for which this strategy would wait for ever, or needs too much memory."""
         if self.select.fresh and self.trigger.needs > clients:
             raise StrategyError(
                 f"a buffer of {self.trigger.needs} never fills with {clients} clients that each contribute once per "
-                f"version (fresh = true): take a buffer of at most {clients}, or fresh = false"
+                f"version (fresh = true): use a buffer of at most {clients}, or fresh = false"
             )
-        if self.window * clients > _MOST_SAMPLES:
+        if self.window * clients > _MAX_SAMPLES:
             raise StrategyError(
-                f"a window of {self.window:,} updates is kept for each of {clients:,} clients, that takes "
-                f"{self.window * clients * 8 / 1e9:,.0f} GB: take a window of at most {_MOST_SAMPLES // clients:,}"
+                f"a window of {self.window:,} updates for each of {clients:,} clients takes "
+                f"{self.window * clients * 8 / 1e9:,.0f} GB: use a window of at most {_MAX_SAMPLES // clients:,}"
             )
         if self.select.least > clients:
             raise StrategyError(f"{self.select.label} needs {self.select.least} clients, the fleet has {clients}")
@@ -147,6 +150,6 @@ def _takes(rule: object, arguments: int) -> bool:
         return False
     try:
         inspect.signature(rule).bind(*range(arguments))
-    except (TypeError, ValueError):  # it takes something else, or does not tell
+    except (TypeError, ValueError):  # it takes other arguments, or does not say
         return False
     return True

@@ -1,4 +1,4 @@
-"""The frozen records that rooms of the house hand each other: events, commands, updates, and rows of history.
+"""The frozen records that modules exchange: events, commands, updates, and rows of history.
 
 >>> import fairlag
 >>> server = fairlag.Server(fairlag.zoo.fedasync(), clients=1)
@@ -17,7 +17,7 @@ from fairlag.core.vector import EMPTY, Vector
 from fairlag.errors import InputError
 
 record_of = tuple.__new__
-"""Makes a record from its fields in a third of the time that calling its class takes: for what happens per event."""
+"""Makes a record from its fields in a third of the time of calling its class, for code that runs per event."""
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -27,17 +27,17 @@ class Report(NamedTuple):
     """What a client says about an update."""
 
     examples: int = 1
-    """How many training examples it has."""
+    """How many training examples the client has."""
     steps: int = 1
-    """How many local steps it made."""
+    """How many local steps the client made."""
     effort: float = 1.0
     """How often its gradients count in the update: the steps of plain gradient descent, more with local momentum."""
     loss: float = 0.0
-    """The root of the mean squared loss of the examples it trained on, where the strategy asks for it."""
+    """The root of the mean squared loss of its training examples, if the strategy asks for it."""
 
 
 class Update(NamedTuple):
-    """What a client sends back: (parameters after training) − (parameters it was handed)."""
+    """What a client sends back: (parameters after training) − (parameters before)."""
 
     delta: Vector
     """If the model has statistics, such as BatchNorm's running variance, it ends with their values after training."""
@@ -47,7 +47,7 @@ class Update(NamedTuple):
 class CheckedUpdate(Update):
     """An update that its producer, in this process or a worker of it, has already validated.
 
-    What comes from outside is never one: a message always becomes a plain Update.
+    Data from outside never becomes one: a message is always a plain Update.
     """
 
     __slots__ = ()
@@ -57,25 +57,25 @@ NOTHING = Update(EMPTY)
 """The update of a task that computes nothing."""
 
 
-# Events: what a runtime tells the server. The server has no clock, so each says when it happened.
+# Events: from a runtime to the server. The server has no clock, so each event carries its time.
 
 
 class Joined(NamedTuple):
-    """Clients came, at the start or back from an absence; together, so that no rule favours the first named."""
+    """Clients joined, at the start or after an absence; in one event, so that no rule favours the first in the list."""
 
     time: float
     clients: Sequence[int]
 
 
 class Left(NamedTuple):
-    """A client went; a task that it was running is lost."""
+    """A client left; the task that it was running is lost."""
 
     time: float
     client: int
 
 
 class Arrived(NamedTuple):
-    """An update came in for a task. Who sent it and from which version is the server's record, never the message's."""
+    """The update of a task arrived. Its client and version come from the server's records, never from the message."""
 
     time: float
     task: int
@@ -89,13 +89,13 @@ class Failed(NamedTuple):
     task: int
     reason: str
     gone: bool = False
-    """Is its client gone as well? Then it is given nothing until it joins again."""
+    """Did its client leave as well? Then it gets no task until it joins again."""
     refused: bool = False
-    """Did something come that was no update? Otherwise the task is lost."""
+    """True if an answer arrived that was not an update; otherwise the task counts as lost."""
 
 
 class Woke(NamedTuple):
-    """The moment that an earlier Wake asked for has come."""
+    """The time that an earlier Wake asked for has come."""
 
     time: float
 
@@ -103,38 +103,38 @@ class Woke(NamedTuple):
 Event = Joined | Left | Arrived | Failed | Woke
 
 
-# Commands: what the server asks of a runtime.
+# Commands: from the server to a runtime.
 
 
 class Dispatch(NamedTuple):
-    """Train: a client gets a version. It is the server's record of the task until the task ends."""
+    """Train: a client gets a version. The server keeps this record until the task ends."""
 
     task: int
     client: int
     version: int
     ordinal: int
-    """How many tasks this client was given before: with the client, the address of all randomness of the task."""
+    """How many tasks this client had before. Client and ordinal are the address of all randomness of the task."""
     time: float
     steps: int = 0
-    """How many local steps it shall make; 0: as many as it does by itself."""
+    """How many local steps to make; 0 leaves it to the client."""
     pace: float = 1.0
     """A factor on its local step size."""
 
 
 class Cancel(NamedTuple):
-    """Forget a task: its result is not wanted any more, or its client is gone."""
+    """Drop a task: its result is no longer needed, or its client has left."""
 
     task: int
 
 
 class Wake(NamedTuple):
-    """Send a Woke at that time."""
+    """Send a Woke at this time."""
 
     time: float
 
 
 class Stop(NamedTuple):
-    """The run is over, for that reason."""
+    """The run is over, for this reason."""
 
     reason: str
 
@@ -143,7 +143,7 @@ Command = Dispatch | Cancel | Wake | Stop
 
 
 def check_limits(aggregations: int | None, until_time: float | None) -> None:
-    """Refuses a run that would end before it begins.
+    """Refuses limits that would end a run before it begins.
 
     >>> check_limits(0, None)
     Traceback (most recent call last):
@@ -157,7 +157,7 @@ def check_limits(aggregations: int | None, until_time: float | None) -> None:
 
 
 def aggregations_made(count: int) -> str:
-    """Why a run ended that was to make so many versions.
+    """Why a run with a limit on aggregations ended.
 
     >>> aggregations_made(5)
     '5 aggregations were made'
@@ -166,7 +166,7 @@ def aggregations_made(count: int) -> str:
 
 
 def time_reached(time: float | None) -> str:
-    """Why a run ended that was to last until then.
+    """Why a run with a time limit ended.
 
     >>> time_reached(60.0)
     'time 60.0 was reached'
@@ -174,7 +174,7 @@ def time_reached(time: float | None) -> str:
     return f"time {time} was reached"
 
 
-# History: what happened, for whoever records it.
+# History: what happened, for the run's record.
 
 
 class Outcome(StrEnum):
@@ -194,11 +194,11 @@ class Parts(NamedTuple):
     """
 
     clients: Integers
-    """Whose part changes, each client once."""
+    """The clients whose part changes, each once."""
     changes: Floats
-    """By how many units, from this version on until another change."""
+    """The change in units, from this version until the next change."""
     unit: float
-    """What a unit is worth in this version."""
+    """The value of a unit in this version."""
 
 
 class Aggregation(NamedTuple):
@@ -208,17 +208,17 @@ class Aggregation(NamedTuple):
     time: float
     tasks: tuple[Dispatch, ...]
     arrivals: Sequence[float]
-    """When each update came in."""
+    """When each update arrived."""
     staleness: Integers
     weights: Floats
     partial: bool
-    """Merged short of what the trigger wanted, because otherwise everyone would have waited for ever."""
+    """True if it has fewer updates than the trigger wanted, because every client would have waited for ever."""
     refused: str = ""
-    """Why nothing of it was used, and who is suspected: the version is the one before, and every weight is 0."""
+    """Why it was refused, and which clients are suspected: the parameters stay as they were, every weight is 0."""
     parts: Parts | None = None
-    """None if an update acts in this version alone, so that its weight is its part."""
+    """None if an update acts in this version alone: then its weight is its part."""
     acted: float = 0.0
-    """What a unit was worth in all versions up to this one together."""
+    """The value of a unit summed over all versions up to this one."""
 
 
 class Ended(NamedTuple):
@@ -231,14 +231,14 @@ class Ended(NamedTuple):
 
 
 class Presence(NamedTuple):
-    """Clients came or went; versions after this one are made with them, or without them."""
+    """Clients joined or left; versions after this one are made with or without them."""
 
     time: float
     version: int
     """The newest version at that time."""
     clients: Sequence[int]
     present: bool
-    """Are they there now?"""
+    """True if they joined, False if they left."""
 
 
 Row = Aggregation | Ended | Presence

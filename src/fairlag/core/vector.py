@@ -1,4 +1,4 @@
-"""A model as one flat float32 vector and the layout that names its parts; nothing here aliases what may change."""
+"""A model as one flat float32 vector, and the layout that names its parts. Nothing here aliases mutable data."""
 
 import math
 import re
@@ -17,7 +17,7 @@ Matrix = NDArray[np.float32]
 
 
 def published(values: ArrayLike) -> Vector:
-    """A read-only copy that owns its memory: safe to hand out, whatever happens to the original.
+    """A read-only copy that owns its memory: safe to share, whatever happens to the original.
 
     >>> source = np.ones(2, np.float32)
     >>> copy = published(source)
@@ -36,13 +36,13 @@ def finite(vector: Vector) -> bool:
     >>> finite(np.array([1, 2], np.float32)), finite(np.array([1, np.nan], np.float32))
     (True, False)
     """
-    # A sum of squares is not finite if a value is not, and takes half the time of looking at each; but it may overflow.
-    # Unlike np.dot, np.vdot does not warn of that.
+    # If a value is not finite, the sum of squares is not either; it takes half the time of checking each value. It may
+    # also overflow, so the values decide then. Unlike np.dot, np.vdot does not warn about overflow.
     return math.isfinite(np.vdot(vector, vector)) or bool(np.isfinite(vector).all())
 
 
 def length(vector: Vector) -> float:
-    """The Euclidean length, the same to the bit whatever the linear algebra library and its threads.
+    """The Euclidean length, bit-identical for every linear algebra library and number of threads.
 
     >>> length(np.array([3, 4], np.float32))
     5.0
@@ -52,11 +52,11 @@ def length(vector: Vector) -> float:
 
 _STATISTIC = re.compile(r"(running|moving)_(mean|var|variance)\b")
 _VARIANCE = re.compile(r"(running|moving)_(var|variance)\b")
-"""The names that PyTorch and Keras give them."""
+"""The names that PyTorch and Keras give to running statistics, and to variances among them."""
 
 
 def is_statistic(name: str) -> bool:
-    """Is that the name of a running statistic of normalisation, in PyTorch or Keras?
+    """Is this the name of a running statistic of a normalisation layer, in PyTorch or Keras?
 
     >>> is_statistic("2.running_var"), is_statistic("norm/moving_mean:0"), is_statistic("2.weight")
     (True, True, False)
@@ -65,7 +65,7 @@ def is_statistic(name: str) -> bool:
 
 
 EMPTY: Vector = published([])
-"""The parameters of a model without any: audits run with it."""
+"""The parameters of a model without parameters, as used by audits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +83,12 @@ class Layout:
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
     statistics: int = 0
-    """How many of the arrays, the last ones, are statistics: in an update they are values, all others are changes."""
+    """How many arrays, at the end, are statistics: an update holds their values, but changes of all other arrays."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.statistics <= len(self.names):
             raise InputError(
-                f"{self.statistics} arrays of a layout of {len(self.names)} are statistics, "
+                f"statistics is {self.statistics} in a layout of {len(self.names)} arrays, "
                 f"it must be a number from 0 to {len(self.names)}"
             )
 
@@ -99,7 +99,7 @@ class Layout:
 
     @property
     def parameters(self) -> "Layout":
-        """The layout of what is not statistics: the first part of the vector.
+        """The layout without the statistics: the first part of the vector.
 
         >>> Layout(("weight", "running_mean"), ((2, 3), (3,)), statistics=1).parameters
         Layout(names=('weight',), shapes=((2, 3),), statistics=0)
@@ -109,7 +109,7 @@ class Layout:
 
     @property
     def variances(self) -> tuple[slice, ...]:
-        """Where in the vector the statistics are that cannot be negative, as their names say.
+        """The slices of the vector that hold variances, by name: statistics that cannot be negative.
 
         >>> Layout(("weight", "norm.running_mean", "norm.running_var"), ((9,), (3,), (3,)), statistics=2).variances
         (slice(12, 15, None),)
@@ -120,7 +120,7 @@ class Layout:
         return tuple(place for name, place in list(named)[len(self.parameters.names) :] if _VARIANCE.search(name))
 
     def flatten(self, arrays: Mapping[str, ArrayLike]) -> Vector:
-        """The arrays as one published vector; names and shapes must be those of the layout."""
+        """The arrays as one published vector; names and shapes must match the layout."""
         if set(arrays) != set(self.names):
             raise InputError(f"the arrays are named {sorted(arrays)}, the layout expects {sorted(self.names)}")
         parts = [np.asarray(arrays[name], dtype=np.float32) for name in self.names]
@@ -130,7 +130,7 @@ class Layout:
         return published(np.concatenate([part.reshape(-1) for part in parts]) if parts else [])
 
     def split(self, vector: Vector) -> dict[str, NDArray[np.float32]]:
-        """The named arrays as views of a vector (read-only where the vector is)."""
+        """The named arrays as views of a vector (read-only if the vector is)."""
         if vector.shape != (self.size,):
             raise InputError(f"the vector has shape {vector.shape}, the layout expects ({self.size},)")
         ends = accumulate(prod(shape) for shape in self.shapes)

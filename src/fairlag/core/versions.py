@@ -1,4 +1,4 @@
-"""The published versions of the model, each kept exactly as long as somebody can need it."""
+"""The published versions of the model, each kept exactly as long as it may be needed."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,7 @@ from fairlag.core.vector import Vector, published
 
 
 class Versions:
-    """Read-only parameters by version: the newest, so many before it, and every older one that a task still holds.
+    """Read-only parameters by version: the newest, `before` versions before it, and older ones that tasks still hold.
 
     >>> versions = Versions(published([1.0]))
     >>> versions.hold(0, times=1)
@@ -37,7 +37,7 @@ class Versions:
         return tuple(self._kept)
 
     def publish(self, parameters: Vector) -> None:
-        """A new version; the last of those that were kept goes, unless a task holds it."""
+        """Adds a new version; drops the oldest of the recent ones, unless a task holds it."""
         self._number = number = self._number + 1
         self.newest = published(parameters) if parameters.flags.writeable else parameters
         self._kept[number] = self.newest
@@ -47,11 +47,11 @@ class Versions:
             self._forget(last)
 
     def hold(self, version: int, times: int) -> None:
-        """So many more tasks need that version."""
+        """`times` more tasks need this version."""
         self._holders[version] += times
 
     def release(self, versions: Iterable[int]) -> None:
-        """One task for each of these versions does not need it any more."""
+        """For each of these versions, one task no longer needs it."""
         holders, recent = self._holders, self._number - self._before
         for version in versions:
             left = holders[version] - 1
@@ -64,14 +64,14 @@ class Versions:
         del self._kept[version], self._holders[version]
 
     def state(self) -> State:
-        """The versions that are kept and how many tasks hold each; parameters are not copied, as they never change."""
+        """The kept versions and how many tasks hold each. Parameters are not copied, because they never change."""
         return {
             "holders": table(self._holders.items(), version=int, tasks=int),
             "parameters": {str(version): vector for version, vector in self._kept.items() if vector.size},
         }
 
     def restore(self, state: State) -> None:
-        """Keeps the versions that were saved."""
+        """Replaces the versions with the saved ones."""
         parameters = take(state, "parameters", dict)
         self._holders = dict(rows(take(state, "holders", dict), "version", "tasks"))
         self._number = max(self._holders)
@@ -79,7 +79,7 @@ class Versions:
         self.newest = self._kept[self._number]
 
     def _restored(self, parameters: State, version: int) -> Vector:
-        if not self.newest.size:  # nothing is saved of a model without parameters
+        if not self.newest.size:  # a model without parameters saves nothing
             return self.newest
         vector = np.empty_like(self.newest)
         copy_into(vector, parameters, str(version))

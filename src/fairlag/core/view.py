@@ -1,4 +1,4 @@
-"""What rules may know: the present moment and every client's history, read-only."""
+"""What rules may read: the current state of the run and every client's history."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -18,7 +18,7 @@ Number = TypeVar("Number", np.int64, np.float64)
 
 
 class View:
-    """What rules may know: the present moment and every client's history, read-only.
+    """What rules may read: the current state of the run and every client's history, read-only.
 
     >>> ledger = Ledger(clients=2)
     >>> ledger.join(0), ledger.join(1)
@@ -31,7 +31,7 @@ class View:
     __slots__ = ("_ledger", "_statistics", "_versions")
 
     def __init__(self, ledger: Ledger, versions: Versions | None = None, statistics: int = 0) -> None:
-        """`statistics` is how many numbers at the end of a version are statistics, which no rule sees."""
+        """`statistics` is how many numbers at the end of a version are statistics, which rules do not see."""
         self._ledger = ledger
         self._versions = versions or Versions(EMPTY)
         self._statistics = statistics
@@ -39,14 +39,14 @@ class View:
     def parameters(self, version: int) -> Vector:
         """The parameters of the newest version, or of one that a running or buffered task was trained from.
 
-        Statistics, such as BatchNorm's running mean and variance, are not among them.
+        Statistics, such as BatchNorm's running mean and variance, are not included.
         """
         whole = self._versions[version]
         return whole[: -self._statistics] if self._statistics else whole
 
     @property
     def time(self) -> float:
-        """When the event that is being handled happened."""
+        """The time of the current event."""
         return self._ledger.time
 
     @property
@@ -76,49 +76,49 @@ class View:
 
     @property
     def woke(self) -> bool:
-        """Is the event that is being handled a Woke?"""
+        """Is the current event a Woke?"""
         return self._ledger.woke
 
     @property
     def target(self) -> int:
-        """How many updates complete the round, where selection works in rounds; otherwise 0."""
+        """How many updates complete the round; 0 if selection does not work in rounds."""
         return self._ledger.round.target
 
     @property
     def until(self) -> float:
-        """The deadline of the round, infinite where there is none."""
+        """The deadline of the round; infinite if it has none."""
         return self._ledger.round.until
 
     @property
     def restarted(self) -> Sequence[int]:
-        """The clients that were called off their tasks, or lost them, and in this round began anew."""
+        """The clients whose tasks were cancelled or lost, and that started a new one in this round."""
         return self._ledger.round.restarted
 
     @property
     def tasks(self) -> Mapping[int, Dispatch]:
-        """The tasks that are running, by number, in the order of their dispatch."""
+        """The running tasks by number, in order of dispatch."""
         return MappingProxyType(self._ledger.running)
 
     @property
     def present(self) -> int:
-        """How many clients are there."""
+        """How many clients are present."""
         return self._ledger.there
 
     @property
     def slowest(self) -> float:
-        """The longest mean duration of tasks among the clients that run one, for rules declared to read profiles."""
+        """The longest mean task duration among the running clients, for rules declared to read profiles."""
         self._check_profiles("slowest")
         return self._ledger.slowest()
 
     @property
     def rate(self) -> float:
-        """The sum of 1 / mean duration of a task over all clients heard of, for rules declared to read profiles."""
+        """The sum of 1 / mean task duration over all clients with updates, for rules declared to read profiles."""
         self._check_profiles("rate")
         return self._ledger.rate
 
     @property
     def contributed(self) -> Integers:
-        """Per client: the version that its last admitted update was trained from, −1 where there was none."""
+        """Per client: the version that its last admitted update was trained from; −1 before its first."""
         return self._known(self._ledger.integers["contributed"])
 
     @property
@@ -133,36 +133,36 @@ class View:
 
     @property
     def weight_sums(self) -> Floats:
-        """Per client: the sum of its parts of all versions; as a share of all, its influence.
+        """Per client: the sum of its parts of all versions; its share of the total is its influence.
 
-        An update that acts in one version has its weight as a part of that; one that is kept has a part of every
+        If an update acts in one version, its part of that version is its weight. If it is kept, it has a part of every
         version until it is replaced.
         """
         return self._known(self._ledger.weights())
 
     @property
     def parts(self) -> Floats:
-        """Per client: its part of each version until that changes, in the units of a reduction that keeps updates."""
+        """Per client: its current part of each version, in the units of a reduction that keeps updates."""
         return self._known(self._ledger.reals["part"])
 
     @property
     def examples(self) -> Integers:
-        """Per client: its training examples, as it said last; 0 for those that were never seen."""
+        """Per client: its training examples, as last reported; 0 if it was never seen."""
         return self._known(self._ledger.integers["examples"])
 
     @property
     def total_examples(self) -> int:
-        """The training examples of all clients together."""
+        """The training examples of all clients in total."""
         return self._ledger.examples
 
     @property
     def losses(self) -> Floats:
-        """Per client: the root of the mean squared loss that it reported last, 0 before the first time."""
+        """Per client: the root of the mean squared loss that it reported last; 0 before its first report."""
         return self._known(self._ledger.reals["loss"])
 
     @property
     def earned(self) -> Floats:
-        """Per client: what it was entitled to so far, one unit per version in all, for rules that read accounts."""
+        """Per client: what it was entitled to so far (one unit per version in total), for rules that read accounts."""
         return self.weight_sums + self._known(self._accounts("earned").balances)
 
     def balance(self, clients: Integers) -> Floats:
@@ -170,7 +170,7 @@ class View:
         return np.array([*map(self._accounts("balance").held, clients.tolist())])
 
     def shares(self, clients: Integers) -> Floats:
-        """The share of all known training examples that a client has: n_i / N."""
+        """Each client's share of all known training examples: n_i / N."""
         shares: Floats = self._ledger.integers["examples"][clients] / self._ledger.examples
         return shares
 
@@ -190,7 +190,7 @@ class View:
         return means
 
     def mean_duration(self, clients: Integers) -> Floats:
-        """The mean duration of a client's tasks whose updates were aggregated; not a number before the first."""
+        """The mean duration of a client's tasks whose updates were aggregated; NaN before the first."""
         with np.errstate(invalid="ignore"):
             return self._ledger.reals["busy"][clients] / self._ledger.integers["updates"][clients]
 
@@ -199,15 +199,15 @@ class View:
         return self._ledger.usual(client)
 
     def mean_gap(self, clients: Integers) -> Floats:
-        """The mean number of updates the server merged from one of a client's to its next, that one included.
+        """The mean number of updates that the server merged between two of a client's updates, the second included.
 
-        The gaps of a client add up to the position of its last update, so no list of them is kept.
+        A client's gaps add up to the position of its last update, so no list of them is needed.
         """
         columns = self._ledger.integers
         return columns["position"][clients] / columns["updates"][clients]
 
     def mean_interval(self, clients: Integers) -> Floats:
-        """The mean time between a client's updates, counted from its first task: 1 / its observed rate; not 0."""
+        """The mean time between a client's updates, from its first task on: 1 / its observed rate; never 0."""
         columns = self._ledger.reals
         spans = columns["arrival"][clients] - columns["since"][clients]
         return np.maximum(spans / self._ledger.integers["updates"][clients], np.finfo(np.float64).tiny)

@@ -1,1 +1,1 @@
-"""What the clients hold: data sets, verified when loaded, and how they are shared out."""
+"""The clients' data: data sets, verified when loaded, and how they are partitioned."""

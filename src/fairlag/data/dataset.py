@@ -1,4 +1,4 @@
-"""A data set as two arrays, checked when it is made; reading one from files is the business of load.py."""
+"""A data set as two arrays, checked when it is made; load.py reads data sets from files."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +14,7 @@ from fairlag.errors import InputError
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Examples and their labels, of which the first ``official`` are the official training part.
+    """Examples and their labels. The first ``official`` examples are the official training part.
 
     A batch becomes ``inputs.astype(float32) * scale + offset``. The arrays of a data set are read-only.
 
@@ -32,18 +32,20 @@ class Dataset:
     offset: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse arrays that cannot be learned from, and keep read-only views of the others."""
+        """Refuses arrays that cannot be used for training; keeps read-only views of the others."""
         self._check_inputs()
         self._check_labels()
         if not 0 < self.official <= len(self):
-            raise InputError(f"{self.name} has {self.official} official training examples, of {len(self)} in all")
+            raise InputError(
+                f"{self.name} has {self.official} official training examples, it must be a number from 1 to {len(self)}"
+            )
         for field in ("inputs", "labels"):
             view = getattr(self, field).view()
             view.flags.writeable = False
             object.__setattr__(self, field, view)
 
     def __len__(self) -> int:
-        """How many examples there are."""
+        """The number of examples."""
         return len(self.inputs)
 
     @property
@@ -53,7 +55,7 @@ class Dataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """The sha256 of all but the name: equal for equal data, wherever it came from."""
+        """The sha256 of everything but the name: equal data has the same fingerprint, wherever it came from."""
         numbers = (float(self.scale), float(self.offset), int(self.classes), int(self.official))
         content = sha256(f"{self.inputs.dtype} {self.inputs.shape} {numbers}".encode())
         content.update(self.inputs.data)
@@ -68,22 +70,24 @@ class Dataset:
             )
         if inputs.ndim < 2 or not inputs.size:
             raise InputError(
-                f"the inputs of {self.name} have the shape {inputs.shape}, but must have one of (examples, features) "
-                "or more, and at least one example"
+                f"the inputs of {self.name} have the shape {inputs.shape}, but must have the shape "
+                "(examples, features, …), with at least one example"
             )
-        # The least and the greatest are NaN if anything is; unlike isfinite, they need no array of answers.
+        # The minimum and the maximum are NaN if any value is; unlike isfinite, they allocate no array.
         if inputs.dtype == np.float32 and not np.isfinite([inputs.min(), inputs.max()]).all():
             example = int(np.argwhere(~np.isfinite(inputs))[0, 0])
-            raise InputError(f"the inputs of {self.name} must be finite numbers, but example {example} holds another")
+            raise InputError(
+                f"the inputs of {self.name} must be finite, but example {example} holds a value that is not"
+            )
 
     def _check_labels(self) -> None:
         if self.labels.dtype != np.int64 or self.labels.shape != self.inputs.shape[:1]:
             raise InputError(
                 f"the labels of {self.name} are {self.labels.dtype} of the shape {self.labels.shape}, "
-                f"but must be int64 of the shape ({len(self.inputs)},), one for each example"
+                f"but must be int64 of the shape ({len(self.inputs)},), one per example"
             )
         least, most = int(self.labels.min()), int(self.labels.max())
         if least < 0 or most >= self.classes:
             raise InputError(
-                f"the labels of {self.name} go from {least} to {most}, but must lie within 0 to {self.classes - 1}"
+                f"the labels of {self.name} range from {least} to {most}, but must lie between 0 and {self.classes - 1}"
             )

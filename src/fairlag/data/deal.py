@@ -1,4 +1,4 @@
-"""The arithmetic of sharing out: examples in order of label, cut evenly or unevenly, and nobody left with nothing."""
+"""The arithmetic of partitions: examples in order of label, cut evenly or unevenly, at least one per client."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,11 +7,11 @@ from fairlag.core.types import Integers
 from fairlag.errors import InputError
 
 _BLOCK = 65_536
-"""How many clients draw their labels at once: bounds the memory that the random numbers take."""
+"""How many clients draw their labels at once: bounds the memory for random numbers."""
 
 
 def by_label(labels: Integers, rng: np.random.Generator, among: Integers | None = None) -> Integers:
-    """The examples (all, or those among which one chooses) in order of label, shuffled within each label.
+    """The examples (all, or those in ``among``) in order of label, shuffled within each label.
 
     >>> labels = np.array([1, 0, 1, 0])
     >>> labels[by_label(labels, np.random.default_rng(0))].tolist()
@@ -22,7 +22,7 @@ def by_label(labels: Integers, rng: np.random.Generator, among: Integers | None 
 
 
 def cut(order: Integers, owners: Integers) -> Integers:
-    """The owner of each example when the examples, in that order, are cut into one equal piece for each owner.
+    """The owner of each example if the examples, in this order, are cut into equal pieces, one per owner.
 
     >>> cut(np.array([3, 0, 2, 1]), np.array([7, 5])).tolist()
     [7, 5, 5, 7]
@@ -33,12 +33,12 @@ def cut(order: Integers, owners: Integers) -> Integers:
 
 
 def uneven(count: int, clients: int, alpha: float, rng: np.random.Generator) -> Integers:
-    """The owners, in ascending order, of that many examples in shares drawn from a Dirichlet distribution.
+    """The owners, in ascending order, of ``count`` examples, with shares drawn from a Dirichlet distribution.
 
     >>> uneven(4, 1, 0.5, np.random.default_rng(0)).tolist()
     [0, 0, 0, 0]
     """
-    # A gamma variate of a small shape is below the smallest float; its logarithm is that of shape + 1, minus e / shape.
+    # A gamma variate with a small shape underflows; its logarithm is that of a variate with shape + 1, minus e / shape.
     logarithms = np.log(rng.standard_gamma(alpha + 1, clients))
     logarithms -= rng.standard_exponential(clients) / max(alpha, 1e-300)
     edges = np.cumsum(np.exp(logarithms - logarithms.max()))
@@ -46,7 +46,7 @@ def uneven(count: int, clients: int, alpha: float, rng: np.random.Generator) -> 
 
 
 def filled(owners: Integers, clients: int, rng: np.random.Generator) -> Integers:
-    """The owners after each client without an example got one, drawn from those who have more than one.
+    """The owners after each client without an example got one, drawn from clients with more than one.
 
     >>> sorted(filled(np.array([0, 0, 0]), 3, np.random.default_rng(0)).tolist())
     [0, 1, 2]
@@ -61,7 +61,7 @@ def filled(owners: Integers, clients: int, rng: np.random.Generator) -> Integers
 
 
 def held_at_random(clients: int, labels: int, lacking: int, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Which client (row) may hold which label (column): each lacks that many, and each label is held by someone.
+    """Which client (row) may hold which label (column): each client lacks ``lacking`` labels, each label has a holder.
 
     >>> held_at_random(3, 4, 2, np.random.default_rng(0)).sum(axis=1).tolist()
     [2, 2, 2]
@@ -69,15 +69,15 @@ def held_at_random(clients: int, labels: int, lacking: int, rng: np.random.Gener
     most = labels + -labels // clients
     if lacking > most:
         raise InputError(
-            f"{clients} clients that lack {lacking} of {labels} labels each leave a label that nobody holds: "
-            f"remove at most {most}, or take more clients"
+            f"{clients} clients that lack {lacking} of {labels} labels each leave a label that no client holds: "
+            f"remove at most {most}, or use more clients"
         )
     held = np.ones((clients, labels), np.bool_)
     for block in np.split(held, range(_BLOCK, clients, _BLOCK)):
         lacked = rng.random(block.shape).argpartition(min(lacking, labels - 1), axis=1)[:, :lacking]
         np.put_along_axis(block, lacked, False, axis=1)
     for label in np.flatnonzero(~held.any(axis=0)):
-        # Enough labels are held in all, so if one is held by nobody, another is held twice and can be swapped for it.
+        # Enough places are held in total: if a label has no holder, another has two, and one of them can be swapped.
         twice = held.sum(axis=0) > 1
         client = rng.choice(np.flatnonzero(held[:, twice].any(axis=1)))
         held[client, rng.choice(np.flatnonzero(held[client] & twice))] = False

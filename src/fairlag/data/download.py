@@ -11,13 +11,13 @@ from fairlag.errors import InputError
 from fairlag.files import put
 
 Progress = Callable[[int, int], None]
-"""Is told how many bytes came, and how many there are in all."""
+"""Called with the number of bytes received so far, and the total."""
 
 
 def get(name: str, progress: Progress | None = None) -> Path:
-    """The folder of a downloaded data set; what is there already, and right, is not downloaded again."""
+    """The folder of a downloaded data set; files that are already there and verified are not downloaded again."""
     if name not in SOURCES:
-        raise InputError(f"there is nothing to download for {name!r}; there is for {', '.join(SOURCES)}")
+        raise InputError(f"{name!r} cannot be downloaded, only {', '.join(SOURCES)}")
     source = SOURCES[name]
     folder, others = source.downloads, ", or by ".join(source.ways[1:])
     try:
@@ -25,7 +25,9 @@ def get(name: str, progress: Progress | None = None) -> Path:
         with TemporaryDirectory(dir=folder, prefix=".partial-") as partial:
             _fill(folder, source, Path(partial), _Bar(progress, source.size), f"try again, or get it by {others}")
     except OSError as error:
-        raise InputError(f"{name} cannot be kept in {folder} ({error}): make room, or get it by {others}") from error
+        raise InputError(
+            f"{name} cannot be saved in {folder} ({error}): free some space, or get it by {others}"
+        ) from error
     return folder
 
 
@@ -41,9 +43,9 @@ def _fetch(address: str, file: Path, bar: "_Bar", advice: str) -> None:
     import pooch  # type: ignore[import-untyped]
     import requests
 
-    pooch.get_logger().setLevel("ERROR")  # it would print the checksum of the packed file, which nobody needs
+    pooch.get_logger().setLevel("ERROR")  # it would print the checksum of the packed file, which is of no use here
     try:
-        # No hash: what counts are the unpacked bytes, which are verified afterwards.
+        # No hash: the unpacked bytes are verified afterwards.
         downloader = pooch.HTTPDownloader(progressbar=bar, chunk_size=65_536, timeout=30)
         pooch.retrieve(address, known_hash=None, fname=file.name, path=file.parent, downloader=downloader)
     except requests.RequestException as error:
@@ -53,24 +55,24 @@ def _fetch(address: str, file: Path, bar: "_Bar", advice: str) -> None:
 
 @dataclass
 class _Bar:
-    """What pooch takes for a progress bar: adds up the files of a data set."""
+    """A progress bar for pooch that adds up the files of a data set."""
 
     progress: Progress | None
     size: int
     total: int = 0
     before: int = 0
-    come: int = 0
+    received: int = 0
 
     def update(self, count: int) -> None:
-        """So many bytes more of this file came."""
-        self.come += count
+        """Adds received bytes of this file."""
+        self.received += count
         if self.progress is not None:
-            self.progress(min(self.before + self.come, self.size), self.size)
+            self.progress(min(self.before + self.received, self.size), self.size)
 
     def reset(self) -> None:
-        """Pooch begins this file's count anew, to end it at exactly the total."""
-        self.come = 0
+        """Starts this file's count again: pooch calls it at the end, before it reports the total."""
+        self.received = 0
 
     def close(self) -> None:
         """This file is complete."""
-        self.before, self.come = self.before + self.come, 0
+        self.before, self.received = self.before + self.received, 0

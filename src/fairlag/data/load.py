@@ -1,6 +1,6 @@
 """Data sets by name: embedded, generated, published (from verified files) or the user's own.
 
-Where files are looked for stands in sources.py, how they are read in formats.py, and how verified in places.py.
+sources.py says where the files are, formats.py how they are read, and places.py how they are verified.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ from fairlag.text.calls import number
 __all__ = ["Dataset", "Known", "get", "known", "load"]
 
 _PIXEL = {"scale": 1 / 127.5, "offset": -1.0}
-"""Turns a byte, 0 to 255, into a number from −1 to 1."""
+"""Maps a byte, 0 to 255, to a number from −1 to 1."""
 
 
 def load(
@@ -34,12 +34,12 @@ def load(
     parameters: Mapping[str, object] = MappingProxyType({}),
     folder: Path | None = None,
 ) -> Dataset:
-    """The data set of that name, with those parameters.
+    """The data set with this name and these parameters.
 
-    ``use`` is a name that :func:`known` lists, "module:function", imported from the folder of the experiment or
-    wherever Python finds it, or a function. The user's own function returns (inputs, labels), or
-    (inputs, labels, test inputs, test labels), or a :class:`Dataset`. Inputs are numbers with a point, or truth values,
-    which become float32; or uint8, which are pixels: 0 to 255 becomes −1 to 1. Other whole numbers are refused.
+    ``use`` is a name that :func:`known` lists, a function, or "module:function", which is imported from the folder of
+    the experiment or from Python's path. Your own function returns (inputs, labels), (inputs, labels, test inputs, test
+    labels), or a :class:`Dataset`. Inputs are floats or booleans, which become float32, or uint8 for pixels: 0 to 255
+    becomes −1 to 1. Other integer types are refused.
 
     >>> load("digits").shape
     (1, 8, 8)
@@ -52,7 +52,7 @@ def load(
 
 
 class Known(NamedTuple):
-    """A data set that has a name; ``found`` is where it lies on this machine, or None."""
+    """A data set with a name; ``found`` is where it is on this machine, or None."""
 
     name: str
     what: str
@@ -63,7 +63,7 @@ class Known(NamedTuple):
 
 
 def known() -> list[Known]:
-    """Every data set that has a name, and how to get it.
+    """Every data set with a name, and how to get it.
 
     >>> [row.name for row in known()]
     ['digits', 'synthetic', 'fashion_mnist', 'mnist', 'cifar10']
@@ -85,7 +85,7 @@ def _published(name: str) -> Dataset:
 
 
 def _digits() -> Dataset:
-    # Importing scikit-learn takes seconds, but its file of digits can be read without: 64 pixels and a label a line.
+    # Importing scikit-learn takes seconds, so its digits are read from its file: 64 pixels and a label per line.
     package = find_spec("sklearn")
     folders = package.submodule_search_locations if package else None
     files = [Path(folder, "datasets", "data", "digits.csv.gz") for folder in folders or ()]
@@ -105,7 +105,7 @@ def _digits() -> Dataset:
 def _synthetic(
     examples: int = 10_000, features: int = 20, classes: int = 10, separation: float = 3.0, seed: int = 0
 ) -> Dataset:
-    """Classes of equal size: standard normal around centres that lie ``separation`` from the origin."""
+    """Classes of equal size: standard normal around centres at distance ``separation`` from the origin."""
     examples = whole(examples, "examples of synthetic", 1)
     classes = whole(classes, "classes of synthetic", 1)
     rng = np.random.default_rng(seeds.key(whole(seed, "seed of synthetic", 0), "synthetic"))
@@ -124,7 +124,7 @@ DATASETS: Mapping[str, imported.Maker] = {
     "synthetic": _synthetic,
     **{each: partial(_published, each) for each in SOURCES},
 }
-"""What makes each data set that has a name."""
+"""The function that makes each data set, by name."""
 
 
 def _own(name: str, made: object) -> Dataset:
@@ -139,7 +139,7 @@ def _own(name: str, made: object) -> Dataset:
     try:
         pooled = inputs[0] if len(inputs) == 1 else np.concatenate(inputs)
     except ValueError as error:
-        raise InputError(f"the training and test inputs of {name} do not fit each other: {error}") from None
+        raise InputError(f"the training and test inputs of {name} cannot be joined: {error}") from None
     every = np.concatenate(labels)
     classes = int(every.max(initial=0)) + 1
     scaling = _PIXEL if pooled.dtype == np.uint8 else {}
@@ -150,10 +150,10 @@ def _inputs(name: str, values: object) -> NDArray[Any]:
     array = _array(values, f"inputs of {name}", "biuf")
     if array.dtype.kind in "iu" and array.dtype != np.uint8:
         raise InputError(
-            f"the inputs of {name} are {array.dtype}: models are given float32, so token ids cannot be trained on; "
-            "make measurements float32 yourself, by .astype('float32'), and the bytes of images uint8"
+            f"the inputs of {name} are {array.dtype}: models get float32, so token ids cannot be used; "
+            "convert measurements with .astype('float32') and images with .astype('uint8')"
         )
-    with np.errstate(over="ignore"):  # what does not fit becomes infinite, which a Dataset refuses with a sentence
+    with np.errstate(over="ignore"):  # values too large become infinite, which a Dataset refuses with a sentence
         return np.ascontiguousarray(array, np.uint8 if array.dtype == np.uint8 else np.float32)
 
 

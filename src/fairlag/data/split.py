@@ -1,4 +1,4 @@
-"""Which examples are for training and which for testing, and smaller samples in which every class has its share."""
+"""Which examples are for training and which for testing, and smaller samples that keep the shares of classes."""
 
 from typing import Literal
 
@@ -12,13 +12,13 @@ from fairlag.data.whole import apportion
 from fairlag.errors import InputError
 
 Holdout = float | Literal["official"]
-"""The fraction of all examples that is kept for testing, or the official test part."""
+"""The fraction of all examples kept for testing, or the official test part."""
 
 
 def split(dataset: Dataset, holdout: Holdout, seed: int) -> tuple[Integers, Integers]:
     """The examples for training and those for testing, each in ascending order.
 
-    A fraction is drawn from all examples, the official test part included, so that each class gives its share.
+    A fraction is drawn from all examples, including the official test part, with the same fraction of each class.
 
     >>> data = Dataset("tiny", np.zeros((10, 1), np.uint8), np.arange(10) % 2, classes=2, official=8)
     >>> train, test = split(data, 0.4, seed=0)
@@ -41,14 +41,14 @@ def split(dataset: Dataset, holdout: Holdout, seed: int) -> tuple[Integers, Inte
 
 
 def stratified(labels: Integers, indices: Integers, size: int, seed: int) -> Integers:
-    """So many of the examples at these indices, ascending, with each class in its share; all if there are fewer.
+    """A sample of the examples at these indices, ascending, with the same shares of classes; all if `size` is larger.
 
     >>> labels = np.array([0, 0, 0, 0, 1, 1, 7])
     >>> labels[stratified(labels, np.arange(6), 3, seed=0)].tolist()
     [0, 0, 1]
     """
     if size < 1:
-        raise InputError(f"a sample of {size} examples holds nothing; write a number of at least 1")
+        raise InputError(f"the size of a sample is {size}, it must be at least 1")
     if size >= len(indices):
         return np.sort(indices)
     return _drawn(labels, indices, size, np.random.default_rng(seeds.key(seed, "stratified")))

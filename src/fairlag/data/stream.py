@@ -1,7 +1,7 @@
-"""How a client's data set grows with time: the kinds of stream, how they are written, and the order of what comes.
+"""How a client's data set grows with time: the kinds of stream, how they are written, and the order of arrival.
 
-How much has come by a time is a function of that time and of the client's random address alone: whoever asks, in
-whichever process and order, is told the same.
+The number of examples at a time depends only on that time and on the client's random address, so every process gets
+the same number, in any order of questions.
 """
 
 import math
@@ -23,44 +23,44 @@ __all__ = ["Linear", "Poisson", "Stream", "in_order_of_arrival", "parse"]
 
 _EXAMPLE = "linear(start=0.1, per_second=0.001)"
 _NEARLY = 5e-10
-"""What lacks no more than this of a whole number is that number: as if rounded to 9 digits, since 100 × 0.29 < 29."""
+"""Added before rounding down, because 100 × 0.29 < 29: as if rounded to 9 digits first."""
 
 
 @runtime_checkable
 class Stream(Protocol):
-    """How a client's examples come in; ``str`` gives the text that :func:`parse` reads back."""
+    """How a client's examples arrive; ``str`` gives the text that :func:`parse` reads."""
 
     def visible(self, total: int, time: float, key: int) -> int:
-        """How many of a client's ``total`` examples are there at a time: from 1 to all, and never fewer than before.
+        """How many of a client's ``total`` examples have arrived by a time: from 1 to all, never fewer than before.
 
         ``key`` is the client's random address: ``seeds.subkey(seeds.key(seed, "stream"), client)``.
         """
 
     def at_start(self, sizes: Integers) -> Integers:
-        """How many examples each client has at time 0, given how many it has in the end."""
+        """How many examples each client has at time 0, given how many it will have in the end."""
 
     @property
     def words(self) -> str:
-        """What a client has at the start and how fast it gets the rest, as a sentence."""
+        """One sentence: what a client has at the start and how fast it gets the rest."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Growing(Written, ABC):
-    """Base of what begins with a share of a client's examples and gets a share of them each second."""
+    """Base of streams that begin with a share of a client's examples and add a share of them each second."""
 
     start: float
     per_second: float
     _manner: ClassVar[str]
-    """How the examples come, in words that follow the pace."""
+    """How the examples arrive, in words that follow the pace."""
 
     def __post_init__(self) -> None:
-        """Refuse what is not a share, and a growth that is negative or infinite."""
+        """Refuses a start that is not a share, and a growth that is negative or infinite."""
         self._settle("start", most=1)
         self._settle("per_second")
 
     @abstractmethod
     def visible(self, total: int, time: float, key: int) -> int:
-        """How many of a client's examples are there at a time."""
+        """How many of a client's examples have arrived by a time."""
 
     def at_start(self, sizes: Integers) -> Integers:
         """⌊sizes × start⌋, at least 1."""
@@ -78,7 +78,7 @@ class _Growing(Written, ABC):
 
 @dataclass(frozen=True, slots=True)
 class Linear(_Growing):
-    """``linear(start, per_second)``: ⌊n (start + per_second × time)⌋ of a client's n examples are there.
+    """``linear(start, per_second)``: ⌊n (start + per_second × time)⌋ of a client's n examples have arrived.
 
     >>> [Linear(start=0.1, per_second=0.01).visible(50, time, key=0) for time in (0, 1.9, 2, 90, 1000)]
     [5, 5, 6, 50, 50]
@@ -93,7 +93,7 @@ class Linear(_Growing):
 
 @dataclass(frozen=True, slots=True)
 class Poisson(_Growing):
-    """``poisson(start, per_second)``: ⌊n start⌋ of a client's n examples are there at first, the others come singly.
+    """``poisson(start, per_second)``: a client has ⌊n start⌋ of its n examples at first; the others arrive one by one.
     The gaps between them are independent and exponential with mean 1 / (n per_second) seconds.
 
     >>> [Poisson(start=0.1, per_second=0.01).visible(50, time, seeds.key(0)) for time in (0, 1.9, 10, 20, 1000)]
@@ -103,9 +103,9 @@ class Poisson(_Growing):
     _manner: ClassVar[str] = " on average, one by one at random times"
 
     def visible(self, total: int, time: float, key: int) -> int:
-        """Those of the start, and those whose time of arrival has come."""
+        """The examples of the start, and those whose arrival time has passed."""
         first = _part(total, self.start)
-        # From left to right: per_second × total alone may be infinite, and infinity × 0 is no number.
+        # From left to right: per_second × total alone may be infinite, and infinity × 0 is NaN.
         gaps = self.per_second * time * total
         return first + int(_arrivals(key, total - first).searchsorted(gaps, side="right"))
 
@@ -114,7 +114,7 @@ STREAMS: Mapping[str, Callable[..., Stream]] = {"linear": Linear, "poisson": Poi
 
 
 def parse(text: str | Stream) -> Stream:
-    """The stream that a text describes; a stream is itself.
+    """The stream that a text describes; a stream is returned as it is.
 
     >>> parse("linear(start=0.1, per_second=0.001)"), str(parse("poisson(0, per_second=2)"))
     (Linear(start=0.1, per_second=0.001), 'poisson(0, 2)')
@@ -132,14 +132,14 @@ def parse(text: str | Stream) -> Stream:
 
 
 def in_order_of_arrival(shares: Shares, seed: int) -> Shares:
-    """The same shares, each client's examples in the order in which they come: any order is equally likely.
+    """The same shares, with each client's examples in order of arrival: all orders are equally likely.
 
     >>> shares = Shares.from_owners(np.array([0, 1, 1, 1, 1, 0]), 2)
     >>> in_order_of_arrival(shares, seed=1).of(1).tolist(), shares.of(1).tolist()
     ([3, 4, 2, 1], [1, 2, 3, 4])
     """
     owners = np.repeat(np.arange(shares.clients), shares.sizes)
-    # An example's number is a function of the seed and the example: who holds the others does not matter.
+    # An example's number depends only on the seed and the example, not on the owners of the others.
     numbers = seeds.uniforms(seeds.key(seed, "order of arrival"), 0, len(shares.order))[shares.order]
     order = shares.order[np.lexsort((numbers, owners))]
     order.flags.writeable = False
@@ -153,7 +153,7 @@ def _part(total: int, share: float) -> int:
 
 @lru_cache(maxsize=1024)
 def _arrivals(key: int, count: int) -> Floats:
-    """When that many examples come, in mean gaps from the start."""
+    """When ``count`` examples arrive, in mean gaps from the start."""
     times: Floats = np.cumsum(-np.log(seeds.uniforms(key, 0, count)))
     times.flags.writeable = False
     return times

@@ -1,4 +1,4 @@
-"""Whole numbers: a parameter checked to be one, and a total apportioned in whole numbers."""
+"""Whole numbers: checks that a parameter is one, and splits a total into whole parts."""
 
 from fairlag.core.types import Integers
 from fairlag.errors import InputError
@@ -14,16 +14,16 @@ def whole(value: object, what: str, least: int) -> int:
     ...
     fairlag.errors.InputError: count of shards is 0.5, but must be a whole number of at least 1
     """
-    # A bool is an int to Python, but nobody means True shards.
+    # In Python a bool is an int, but True shards make no sense.
     if isinstance(value, int) and not isinstance(value, bool) and value >= least:
         return value
     raise InputError(f"{what} is {value!r}, but must be a whole number of at least {least}")
 
 
 def apportion(total: int, weights: Integers) -> Integers:
-    """A total in whole parts proportional to whole weights: rounded down, then the largest remainders get one more.
+    """Splits a total into whole parts proportional to whole weights: rounded down, the largest remainders get one more.
 
-    No part exceeds its weight as long as the total does not exceed their sum.
+    No part exceeds its weight if the total does not exceed the sum of the weights.
 
     >>> import numpy as np
     >>> apportion(10, np.array([1, 1, 1])).tolist(), apportion(3, np.array([5, 1, 0])).tolist()

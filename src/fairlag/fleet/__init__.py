@@ -1,1 +1,1 @@
-"""Who the clients are: how slow, and when there."""
+"""The clients: how long their tasks take, and when they are present."""

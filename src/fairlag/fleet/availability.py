@@ -1,4 +1,4 @@
-"""When a client is there: the periods of virtual time, in seconds from 0, in which it is present."""
+"""When a client is present: its periods of virtual time, in seconds from 0."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,19 +26,19 @@ _DAY = 24.0
 
 @runtime_checkable
 class Availability(Protocol):
-    """A pattern of presence; ``str`` gives the text that :func:`parse` reads back."""
+    """A pattern of presence; ``str`` gives the text that :func:`parse` reads."""
 
     def following(self, streams: Streams, known: Integers, since: Floats) -> Periods:
-        """The next period of each of many clients: from when, until when, and what then is known of it.
+        """The next period of each of many clients: start, end, and the next value of ``known``.
 
-        Clients are those of ``streams``: each has a key of seeds.py, whose n-th draw is ``seeds.uniform(stream, n)``.
-        ``known`` is 0 before the first period, then what came with the one before, and ``since`` its end, at first 0.
-        A period [from, until) is not empty and begins where the one before ended or later; the last may end at
-        infinity, and after it all begin there.
+        ``streams`` has one key of seeds.py per client; its n-th draw is ``seeds.uniform(stream, n)``. ``known`` is 0
+        before the first period, then the value returned with the last period; ``since`` is the end of that period, at
+        first 0. A period [start, end) is not empty and begins at or after the end of the last one. The last period may
+        end at infinity; all later ones begin there.
         """
 
     def periods(self, stream: int) -> Iterator[Period]:
-        """The periods of one client, one after the other, as asked for."""
+        """The periods of one client, one after the other, computed on demand."""
 
     @property
     def duty(self) -> float:
@@ -46,7 +46,7 @@ class Availability(Protocol):
 
 
 class _Pattern(Written):
-    """Base of what tells the periods of many clients at once."""
+    """Base of patterns, which compute the periods of many clients at once."""
 
     __slots__ = ()
 
@@ -54,7 +54,7 @@ class _Pattern(Written):
         raise NotImplementedError
 
     def periods(self, stream: int) -> Iterator[Period]:
-        """The periods of one client, one after the other, as asked for."""
+        """The periods of one client, one after the other, computed on demand."""
         streams, known, until = np.array([stream], np.uint64), np.zeros(1, np.int64), np.zeros(1)
         while True:
             start, until, known = self.following(streams, known, until)
@@ -65,7 +65,7 @@ class _Pattern(Written):
 
 @dataclass(frozen=True, slots=True)
 class Always(_Pattern):
-    """``always``: from the beginning, without end.
+    """``always``: present from the beginning, without end.
 
     >>> list(Always().periods(stream=0))
     [(0.0, inf)]
@@ -83,10 +83,11 @@ class Always(_Pattern):
 
 @dataclass(frozen=True, slots=True)
 class Alternating(_Pattern):
-    """``alternating(on, off)``: present for a time drawn from on, away for a time drawn from off, and so forth.
+    """``alternating(on, off)``: present for a time drawn from on, then away for a time drawn from off, and so on.
+
     Both are delays, in seconds. A client is present at time 0 with probability mean of on / (mean of on + mean of off),
-    and its first time on or off is a whole one. So presence is stationary from the start if both are exponential, and
-    in the long run otherwise.
+    and its first time on or off has its full length. So presence is stationary from the start if both are exponential,
+    otherwise in the long run.
 
     >>> list(between(Alternating(60, 30).periods(stream=0), join=0, leave=200))
     [(0.0, 60.0), (90.0, 150.0), (180.0, 200)]
@@ -96,12 +97,12 @@ class Alternating(_Pattern):
     off: Delay
 
     def __post_init__(self) -> None:
-        """Take a number for a constant."""
+        """Accepts a number as a constant delay."""
         object.__setattr__(self, "on", delay.parse(self.on))
         object.__setattr__(self, "off", delay.parse(self.off))
 
     def following(self, streams: Streams, known: Integers, since: Floats) -> Periods:
-        """Draw 0 of a stream decides whether the client begins on or off; draw n is the n-th length."""
+        """Draw 0 of a stream decides whether the client begins on or off; draw n gives the n-th length."""
         begins_on = (known == 0) & (seeds.uniforms_at(streams, np.zeros_like(known)) < self.duty)
         away = self.off.quantile(seeds.uniforms_at(streams, known + 1))
         start = since + np.where(begins_on, 0.0, away)
@@ -120,7 +121,7 @@ class Alternating(_Pattern):
 
 @dataclass(frozen=True, slots=True)
 class Returning(_Pattern):
-    """Present from the beginning for a time, away for a time, and so forth: what the timing ``rejoin`` makes.
+    """Present from the beginning for a time, then away for a time, and so on: the presence of the timing ``rejoin``.
 
     >>> list(between(Returning(100, 20).periods(stream=0), join=0, leave=250))
     [(0.0, 100.0), (120.0, 220.0), (240.0, 250)]
@@ -130,7 +131,7 @@ class Returning(_Pattern):
     away: float
 
     def following(self, streams: Streams, known: Integers, since: Floats) -> Periods:
-        """Known is the number of the period."""
+        """``known`` is the number of the period."""
         start: Floats = known.astype(np.float64) * (self.stay + self.away)
         return start, start + self.stay, known + 1
 
@@ -142,9 +143,10 @@ class Returning(_Pattern):
 
 @dataclass(frozen=True, slots=True)
 class Daily(_Pattern):
-    """``daily(start, end, jitter)``: between two hours of every day of 24 hours; time 0 is a midnight.
+    """``daily(start, end, jitter)``: present between two hours of every day of 24 hours; time 0 is midnight.
+
     An end before the start is on the next day. Each client's hours are shifted by its own jitter (2u − 1) hours, that
-    is, uniformly within ± jitter; without a jitter, all clients come and go together.
+    is, uniformly within ± jitter; without jitter, all clients join and leave together.
 
     >>> list(between(Daily(22, 6).periods(stream=0), join=0, leave=86_400))
     [(0.0, 21600.0), (79200.0, 86400)]
@@ -155,14 +157,14 @@ class Daily(_Pattern):
     jitter: float = 0.0
 
     def __post_init__(self) -> None:
-        """Refuse hours outside the day, and a day without hours."""
+        """Refuses hours outside the day, and equal hours."""
         self._settle("start", "end", most=_DAY)
         self._settle("jitter", most=_DAY / 2)
         if self._length() == 0:
             raise InputError(f"{self} starts and ends at the same hour; write always, or two different hours")
 
     def following(self, streams: Streams, known: Integers, since: Floats) -> Periods:
-        """Draw 0 of a stream is the u of the client's shift; known is the day of the next period, from −1 on."""
+        """Draw 0 of a stream is the u of the client's shift; ``known`` is the day of the next period, from −1 on."""
         length = self._length()
         if length == _DAY:
             return Always().following(streams, known, since)
@@ -182,7 +184,7 @@ class Daily(_Pattern):
 
 
 def between(periods: Iterable[Period], join: float, leave: float) -> Iterator[Period]:
-    """The part of the periods within [join, leave): for a client that comes late or goes early.
+    """The part of the periods within [join, leave), for a client that joins late or leaves early.
 
     >>> list(between([(0, 10), (20, 30), (40, 50)], join=5, leave=25))
     [(5, 10), (20, 25)]

@@ -1,4 +1,4 @@
-"""The fleet: groups of clients, how long each task of each takes, and when each is there."""
+"""The fleet: groups of clients, how long each task takes, and when each client is present."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,12 +21,13 @@ _BLOCK = 1024
 _FEW = 64
 _AHEAD = 256
 _ROOM = 1 << 22
-"""The first durations of a client are drawn together with those of its neighbours, as many a client of a large fleet is
-asked for no more; after the very first, only once so few of that block were drawn one by one, in less time than drawing
-all of them takes: in a large fleet second tasks are rare for long. The others are drawn so many at a time, or one by
-one where those of the whole fleet would not fit into this room."""
+"""How durations are drawn. The first `_EARLY` durations of a client are drawn for a block of `_BLOCK` clients at once,
+because many clients of a large fleet have no more tasks than that. From the second duration on, a block is drawn only
+after `_FEW` of its durations were drawn one by one: that takes less time than drawing the block, and second tasks are
+rare for a long time in a large fleet. Later durations are drawn `_AHEAD` at a time per client, or one by one if those
+of the whole fleet would exceed `_ROOM` numbers."""
 
-_MOST_STEPS = 1_000_000_000
+_MAX_STEPS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +43,16 @@ class Group:
     vanish: float = 0.0
     """The probability that a client vanishes in the middle of a task."""
     away: Delay | None = None
-    """How long it then stays away; None: until the task would have ended."""
+    """How long it then stays away; None until the task would have ended."""
     download: Delay | None = None
     upload: Delay | None = None
-    """The speed of a client's line in megabits per second, drawn once per client; None: transfers take no time."""
+    """The bandwidth of a client in megabits per second, drawn once per client; None if transfers take no time."""
     steps: int | None = None
-    """How many local steps a task of its clients has; None: as many as the fleet says."""
+    """The number of local steps of its clients' tasks; None for the number of the fleet."""
     per: Literal["task", "step"] = "task"
     """Is `delay` the duration of a whole task, or of each of its local steps?"""
     timing: Timing = Truthful()  # noqa: RUF009 (frozen)
-    """Do its clients work as fast as they can, or hold back by a plan?"""
+    """How its clients time their work: as fast as they can, or slower by a plan."""
 
     def __post_init__(self) -> None:
         if self.count < 1:
@@ -69,28 +70,28 @@ class Group:
         self.presence(self.timing)
 
     def presence(self, timing: Timing) -> Availability:
-        """When clients are there that follow such a plan, apart from joining late, leaving early and vanishing."""
+        """When clients with this plan are present, apart from joining late, leaving early and vanishing."""
         if timing.leaves is None:
             return self.availability
         if not isinstance(self.availability, Always):
             raise InputError(
-                f"group {self.name!r} has the timing {timing} and the availability {self.availability}: a client that "
-                "leaves by a plan must otherwise be there always"
+                f"group {self.name!r} has the timing {timing} and the availability {self.availability}: with a timing "
+                "that leaves, the availability must be always"
             )
         return Returning(*timing.leaves)
 
     @property
     def steady(self) -> bool:
-        """Are its clients there from the beginning to the end?"""
+        """Are its clients present from the beginning to the end?"""
         there = isinstance(self.presence(self.timing), Always)
         return there and self.join == 0 and self.leave == inf and not self.vanish
 
 
 class Fleet:
-    """All clients, numbered through the groups in order.
+    """All clients, numbered group by group.
 
-    A draw is addressed by seed, group name, place in the group and ordinal: another group, a larger group or another
-    strategy changes no client's draws.
+    The address of a draw is (seed, group name, place in the group, ordinal): adding a group, enlarging a group or
+    changing the strategy changes no other draw.
 
     >>> from fairlag.fleet.delay import parse
     >>> fleet = Fleet([Group("fast", 10, parse("uniform(1, 2)")), Group("slow", 5, parse("uniform(8, 12)"))], seed=0)
@@ -99,7 +100,7 @@ class Fleet:
     >>> 8 < fleet.duration(14, 0) < 12
     True
 
-    `steps` is the number of local steps of clients whose group says none. It matters for delays that are per step:
+    `steps` is the number of local steps of clients whose group does not set it. It matters for delays per step:
 
     >>> groups = [Group("a", 1, parse(2), per="step"), Group("b", 1, parse(2), per="step", steps=3)]
     >>> fleet = Fleet(groups, seed=0, steps=5)
@@ -123,34 +124,34 @@ class Fleet:
         self.steady = all(group.steady for group in groups)
         self.vanishing = any(group.vanish for group in groups)
         self.per_step = any(group.per == "step" for group in groups)
-        """Does the duration of anybody's tasks depend on the number of local steps?"""
+        """Does the duration of any client's tasks depend on the number of local steps?"""
         self._steps = steps
         self._own_steps = [group.steps or steps for group in groups]
         self.steps: Integers = np.repeat(np.array(self._own_steps, np.int64), counts)
-        """Per client: how many local steps a task has unless the server asks for another number."""
+        """Per client: the number of local steps of a task, unless the server asks for another number."""
         self._means = [_mean(group, own) for group, own in zip(groups, self._own_steps, strict=True)]
         self._start = [0, *accumulate(counts)]
         self.transfers: Floats = np.concatenate([_transfer(group, seed, model_bytes) for group in groups])
-        """Per client: how many seconds of each task it spends on sending the model to and fro."""
+        """Per client: the seconds per task for downloading and uploading the model."""
         self._transfer_of: memoryview[float] = cast("memoryview[float]", self.transfers.data)
         self._plans: dict[int, Timing] = {}
         self._pieces = [_changing(group.timing) for group in groups]
         self.timed = any(self._pieces)
-        """Does anybody's speed depend on when a task begins?"""
+        """Does any client's speed depend on when a task begins?"""
         self.factors: Floats = np.repeat([_constant(group.timing) for group in groups], counts)
-        """Per client: how many times as long as necessary it takes for everything, throughout the run."""
+        """Per client: the constant factor by which its timing slows down all its tasks."""
         self._factor_of: memoryview[float] = cast("memoryview[float]", self.factors.data)
         streams = [seeds.subkeys(seeds.key(seed, "delay", group.name), group.count) for group in groups]
         self.streams = np.concatenate(streams)
-        """Per client: the stream of which each of its durations takes the number of its ordinal."""
+        """Per client: the stream of its durations; a task takes the draw of its ordinal."""
         self._stream = self.streams.data
         self._group = self.group_of.data
-        # How many steps a task will have is not known ahead.
+        # With delays per step, durations cannot be drawn ahead: the number of steps is not known yet.
         room = 0 if self.per_step else _ROOM // self.clients
         self._early = min(_EARLY, room)
         self._blocks = -(-self.clients // _BLOCK)
         self._asked = bytearray([_FEW] * self._blocks + [0] * (self._early - 1) * self._blocks)
-        """Per ordinal and block of clients: how many durations were drawn one by one, one more where all are drawn."""
+        """Per ordinal and block of clients: how many durations were drawn one by one; `_FEW` + 1 if all are drawn."""
         self._first_tasks: Floats = np.empty(self._early * self.clients)
         self._first_task_of = self._first_tasks.data
         self._ahead = min(_AHEAD, room) if room >= 2 * _EARLY else 0
@@ -159,7 +160,7 @@ class Fleet:
         self._first_of, self._drawn_at = self._first.data, self._drawn.data
 
     def planned(self, plans: Mapping[int, Timing]) -> "Fleet":
-        """The same fleet, all draws equal, in which each of these clients follows a plan of its own.
+        """The same fleet with the same draws, in which each of these clients follows its own plan.
 
         >>> from fairlag.fleet.delay import parse
         >>> from fairlag.fleet.timing import Throttle
@@ -183,28 +184,28 @@ class Fleet:
         return dict(self._plans)
 
     def pieces(self, client: int) -> Pieces | None:
-        """By which factor the client slows down, and when; None: it never changes its speed."""
+        """By which factor the client slows down, and when; None if it never changes its speed."""
         plan = self._plans.get(client)
         return self._pieces[self._group[client]] if plan is None else _changing(plan)
 
     def factor(self, client: int, time: float, part: float) -> float:
-        """How many times as long as necessary a task takes that begins now, when that part of the run is over."""
+        """The factor on the duration of a task that begins at this time, when this part of the run is over."""
         pieces = self.pieces(client)
         return 1.0 if pieces is None else pieces.factor(time, part)
 
     def group_name(self, client: int) -> str:
-        """The name of the group that a client belongs to."""
+        """The name of a client's group."""
         return self.groups[self._group[client]].name
 
     def members(self, group: int) -> range:
-        """The clients of the group of that number."""
+        """The clients of the group with this number."""
         return range(self._start[group], self._start[group + 1])
 
     @property
     def mean_durations(self) -> Floats:
-        """Per client: the expected duration of its tasks, each of as many steps as are its own.
+        """Per client: the expected duration of its tasks, each with the client's own number of steps.
 
-        A plan by which a client is slow for a part of the run does not count.
+        A plan that makes a client slow for only a part of the run is not included.
         """
         means = np.repeat(self._means, [group.count for group in self.groups])
         means += self.transfers
@@ -212,7 +213,7 @@ class Fleet:
         return means
 
     def duration(self, client: int, ordinal: int, steps: int = 0) -> float:
-        """How long the client's task of that ordinal and of so many steps (0: its own) takes, transfers included."""
+        """The duration of the client's task of this ordinal with `steps` steps (0 for its own), including transfers."""
         if ordinal < self._early:
             place = ordinal * self._blocks + client // _BLOCK
             asked = self._asked[place]
@@ -231,7 +232,7 @@ class Fleet:
         return self._drawn_at[client * ahead + ordinal - first]
 
     def durations(self, clients: Integers, ordinals: Integers) -> Floats:
-        """How long the tasks of these ordinals take, each a row of the client beside it, at its own steps."""
+        """The durations of tasks: one row of ordinals per client, each with the client's own steps."""
         groups, work = self.group_of[clients], np.empty(ordinals.shape)
         for number, (group, own) in enumerate(zip(self.groups, self._own_steps, strict=True)):
             mine = groups == number
@@ -265,13 +266,13 @@ class Fleet:
         self._first[client] = first
 
     def periods(self, client: int) -> Iterator[tuple[float, float]]:
-        """When the client is there, apart from vanishing: increasing (from, until)."""
+        """When the client is present, apart from vanishing: increasing (start, end)."""
         group = self.groups[self._group[client]]
         there = group.presence(self._plans.get(client, group.timing))
         return between(there.periods(self._stream_for("availability", client)), group.join, group.leave)
 
     def vanishes(self, client: int, ordinal: int) -> tuple[float, float | None] | None:
-        """Whether the client vanishes during that task: after which part of it, and for how long (None: the rest)."""
+        """Whether the client vanishes during this task: after which part, and for how long (None for its rest)."""
         group = self.groups[self._group[client]]
         if not group.vanish:
             return None
@@ -287,7 +288,7 @@ class Fleet:
 
 
 def _constant(timing: Timing) -> float:
-    """The factor by which such a client slows down throughout the run; 1 if it changes or there is none."""
+    """The factor by which this timing slows a client down throughout the run; 1 if it changes or there is none."""
     pieces = timing.pieces
     return 1.0 if pieces is None or pieces.ends else pieces.factors[0]
 
@@ -299,13 +300,13 @@ def _changing(timing: Timing) -> Pieces | None:
 
 
 def _check_steps(whose: str, steps: int) -> None:
-    # A bool is an int to Python, but nobody means True steps.
-    if not isinstance(steps, int) or isinstance(steps, bool) or not 1 <= steps <= _MOST_STEPS:
-        raise InputError(f"{whose} has {steps!r} local steps, it must be a whole number from 1 to {_MOST_STEPS:,}")
+    # In Python a bool is an int, but True steps make no sense.
+    if not isinstance(steps, int) or isinstance(steps, bool) or not 1 <= steps <= _MAX_STEPS:
+        raise InputError(f"{whose} has {steps!r} local steps, it must be a whole number from 1 to {_MAX_STEPS:,}")
 
 
 def _mean(group: Group, steps: int) -> float:
-    """The mean duration of a task of so many steps in that group, without transfers."""
+    """The mean duration of a task with this number of steps in this group, without transfers."""
     if group.per == "task":
         return group.delay.mean
     mean = group.delay.mean * steps
@@ -314,7 +315,7 @@ def _mean(group: Group, steps: int) -> float:
 
 
 def _transfer(group: Group, seed: int, model_bytes: int) -> Floats:
-    """Seconds per task that the clients of a group spend on sending the model to and fro."""
+    """Per client of a group: the seconds per task for downloading and uploading the model."""
     seconds = np.zeros(group.count)
     for purpose, line in (("download", group.download), ("upload", group.upload)):
         if line is not None:

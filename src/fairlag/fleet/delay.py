@@ -1,7 +1,7 @@
-"""How long a task takes: what a delay is, what is made of several, and how all of them are written and read.
+"""How long a task takes: what a delay is, how delays combine, and how they are written and read.
 
-One uniform number gives one duration (inverse transform), so two strategies that draw the same numbers meet the very
-same durations. The closed forms live in distribution.py and recorded durations in trace.py; all are to be had here.
+One uniform number gives one duration (inverse transform), so two strategies that draw the same numbers get the same
+durations. distribution.py has the closed forms and trace.py recorded durations; this module exports all of them.
 """
 
 from bisect import bisect_right
@@ -50,7 +50,7 @@ _FIRST = 1 - LAST
 
 @runtime_checkable
 class Delay(Protocol):
-    """A distribution of non-negative durations in seconds; ``str`` gives the text that :func:`parse` reads back."""
+    """A distribution of non-negative durations in seconds; ``str`` gives the text that :func:`parse` reads."""
 
     def quantile(self, u: Numbers) -> Numbers:
         """The duration at u in the open interval (0, 1): a float for a float, an array for an array."""
@@ -64,8 +64,8 @@ class Delay(Protocol):
 class Mixture(Written):
     """``mixture(weight, delay, weight, delay, …)``: one of several delays, with probability weight / sum of weights.
 
-    One u picks the part in whose share of (0, 1) it lies, and its place within that share is the part's own u. So
-    ``quantile`` increases within each share, but not from one share to the next.
+    The parts divide (0, 1) into shares. u picks the part in whose share it lies, and its place within the share is that
+    part's own u. So ``quantile`` increases within each share, but not from one share to the next.
 
     >>> mixture = Mixture(((3, Uniform(0, 1)), (1, Constant(9))))
     >>> mixture.quantile(0.375), mixture.quantile(0.8), mixture.mean
@@ -76,9 +76,9 @@ class Mixture(Written):
     _edges: tuple[float, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Refuse a mixture of nothing and a weight that is not positive."""
+        """Refuses an empty mixture and a weight that is not positive."""
         if not self.parts:
-            raise InputError("a mixture of nothing has no durations; write for example mixture(0.9, 1, 0.1, 60)")
+            raise InputError("a mixture needs at least one delay; write for example mixture(0.9, 1, 0.1, 60)")
         parts = tuple((number(weight, "weight of mixture", positive=True), parse(part)) for weight, part in self.parts)
         sums = list(accumulate(weight for weight, _ in parts))
         number(sums[-1], "the sum of the weights of mixture")
@@ -95,7 +95,7 @@ class Mixture(Written):
         if isinstance(u, np.ndarray):
             edges = np.asarray(self._edges)
             index = np.searchsorted(edges, u, side="right") - 1
-            # A u at the very edge of a share would be 0 or 1 within it, where a quantile may be infinite.
+            # A u at the edge of a share would be 0 or 1 within it, where a quantile may be infinite.
             within = np.clip((u - edges[index]) / (edges[index + 1] - edges[index]), _FIRST, LAST)
             durations = np.empty(u.shape)
             for place, (_, delay) in enumerate(self.parts):
@@ -113,7 +113,7 @@ class Mixture(Written):
 
 @dataclass(frozen=True, slots=True)
 class Scaled(Written):
-    """``scaled(factor, delay)``: another delay, that many times as long.
+    """``scaled(factor, delay)``: another delay, times a factor.
 
     >>> str(Scaled(3, Uniform(1, 2))), Scaled(3, Uniform(1, 2)).mean
     ('scaled(3, uniform(1, 2))', 4.5)
@@ -123,7 +123,7 @@ class Scaled(Written):
     delay: Delay
 
     def __post_init__(self) -> None:
-        """Refuse a factor of 0."""
+        """Refuses a factor of 0."""
         self._settle("factor")
         object.__setattr__(self, "delay", parse(self.delay))
         check_mean(self.mean, self)
@@ -139,7 +139,7 @@ class Scaled(Written):
 
 
 def parse(text: str | float | Delay, folder: Path | None = None) -> Delay:
-    """The delay that a text describes; a number is a constant, and a delay is itself.
+    """The delay that a text describes; a number is a constant, and a delay is returned as it is.
 
     The path of a trace is relative to ``folder`` if that is given, and then kept as an absolute path, so that
     ``parse(str(delay)) == delay`` holds for every delay.
@@ -162,7 +162,7 @@ def parse(text: str | float | Delay, folder: Path | None = None) -> Delay:
 
 
 def from_call(call: Call, folder: Path | None = None) -> Delay:
-    """The delay that a call describes, for texts in which delays are arguments of something else.
+    """The delay that a call describes, for texts in which delays are arguments.
 
     >>> from_call(Call("uniform(1, 2)", "uniform", (1, 2), {}))
     Uniform(low=1.0, high=2.0)
@@ -210,4 +210,4 @@ _MAKERS: Mapping[str, Callable[..., Delay]] = {
     "mixture": _mixture,
     "empirical": _empirical,
 }
-"""Those whose arguments are not written as they are kept are made by a function."""
+"""Functions for the delays whose written arguments differ from their fields."""

@@ -1,6 +1,6 @@
-"""Distributions of durations with a closed form; what is made of them, and how they are written, lives in delay.py.
+"""Distributions of durations with a closed form; delay.py combines them and reads them from text.
 
-Each is given by its quantile function of u in the open interval (0, 1), a float or an array: the same bits either way.
+Each is given by its quantile function of u in the open interval (0, 1), a float or an array, with identical bits.
 """
 
 import math
@@ -33,12 +33,12 @@ class Constant(Written):
     seconds: float
 
     def __post_init__(self) -> None:
-        """Refuse what is not a duration."""
+        """Refuses anything but a duration."""
         self._settle("seconds")
         check_mean(self.mean, self)
 
     def quantile(self, u: Numbers) -> Numbers:
-        """Seconds, whatever u."""
+        """Seconds, for every u."""
         return np.full(u.shape, self.seconds) if isinstance(u, np.ndarray) else self.seconds
 
     @property
@@ -59,7 +59,7 @@ class Uniform(Written):
     high: float
 
     def __post_init__(self) -> None:
-        """Refuse an empty interval."""
+        """Refuses an empty interval."""
         self._settle("low", "high")
         if self.low > self.high:
             raise InputError(f"{self} has low {write(self.low)} above high {write(self.high)}; write the smaller first")
@@ -79,8 +79,8 @@ class Uniform(Written):
 class Normal(Written):
     """``normal(mean, deviation)``: a normal distribution truncated at zero, that is, given that it is not negative.
 
-    u is mapped into the part of the distribution above 0, so nothing is redrawn and nothing piles up at 0. What the
-    text calls mean is called centre here, because the mean of the part that remains is larger.
+    u is mapped into the part of the distribution above 0, so nothing is redrawn and no mass piles up at 0. The text's
+    mean is called centre here, because the mean of the truncated distribution is larger.
 
     >>> round(Normal(10, 2).quantile(0.5), 4), round(Normal(0, 1).mean, 4)
     (10.0, 0.7979)
@@ -90,13 +90,13 @@ class Normal(Written):
     deviation: float
 
     def __post_init__(self) -> None:
-        """Refuse a negative mean or deviation."""
+        """Refuses a negative mean or deviation."""
         object.__setattr__(self, "centre", number(self.centre, "mean of normal"))
         self._settle("deviation")
         check_mean(self.mean, self)
 
     def quantile(self, u: Numbers) -> Numbers:
-        """Centre − deviation Φ⁻¹((1 − u) Φ(centre / deviation)): by the upper tail, so that no u rounds to infinity."""
+        """Centre − deviation Φ⁻¹((1 − u) Φ(centre / deviation)): the upper tail, so that no u rounds to infinity."""
         tail = (1 - u) * float(_special().ndtr(self._ratio()))
         if isinstance(u, np.ndarray):
             return np.maximum(0.0, self.centre - self.deviation * _apply("ndtri", np.minimum(tail, LAST)))
@@ -115,7 +115,7 @@ class Normal(Written):
 
 @dataclass(frozen=True, slots=True)
 class Exponential(Written):
-    """``exponential(mean)``: what is still to wait does not depend on how long one has waited.
+    """``exponential(mean)``: memoryless, the remaining time does not depend on the time already waited.
 
     >>> round(Exponential(1).quantile(0.5), 4)
     0.6931
@@ -124,7 +124,7 @@ class Exponential(Written):
     mean: float
 
     def __post_init__(self) -> None:
-        """Refuse a mean of 0."""
+        """Refuses a mean of 0."""
         self._settle("mean")
         check_mean(self.mean, self)
 
@@ -145,7 +145,7 @@ class Lognormal(Written):
     sigma: float
 
     def __post_init__(self) -> None:
-        """Refuse a median of 0, or a sigma so large that the mean is not a number."""
+        """Refuses a median of 0, and a sigma so large that the mean overflows."""
         self._settle("median", "sigma")
         check_mean(self.mean, self)
 
@@ -164,7 +164,7 @@ class Lognormal(Written):
 
 @dataclass(frozen=True, slots=True)
 class Gamma(Written):
-    """``gamma(shape, scale)``: for a whole shape, the sum of that many exponential waits of mean scale.
+    """``gamma(shape, scale)``: if shape is a whole number, the sum of shape exponential durations with mean scale.
 
     >>> round(Gamma(1, 3).quantile(0.5) / Exponential(3).quantile(0.5), 9)
     1.0
@@ -174,7 +174,7 @@ class Gamma(Written):
     scale: float
 
     def __post_init__(self) -> None:
-        """Refuse a shape or scale of 0."""
+        """Refuses a shape or scale of 0."""
         self._settle("shape", "scale")
         check_mean(self.mean, self)
 
@@ -200,7 +200,7 @@ class Pareto(Written):
     shape: float
 
     def __post_init__(self) -> None:
-        """Refuse a shape whose mean is infinite, which no long run would come near."""
+        """Refuses a shape whose mean is infinite: no long run would approach it."""
         self._settle("minimum", "shape")
         if self.shape <= 1:
             raise InputError(f"shape of pareto is {write(self.shape)}, but must be above 1, or its mean is infinite")
@@ -217,14 +217,14 @@ class Pareto(Written):
 
 
 def _each(function: Callable[[float], float], values: Numbers) -> Numbers:
-    """A function of one float, or of each: numpy's own exp and log may differ from math's in the last bit."""
+    """Applies a function to a float, or to each in an array: numpy's exp and log may differ from math's by a bit."""
     if isinstance(values, np.ndarray):
         return np.fromiter(map(function, values.ravel().tolist()), np.float64, values.size).reshape(values.shape)
     return function(values)
 
 
 def _apply(name: str, values: Numbers, *parameters: float) -> Numbers:
-    """A function of scipy, which computes element by element; of a float it would return numpy's kind of float."""
+    """Applies a scipy function element by element; for a float, converts the result from numpy's float."""
     function = getattr(_special(), name)
     if isinstance(values, np.ndarray):
         return np.asarray(function(*parameters, values))
@@ -233,5 +233,5 @@ def _apply(name: str, values: Numbers, *parameters: float) -> Numbers:
 
 @cache
 def _special() -> Any:
-    """scipy.special, imported when first needed: it takes longer than all of the rest, and most fleets do without."""
+    """scipy.special, imported on first use: it takes longer than all other imports, and most fleets do not need it."""
     return import_module("scipy.special")

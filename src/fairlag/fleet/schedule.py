@@ -1,4 +1,4 @@
-"""The schedule of a fleet: who comes and who goes, in the order of time; as arrays, so that a million clients may."""
+"""The schedule of a fleet: which clients join and leave, in order of time; as arrays, for a million clients."""
 
 from collections.abc import Iterator
 from math import inf
@@ -13,14 +13,14 @@ from fairlag.fleet.clients import Fleet, Group
 
 _BLOCK = 8192
 _PART = 32
-"""About how many entries are made at a time: so many, or one for each of so many clients, all of whom are looked at."""
+"""About how many entries are made at a time: `_BLOCK`, or one per `_PART` clients, because each time visits all."""
 
 
 class Schedule:
-    """What the patterns of the groups say, apart from vanishing: an entry is a client that goes, or all that come.
+    """The presence patterns of the groups, apart from vanishing. An entry is one client that leaves, or all that join.
 
-    At one and the same time clients first go, then come, both in the order in which they came the last time, and those
-    who came together in the order of their numbers.
+    At the same time, clients first leave, then join. Both are in the order in which the clients joined last; clients
+    that joined together are in the order of their numbers.
 
     >>> from fairlag.fleet.availability import parse
     >>> from fairlag.fleet.delay import Constant
@@ -43,15 +43,15 @@ class Schedule:
         self._until: Floats = np.zeros(fleet.clients)
         self._off: Floats = np.full(fleet.clients, inf)
         self._came: Floats = np.full(fleet.clients, -1.0)
-        """Per client: when it comes next and until when it then stays, when it goes if it has come, and when it came
-        last. The first and the third are infinite where that is never, or an entry already; `_known` and `_since` are
-        what its pattern goes on from."""
+        """Per client: when it joins next, until when it then stays, when it leaves if it has joined, and when it joined
+        last. The first and the third are infinite if that never happens or is an entry already. `_known` and `_since`
+        are the state of its pattern."""
         self._draw(np.arange(fleet.clients))
         self._block = max(_BLOCK, fleet.clients // _PART)
         self._width = 1.0
-        """How many seconds of entries are made next."""
+        """For how many seconds entries are made next."""
         self.next: tuple[float, bool] | None = None
-        """The time of the next entry, and whether somebody comes then; None where nothing more happens."""
+        """The time of the next entry, and whether clients join then; None after the last entry."""
         self._entries: list[tuple[float, bool]] = []
         self._who: list[int] = []
         self._place = self._coming = 0
@@ -60,11 +60,11 @@ class Schedule:
 
     @property
     def expects(self) -> bool:
-        """Will anybody come?"""
+        """Will any client join?"""
         return self._coming > 0 or self._later
 
     def take(self) -> list[int]:
-        """Whom the next entry concerns, which is over with that."""
+        """Removes the next entry and returns its clients."""
         place, entries = self._place, self._entries
         entry, end, last = entries[place], place + 1, len(entries)
         if entry[1]:
@@ -80,14 +80,14 @@ class Schedule:
         return who
 
     def _enter(self, times: list[float], comes: list[bool], who: list[int]) -> None:
-        """These are the next entries; what is after them is still in the arrays."""
+        """Sets the next entries; later ones are still in the arrays."""
         self._entries, self._who = list(zip(times, comes, strict=True)), who
         self.next = self._entries[0] if who else None
         self._place, self._coming = 0, sum(comes)
         self._later = bool(self._on.min() < inf)
 
     def _refill(self) -> None:
-        """Makes the next entries, of a stretch of time that holds some thousands of them."""
+        """Makes the next entries, for a stretch of time with several thousand of them."""
         first = min(self._on.min(), self._off.min())
         if first == inf:
             self._enter([], [], [])
@@ -99,7 +99,7 @@ class Schedule:
         self._width *= 2.0 if len(order) < self._block / 2 else 0.5 if len(order) > 2 * self._block else 1.0
 
     def _until_time(self, end: float) -> Iterator[tuple[Floats, NDArray[np.bool_], Floats, Integers]]:
-        """All that happens up to that time: when, whether somebody comes or goes, when it came before that, and who."""
+        """All entries up to a time: their times, whether the client joins or leaves, when it joined last, and which."""
         on, off, came = self._on, self._off, self._came
         going, coming = np.flatnonzero(off <= end), np.flatnonzero(on <= end)
         while len(going) or len(coming):
@@ -109,11 +109,11 @@ class Schedule:
             came[coming] = on[coming]
             off[coming] = self._until[coming]
             self._draw(coming)
-            # Somebody may go, and come again, within the same stretch.
+            # A client may leave and join again within the same stretch.
             going, coming = coming[off[coming] <= end], coming[on[coming] <= end]
 
     def _draw(self, clients: Integers) -> None:
-        """Each of these clients, given in order, gets its next period."""
+        """Draws the next period of each of these clients, given in order."""
         bounds = np.searchsorted(clients, self._starts)
         for group, first, last in zip(self._groups, bounds[:-1], bounds[1:], strict=True):
             left = clients[first:last]
@@ -121,7 +121,7 @@ class Schedule:
                 left = left[self._draw_for(group, left)]
 
     def _draw_for(self, group: Group, clients: Integers) -> Integers:
-        """The next period of clients of one group, cut to its stay; returns for whom it lies outside of that."""
+        """Draws the next period of a group's clients, cut to [join, leave); returns those whose period is outside."""
         streams, known, since = self._streams[clients], self._known[clients], self._since[clients]
         start, until, known = group.presence(group.timing).following(streams, known, since)
         for client, plan in self._plans.items():
@@ -148,7 +148,7 @@ class Schedule:
         }
 
     def state(self) -> State:
-        """What each client's pattern goes on from, when it comes and goes, and the entries that were made."""
+        """The state of each client's pattern, when it joins and leaves, and the entries that were made."""
         return {
             **{name: array.copy() for name, array in self._arrays.items()},
             "width": self._width,
@@ -158,7 +158,7 @@ class Schedule:
         }
 
     def restore(self, state: State) -> None:
-        """Goes on where another schedule of the same fleet was saved."""
+        """Continues from the saved state of a schedule of the same fleet."""
         for name, array in self._arrays.items():
             copy_into(array, state, name)
         self._width = take(state, "width", float)

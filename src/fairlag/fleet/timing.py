@@ -1,4 +1,4 @@
-"""How clients time their work: truthfully, as fast as they can, or holding back by a plan."""
+"""How clients time their work: truthfully, as fast as they can, or slower by a plan."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
@@ -20,30 +20,30 @@ class Pieces(NamedTuple):
     by_part: bool = True
     """Are the ends parts of the run, from 0 to 1? Otherwise they are seconds."""
     period: float = inf
-    """After how much of it everything begins anew."""
+    """The length after which the pieces repeat."""
 
     def factor(self, time: float, part: float) -> float:
-        """How many times as long as necessary a task takes that begins now."""
+        """The factor on the duration of a task that begins now."""
         now = part if self.by_part else time
         return self.factors[bisect_right(self.ends, now if self.period == inf else now % self.period)]
 
 
 @runtime_checkable
 class Timing(Protocol):
-    """A plan of one client; ``str`` gives the text that :func:`parse` reads back."""
+    """The plan of one client; ``str`` gives the text that :func:`parse` reads."""
 
     @property
     def pieces(self) -> Pieces | None:
-        """By which factor it slows down, and when; None: never."""
+        """By which factor it slows down, and when; None for never."""
 
     @property
     def leaves(self) -> tuple[float, float] | None:
-        """Every how many seconds it leaves, and for how many; None: never."""
+        """After how many seconds it leaves each time, and for how long; None for never."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan(Written):
-    """Base of plans that do nothing unless they say so."""
+    """Base of plans: never slows down and never leaves."""
 
     @property
     def pieces(self) -> Pieces | None:
@@ -56,12 +56,12 @@ class _Plan(Written):
 
 @dataclass(frozen=True, slots=True)
 class Truthful(_Plan):
-    """``truthful``: as fast as it can, always."""
+    """``truthful``: always as fast as it can."""
 
 
 @dataclass(frozen=True, slots=True)
 class Throttle(_Plan):
-    """``throttle(factor)``: every task takes that many times as long.
+    """``throttle(factor)``: every task takes factor times as long.
 
     >>> Throttle(8).pieces.factor(time=0.0, part=0.5)
     8.0
@@ -70,12 +70,12 @@ class Throttle(_Plan):
     factor: float
 
     def __post_init__(self) -> None:
-        """Refuse a factor that is not positive."""
+        """Refuses a factor that is not positive."""
         _settle(self, "factor")
 
     @property
     def pieces(self) -> Pieces:
-        """One factor for ever."""
+        """One factor throughout."""
         return Pieces((), (self.factor,))
 
 
@@ -92,7 +92,7 @@ class Late(_Plan):
     until: float
 
     def __post_init__(self) -> None:
-        """Refuse numbers that are not positive."""
+        """Refuses numbers that are not positive."""
         _settle(self, "factor", "until")
 
     @property
@@ -103,7 +103,7 @@ class Late(_Plan):
 
 @dataclass(frozen=True, slots=True)
 class Alternate(_Plan):
-    """``alternate(factor, slow, fast)``: slower for that many seconds, then truthful for that many, and again.
+    """``alternate(factor, slow, fast)``: slower for slow seconds, then truthful for fast seconds, and so on.
 
     >>> plan = Alternate(20, 200, 100).pieces
     >>> [plan.factor(time=time, part=0.0) for time in (0.0, 199.0, 200.0, 300.0)]
@@ -115,18 +115,18 @@ class Alternate(_Plan):
     fast: float
 
     def __post_init__(self) -> None:
-        """Refuse numbers that are not positive."""
+        """Refuses numbers that are not positive."""
         _settle(self, "factor", "slow", "fast")
 
     @property
     def pieces(self) -> Pieces:
-        """Two factors in turn."""
+        """Two alternating factors."""
         return Pieces((self.slow,), (self.factor, 1.0), by_part=False, period=self.slow + self.fast)
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule(_Plan):
-    """``schedule(factor, factor, …)``: a factor for each of several equal parts of the run.
+    """``schedule(factor, factor, …)``: one factor per part of the run, all parts of equal length.
 
     >>> plan = Schedule((50, 1, 4, 1)).pieces
     >>> [plan.factor(time=0.0, part=part) for part in (0.0, 0.25, 0.6, 1.0)]
@@ -136,7 +136,7 @@ class Schedule(_Plan):
     factors: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        """Refuse a schedule of nothing, and a factor that is not positive."""
+        """Refuses an empty schedule, and a factor that is not positive."""
         if not self.factors:
             raise InputError("a schedule needs at least one factor; write for example schedule(50, 1, 4, 1)")
         checked = tuple(number(factor, "a factor of schedule", positive=True) for factor in self.factors)
@@ -154,7 +154,7 @@ class Schedule(_Plan):
 
 @dataclass(frozen=True, slots=True)
 class Rejoin(_Plan):
-    """``rejoin(every, away)``: leaves after every that many seconds, and comes back after being away for that many.
+    """``rejoin(every, away)``: leaves after every seconds, comes back after away seconds, and so on.
 
     >>> Rejoin(every=100, away=20).leaves
     (100.0, 20.0)
@@ -164,12 +164,12 @@ class Rejoin(_Plan):
     away: float
 
     def __post_init__(self) -> None:
-        """Refuse numbers that are not positive."""
+        """Refuses numbers that are not positive."""
         _settle(self, "every", "away")
 
     @property
     def leaves(self) -> tuple[float, float]:
-        """When it goes, and for how long."""
+        """When it leaves, and for how long."""
         return self.every, self.away
 
 
@@ -198,7 +198,7 @@ def parse(text: str | Timing) -> Timing:
 
 
 def _schedule(*factors: float) -> Schedule:
-    """``schedule(factor, factor, …)``: a factor for each of several equal parts of the run."""
+    """``schedule(factor, factor, …)``: one factor per part of the run, all parts of equal length."""
     return Schedule(factors)
 
 

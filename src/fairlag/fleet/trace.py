@@ -19,11 +19,11 @@ from fairlag.text.calls import Written, check_mean, number, write
 
 _COLUMN = "delay"
 _LONGEST = 1_000_000
-"""Characters of a line."""
+"""The most characters of a line."""
 
 
 class Lines(Protocol):
-    """What reads CSV: the rows, and how many lines they were so far."""
+    """A CSV reader: the rows, and the number of lines read so far."""
 
     line_num: int
 
@@ -48,11 +48,11 @@ class Trace(Written):
 
     path: Path
     durations: "array[float]" = field(init=False, repr=False, hash=False)
-    """Eight bytes each: there may be many."""
+    """An array of eight bytes each, because there may be many."""
     mean: float = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Read the file."""
+        """Reads the file."""
         if not isinstance(self.path, str | PathLike):
             raise InputError(f"path of trace is {self.path!r}, but must be a file name in quotes")
         object.__setattr__(self, "path", Path(self.path))
@@ -81,7 +81,7 @@ class Empirical(Written):
     mean: float = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse an empty list, and what is not a duration."""
+        """Refuses an empty list, and anything but a duration."""
         if not self.durations:
             raise InputError("empirical has no durations; write for example empirical(1, 1.5, 4)")
         checked = sorted(number(each, "a duration of empirical") for each in self.durations)
@@ -107,7 +107,7 @@ def _at(durations: "Sequence[float] | array[float]", u: Numbers) -> Numbers:
 def read(path: str | PathLike[str]) -> "array[float]":
     """The durations in a CSV file, in its order: one number per line, or the column ``delay`` below a header.
 
-    It is read line by line, so that it takes no more memory than the durations do.
+    It is read line by line, so it needs no more memory than the durations.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -117,9 +117,9 @@ def read(path: str | PathLike[str]) -> "array[float]":
     array('d', [3.0, 1.5])
     """
     if Path(path).exists() and not Path(path).is_file():
-        raise InputError(f"the trace {str(path)!r} is no plain file; name a CSV file")
+        raise InputError(f"the trace {str(path)!r} is not a regular file; name a CSV file")
     try:
-        # utf-8-sig, because spreadsheets put a byte-order mark in front.
+        # utf-8-sig, because spreadsheets write a byte-order mark first.
         with open(path, encoding="utf-8-sig", newline="") as file:
             durations = array("d", _durations(csv.reader(_lines(file)), path))
     except OSError as error:
@@ -127,12 +127,12 @@ def read(path: str | PathLike[str]) -> "array[float]":
     except (csv.Error, ValueError) as error:
         raise InputError(f"the trace {str(path)!r} is not a CSV file in UTF-8 ({error})") from None
     if not durations:
-        raise InputError(f"the trace {str(path)!r} holds no durations; write one number of seconds per line")
+        raise InputError(f"the trace {str(path)!r} has no durations; write one number of seconds per line")
     return durations
 
 
 def _lines(file: Iterable[str]) -> Iterator[str]:
-    """The lines of a file, none of them endless: a line is taken apart as a whole."""
+    """The lines of a file, with bounded length: a line is parsed as a whole."""
     for line in file:
         if len(line) > _LONGEST:
             raise ValueError(f"a line has more than {_LONGEST:,} characters")

@@ -1,1 +1,1 @@
-"""What a task computes: models, local training and evaluation; the only rooms that know torch well."""
+"""What a task computes: models, local training and evaluation; the only modules that use torch directly."""

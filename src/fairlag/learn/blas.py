@@ -9,9 +9,9 @@ from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 
 
 class _OneThread:
-    """NumPy multiplies matrices with a single thread meanwhile: neither bits nor speed depend on how many there are.
+    """Makes NumPy multiply matrices with one thread, so that bits and speed do not depend on the number of cores.
 
-    Whoever computes often enters it once around everything: changing the number takes longer than a small product.
+    Code that computes often enters it once around everything: changing the number takes longer than a small product.
     """
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class _OneThread:
 
 
 ONE_THREAD = _OneThread()
-"""The only one, as the number is that of the whole process; it may be entered again within itself."""
+"""The only instance, because the number of threads belongs to the process; it is reentrant."""
 
 
 @cache

@@ -16,12 +16,12 @@ from fairlag.learn.local import Recipe
 
 
 class Eager:
-    """Trains and judges a model; what comes out is a function of what goes in, and of the data."""
+    """Trains and evaluates a model; results depend only on the arguments and the data."""
 
     def __init__(
         self, model: torch.nn.Module, recipe: Recipe, data: tuple[NDArray[Any], Integers], scaling: tuple[float, float]
     ) -> None:
-        """The data are inputs and labels, the scaling is a factor and what is added to the product."""
+        """The data are inputs and labels; the scaling is a factor and an offset."""
         self._flat = Flat(model)
         self._recipe = recipe
         self._inputs, self._labels = data
@@ -32,12 +32,12 @@ class Eager:
 
     @property
     def size(self) -> int:
-        """How many numbers of the model are trained."""
+        """The number of trained parameters."""
         return self._flat.trained
 
     @property
     def remembered(self) -> int:
-        """How many numbers a client remembers from one task to the next."""
+        """How many numbers a client remembers between tasks."""
         return 0 if self._recipe.direction is None else self._recipe.direction.vectors * self._flat.trained
 
     def train(
@@ -50,9 +50,9 @@ class Eager:
         out: Vector,
         memory: Vector | None = None,
     ) -> list[float]:
-        """Writes the update into `out`, and what the client is to remember over its memory.
+        """Writes the update into `out`, and overwrites the client's memory.
 
-        Returns the squared losses of the examples where the recipe asks for them.
+        Returns the squared losses of the examples if the recipe asks for them.
         """
         flat, recipe, squares = self._flat, self._recipe, list[float]()
         flat.load(parameters)
@@ -75,11 +75,11 @@ class Eager:
         flat.write_update(parameters, out)
         return squares
 
-    def judged(self, parameters: Vector, examples: Integers, seed: int) -> tuple[Floats, NDArray[Any]]:
-        """The loss of each example, and whether the model is right about it."""
+    def evaluated(self, parameters: Vector, examples: Integers, seed: int) -> tuple[Floats, NDArray[Any]]:
+        """The loss of each example, and whether the model predicts its label."""
         self._flat.load(parameters)
         self._flat.model.eval()
-        # A model may draw even now. Not inference_mode: what a model keeps from it could not be used in training.
+        # A model may draw random numbers here too. Not inference_mode: tensors that a model keeps could not be trained.
         with exclusive(seed), torch.no_grad():
             inputs, labels = self._batch(examples)
             output = self._flat.model(inputs)
@@ -87,14 +87,14 @@ class Eager:
             return losses, (output.argmax(1) == labels).numpy()
 
     def _batch(self, chosen: Integers) -> tuple[torch.Tensor, torch.Tensor]:
-        # Into a tensor of our own: how torch computes depends on the strides, even on those of axes of length 1.
+        # Into a new tensor: torch's results depend on the strides, even those of axes of length 1.
         inputs = torch.empty(len(chosen), *self._inputs.shape[1:]).copy_(torch.from_numpy(self._inputs[chosen]))
         if self._scaling is not None:
             inputs = inputs.mul_(self._scaling[0]).add_(self._scaling[1])
         return inputs, torch.from_numpy(self._labels[chosen])
 
     def _step(self, lr: float, memory: Matrix | None) -> None:
-        """One step of gradient descent on the flat vector: decay, pull, turn, momentum, step."""
+        """One step of gradient descent on the flat vector: weight decay, proximal term, direction, momentum, step."""
         recipe, weights, gradient = self._recipe, self._flat.weights, self._flat.gradient
         if recipe.weight_decay:
             gradient.add_(weights, alpha=recipe.weight_decay)
@@ -108,7 +108,7 @@ class Eager:
 
 
 def _batches(examples: Integers, size: int, count: int, key: int) -> Iterator[Integers]:
-    """So many batches, drawn without replacement within each epoch."""
+    """A number of batches, drawn without replacement within each epoch."""
     generator = np.random.Generator(np.random.PCG64(key))
     left = count
     while left:

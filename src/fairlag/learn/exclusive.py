@@ -1,4 +1,4 @@
-"""Torch has one number of threads and one random generator per process: they are used by one task at a time."""
+"""Torch has one number of threads and one random generator per process: only one task at a time may use them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,9 +11,9 @@ _LOCK = RLock()
 
 @contextmanager
 def exclusive(seed: int) -> Iterator[None]:
-    """Torch computes with one thread and draws from this seed; afterwards both are as they were.
+    """Makes torch compute with one thread and draw from this seed; restores both afterwards.
 
-    The bits of a result depend on both, and threads of a process share them: whoever comes second waits.
+    The bits of a result depend on both, and all threads of a process share them, so a second thread waits.
 
     >>> before = torch.get_num_threads(), torch.get_rng_state()
     >>> with exclusive(7):
@@ -28,7 +28,7 @@ def exclusive(seed: int) -> Iterator[None]:
         threads, state = torch.get_num_threads(), torch.default_generator.get_state()
         if threads != 1:
             torch.set_num_threads(1)
-        # Not torch.manual_seed, which also looks for every kind of device, each time.
+        # Not torch.manual_seed, which also searches for every kind of device, each time.
         torch.default_generator.manual_seed(seed)
         try:
             yield

@@ -1,4 +1,4 @@
-"""What a user's own model raised: one sentence that names its file and line, and the traceback for whoever asks."""
+"""Errors raised by a user's own model: one sentence with file and line, and the traceback on request."""
 
 import os
 import sysconfig
@@ -16,24 +16,24 @@ _INSTALLED = f"{os.sep}site-packages{os.sep}"
 
 
 class Failure(NamedTuple):
-    """What comes back from a worker instead of a result."""
+    """What a worker returns instead of a result."""
 
     sentence: str
     trace: str
 
     @classmethod
     def of(cls, error: Exception) -> "Failure":
-        """Of an exception that was caught."""
+        """Made from an exception that was caught."""
         return cls(reason(error), "".join(traceback.format_exception(error)))
 
     @property
     def cause(self) -> Exception:
-        """What to raise an error from: shows where it happened in the worker."""
+        """The cause to raise an error from: it shows where the error happened in the worker."""
         return Exception(f"in a worker\n{self.trace}")
 
 
 def reason(error: Exception) -> str:
-    """An exception of the model's own code in one line.
+    """An exception of the model's own code, in one line.
 
     >>> reason(ValueError("no\\nsuch layer"))
     'ValueError: no such layer'
@@ -42,7 +42,7 @@ def reason(error: Exception) -> str:
 
 
 def where(error: Exception) -> str:
-    """The last line of the user's own that an exception passed; nothing if there is none."""
+    """The last line of the user's own code in the traceback; empty if there is none."""
     for step in reversed(traceback.extract_tb(error.__traceback__)):
         if not _is_of_a_library(step.filename):
             return f" ({PurePath(step.filename).name}, line {step.lineno})"
@@ -50,5 +50,5 @@ def where(error: Exception) -> str:
 
 
 def _is_of_a_library(file: str) -> bool:
-    """Is it a file of fairlag, torch, NumPy or Python? What else is installed may be the user's."""
+    """Is it a file of fairlag, torch, NumPy or Python? Other installed packages may be the user's."""
     return file.startswith(("<frozen", *_LIBRARIES)) or (file.startswith(_PYTHON) and _INSTALLED not in file)

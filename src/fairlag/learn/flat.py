@@ -12,11 +12,11 @@ from fairlag.errors import InputError
 
 
 class Flat:
-    """A model laid out on one vector: first its parameters, those that are trained before frozen ones, then statistics.
+    """A model on one flat vector: trained parameters, then frozen parameters, then statistics.
 
-    Statistics are the float buffers, such as BatchNorm's running mean and variance: in an update they are values, and
-    parameters are changes. Integer buffers, such as BatchNorm's count of batches, are no part of the vector: they keep
-    the value they began with.
+    Statistics are the float buffers, such as BatchNorm's running mean and variance: an update holds their values, but
+    changes of the parameters. Integer buffers, such as BatchNorm's count of batches, are not part of the vector: they
+    keep their initial value.
 
     >>> flat = Flat(nn.Linear(2, 1))
     >>> flat.layout.names, flat.trained
@@ -41,7 +41,7 @@ class Flat:
         for name, each in tensors.items():
             if each.dtype != torch.float32 or each.device.type != "cpu":
                 raise InputError(
-                    f"{name!r} of the model is {each.dtype} on {each.device}: only float32 on the CPU is known"
+                    f"{name!r} of the model is {each.dtype} on {each.device}, it must be float32 on the CPU"
                 )
         self.layout = Layout(tuple(tensors), tuple(tuple(each.shape) for each in tensors.values()), len(statistics))
         self._changing = self.layout.parameters.size
@@ -51,25 +51,25 @@ class Flat:
         self.vector = torch.cat([each.detach().reshape(-1) for each in tensors.values()])
         self.gradient = torch.zeros(self.trained)
         self.weights = self.vector[: self.trained]
-        """The part of the vector that training changes by its gradient."""
+        """The part of the vector that is trained by gradients."""
         self._take_views(tensors)
 
     def _take_views(self, tensors: dict[str, torch.Tensor]) -> None:
         ends = accumulate(prod(shape) for shape in self.layout.shapes)
         for each, end in zip(tensors.values(), ends, strict=True):
             place = slice(end - each.numel(), end)
-            # The tensor stays the same object, for all modules that share it.
+            # The tensor stays the same object, because several modules may share it.
             each.data = self.vector[place].view(each.shape)
             if end <= self.trained:
                 each.grad = self.gradient[place].view(each.shape)
 
     @property
     def parameters(self) -> Vector:
-        """The vector as it is now, published."""
+        """A published copy of the current vector."""
         return published(self.vector.numpy())
 
     def load(self, parameters: Vector) -> None:
-        """Takes these parameters over, and resets what does not travel."""
+        """Loads these parameters, and resets the buffers that are not part of them."""
         for owner, name, buffer in self._buffers:
             setattr(owner, name, buffer)
         self.vector.numpy()[:] = parameters
@@ -77,10 +77,10 @@ class Flat:
             buffer.copy_(value)
 
     def write_update(self, parameters: Vector, out: Vector) -> None:
-        """Writes into `out` how its parameters have changed from these, and the statistics as they are now."""
+        """Writes the changes from these parameters, and the current statistics, into `out`."""
         for owner, name, buffer in self._buffers:
             now = getattr(owner, name)
-            if now is not buffer:  # a forward that says `self.mean = …` instead of changing it in place
+            if now is not buffer:  # the forward pass assigns `self.mean = …` instead of changing it in place
                 buffer.copy_(now.detach())
         now, changing = self.vector.numpy(), self._changing
         np.subtract(now[:changing], parameters[:changing], out=out[:changing])

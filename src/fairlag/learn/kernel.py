@@ -1,7 +1,8 @@
-"""Local training of small stacks of linear layers, compiled: task by task, in loops that a processor runs in parallel.
+"""Local training of small stacks of linear layers, compiled: task by task, in loops that compile to SIMD code.
 
-What small.py computes with NumPy for many tasks at once is computed here for each alone, to the same batches and, apart
-from rounding, the same updates. Sums are in one fixed order, exponentials are our own: no library rounds otherwise.
+small.py computes many tasks at once with NumPy; here each task is computed alone, with the same batches and, apart from
+rounding, the same updates. Sums have one fixed order and the exponential is defined here, so no library's rounding
+matters.
 """
 
 import math
@@ -19,32 +20,33 @@ SETTINGS = np.dtype(
     [("batch", np.int64), ("stream", np.uint64)]
     + [(name, np.float32) for name in ("factor", "offset", "momentum", "weight_decay", "prox")]
 )
-"""How tasks are trained: the size of batches, below which key the order of examples is, how inputs are scaled, …"""
+"""How tasks are trained: the batch size, the key of the order of examples, the scaling of inputs, …"""
 
-# The columns of `tasks`, one row each: its key, where its client's examples begin, how many there are, how many steps
-# it makes, and which of the starts is its.
+# The columns of `tasks`, one row per task: its key, where its client's examples begin, their number, the number of
+# steps, and the index of its start.
 KEY, FIRST, EXAMPLES, STEPS, START = range(5)
-# The columns of `layers`, one row each: the sizes, where its weights and biases (−1: none) are among the parameters,
-# and where in the room its inputs are, a row an example, and its outputs, a column an example, whose errors come there.
+# The columns of `layers`, one row per layer: its sizes; where its weights and biases (−1 for none) are among the
+# parameters; where its inputs (one row per example) are in the work space; and where its outputs (one column per
+# example) are, which are later overwritten by their errors.
 INPUTS, OUTPUTS, WEIGHTS, BIASES, ROWS, ERRORS = range(6)
-# The rows of `paths`: the parameters of the moment, the last step, the gradient.
+# The rows of `paths`: the current parameters, the last step, the gradient.
 NOW, STEP, GRADIENT = range(3)
 
 _PLACE = np.uint64(0xFFFF_FFFF)
 _LOWEST = np.float32(-87.0)
-"""Below, an exponential would be none of float32's normal numbers."""
+"""Below, the exponential would not be a normal float32."""
 _PER_DOUBLING = np.float32(1 / math.log(2))
 _LOG_2 = np.float32(355 / 512)
 _LOG_2_REST = np.float32(math.log(2) - 355 / 512)
-"""ln 2 in two parts: small whole numbers times the first are exact."""
+"""ln 2 in two parts: products of the first with small whole numbers are exact."""
 _LARGEST = np.finfo(np.float32).max
 
 
 @compiled
 def _order(settings: Any, key: np.uint64, examples: int, epoch: int, wanted: int, words: Any, counts: Integers) -> None:
-    """The first so many places of an epoch, as small.py orders them, into the first row of `words`.
+    """The first `wanted` places of an epoch, in the order of small.py, into the first row of `words`.
 
-    Random words are sorted nearly in a pass: into as many buckets as there are words.
+    One bucket per word sorts random words in nearly one pass.
     """
     bits = 1
     while (1 << bits) < examples:
@@ -79,7 +81,7 @@ def _order(settings: Any, key: np.uint64, examples: int, epoch: int, wanted: int
 
 @compiled
 def _exponential(value: np.float32) -> np.float32:
-    """Of what is at most 0, to 2e-7 of it: 2^n · e^r with |r| ≤ ln 2 / 2, of which the series is short; of NaN, NaN."""
+    """exp of a value up to 0, with a relative error of 2e-7: 2^n · e^r with |r| ≤ ln 2 / 2, by a short series."""
     value = _LOWEST if value < _LOWEST else value
     whole = np.floor(value * _PER_DOUBLING + np.float32(0.5))
     rest = value - whole * _LOG_2 - whole * _LOG_2_REST
@@ -96,7 +98,7 @@ def _exponential(value: np.float32) -> np.float32:
 
 @compiled
 def _forwards(layers: Integers, parameters: Vector, room: Vector, bench: Matrix, count: int) -> None:
-    """What goes into each layer, and what comes out of the last."""
+    """The inputs of each layer, and the output of the last."""
     for number in range(len(layers)):
         inputs, outputs, start, biases, rows_at, errors_at = layers[number]
         weights = parameters[start : start + outputs * inputs].reshape(outputs, inputs)
@@ -116,7 +118,7 @@ def _forwards(layers: Integers, parameters: Vector, room: Vector, bench: Matrix,
 
 @compiled
 def _errors(output: Matrix, labels: Integers, chosen: Integers, rate: np.float32, peaks: Vector, sums: Vector) -> None:
-    """Outputs become the gradients of the mean loss by them, times −rate."""
+    """Overwrites the outputs with the gradients of the mean loss by them, times −rate."""
     classes, count = output.shape
     for place in range(count):
         peaks[place], sums[place] = output[0, place], np.float32(0)
@@ -139,7 +141,7 @@ def _errors(output: Matrix, labels: Integers, chosen: Integers, rate: np.float32
 
 @compiled
 def _sum(values: Vector) -> np.float32:
-    """Four sums side by side, and those together: no term waits for the one before."""
+    """Four partial sums, added at the end: no term has to wait for the one before."""
     a = b = c = d = np.float32(0)
     fours = len(values) - len(values) % 4
     for place in range(0, fours, 4):
@@ -174,7 +176,7 @@ def _backwards(layers: Integers, parameters: Vector, room: Vector, bench: Matrix
 
 @compiled
 def _gather(settings: Any, layers: Integers, data: NDArray[Any], chosen: Integers, room: Vector) -> None:
-    """The inputs of these examples as the model sees them."""
+    """Copies the scaled inputs of these examples into the work space."""
     count, features = len(chosen), layers[0, INPUTS]
     start, factor, offset = layers[0, ROWS], settings.factor, settings.offset
     rows = room[start : start + count * features].reshape(count, features)
@@ -185,8 +187,8 @@ def _gather(settings: Any, layers: Integers, data: NDArray[Any], chosen: Integer
 
 
 @compiled
-def _begin(settings: Any, rate: np.float32, start: Vector, delta: Vector, step: Vector) -> None:
-    """Decay makes the first step of a gradient, which is also the update, as far as that goes."""
+def _first_step(settings: Any, rate: np.float32, start: Vector, delta: Vector, step: Vector) -> None:
+    """The first step, from the gradient and weight decay; it is also the update so far."""
     if settings.weight_decay:
         decay = rate * settings.weight_decay
         for place in range(len(delta)):
@@ -197,8 +199,8 @@ def _begin(settings: Any, rate: np.float32, start: Vector, delta: Vector, step: 
 
 
 @compiled
-def _go_on(settings: Any, rate: np.float32, paths: Matrix, delta: Vector) -> None:
-    """Decay, pull and momentum make a step of the gradient; the update is the sum of the steps."""
+def _later_step(settings: Any, rate: np.float32, paths: Matrix, delta: Vector) -> None:
+    """A later step, from the gradient, weight decay, proximal term and momentum; the update sums the steps."""
     now, step, gradient = paths[NOW], paths[STEP], paths[GRADIENT]
     decay, pull, momentum = rate * settings.weight_decay, rate * settings.prox, settings.momentum
     for place in range(len(delta)):
@@ -225,7 +227,7 @@ def _descend(
     paths: Matrix,
     edges: Matrix,
 ) -> None:
-    """A step on the chosen examples."""
+    """One step on the chosen examples."""
     count, now, gradient = len(chosen), start, delta
     if not first:
         now, gradient = paths[NOW], paths[GRADIENT]
@@ -237,9 +239,9 @@ def _descend(
     _errors(room[at : at + classes * count].reshape(classes, count), labels, chosen, rate, edges[0], edges[1])
     _backwards(layers, now, room, bench, count, gradient)
     if first:
-        _begin(settings, rate, start, delta, paths[STEP])
+        _first_step(settings, rate, start, delta, paths[STEP])
     else:
-        _go_on(settings, rate, paths, delta)
+        _later_step(settings, rate, paths, delta)
 
 
 @compiled
@@ -261,7 +263,7 @@ def train(
     words: NDArray[np.uint64],
     counts: Integers,
 ) -> bool:
-    """Writes what each task changes; is all of it finite?"""
+    """Writes the update of each task; returns whether all are finite."""
     one, wild = settings[0], 0
     for number in range(len(rates)):
         key, first, examples, steps, which = tasks[number]

@@ -1,4 +1,4 @@
-"""A model, the data and the rules of local training in one place: computes tasks and evaluations, in any process."""
+"""A model, the data and the settings of local training in one place: computes tasks and evaluations in any process."""
 
 import ctypes
 import math
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     from fairlag.learn.trainer import CompiledTrainer
 
 _Asked = tuple[Sequence[int], Sequence[float], Sequence[int], Sequence[float]]
-"""From which versions, when, in how many steps and at which paces tasks are to be trained."""
+"""Per task: its version, its time, its number of steps and its pace."""
 
 CHUNK = 250
-"""How many examples are evaluated at once: the sums over a chunk do not depend on who computes it."""
+"""How many examples are evaluated at once: the sums over a chunk are the same in every process."""
 
 _ALLOCATOR = {-3: 1 << 25, -1: 1 << 29, -2: 1 << 26}
-"""M_MMAP_THRESHOLD (as high as glibc takes it), M_TRIM_THRESHOLD and M_TOP_PAD: memory of big tensors is used again."""
+"""M_MMAP_THRESHOLD (glibc's maximum), M_TRIM_THRESHOLD and M_TOP_PAD: the memory of big tensors is reused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blueprint:
-    """All that another process needs to build the same learner, apart from the data; it travels once."""
+    """Everything that another process needs to build the same learner, except the data; it is sent once."""
 
     model: str | Callable[..., torch.nn.Module]
     parameters: dict[str, object]
@@ -54,33 +54,33 @@ class Blueprint:
     stream: Stream | None = None
     folder: Path | None = None
     compiled: bool = False
-    """Does the experiment ask for compiled training? That needs the extra `fast` wherever tasks are trained."""
+    """Does the experiment ask for compiled training? It needs the extra `fast` in every process that trains tasks."""
 
     def build(self, seed: int) -> torch.nn.Module:
-        """The model with the first weights of that seed."""
+        """The model with the initial weights of this seed."""
         return models.build(
             self.model, self.parameters, shape=self.shape, classes=self.classes, seed=seed, folder=self.folder
         )
 
     def is_batched(self, local: Local) -> bool:
-        """Are tasks trained together, in a run whose strategy asks for that?"""
+        """Are tasks trained together in a run whose strategy asks for `local`?"""
         return self.stack(self.build(0), local) is not None
 
     def is_compiled(self, local: Local) -> bool:
-        """Are tasks trained by compiled loops, in a run whose strategy asks for that?"""
+        """Are tasks trained by compiled loops in a run whose strategy asks for `local`?"""
         return self.compiles(self.stack(self.build(0), local), local)
 
     def stack(self, model: torch.nn.Module, local: Local) -> Stack | None:
-        """What a model is if its tasks are trained together: by itself and what is asked of it alone."""
+        """The model as a stack, if its tasks are trained together; depends only on the model and the settings."""
         return recognised(model, self.shape) if other_field(self.recipe.asked(local), BATCHED) is None else None
 
     def compiles(self, stack: Stack | None, local: Local) -> bool:
-        """Do compiled loops train that stack? Only if the experiment asks for them, and they know all of the recipe."""
+        """Do compiled loops train this stack? Only if the experiment asks for it and they know all of the recipe."""
         return self.compiled and stack is not None and other_field(self.recipe.asked(local), COMPILED) is None
 
 
 class Placement(NamedTuple):
-    """Who holds which examples in a run, and which ones nobody trains on."""
+    """Which client holds which examples in a run, and which examples are for testing."""
 
     holdings: Integers
     """The training examples, client after client."""
@@ -89,7 +89,7 @@ class Placement(NamedTuple):
     tests: Integers
     """The test examples, those of the sample first."""
     steps: Integers
-    """Per client: how many local steps it makes by itself; 0: as the recipe says."""
+    """Per client: its own number of local steps; 0 for the recipe's."""
 
     def of(self, client: int) -> Integers:
         """The examples of a client."""
@@ -105,12 +105,12 @@ class ScoreSums(NamedTuple):
 
 
 def total(parts: Sequence[ScoreSums]) -> ScoreSums:
-    """All parts together, added in their order."""
+    """The sum of all parts, added in their order."""
     return ScoreSums(*(sum(column[1:], column[0]) for column in zip(*parts, strict=True)))
 
 
 def chunks(stop: int) -> list[tuple[int, int]]:
-    """The pieces in which the first test examples up to `stop` are evaluated.
+    """The chunks in which the test examples up to `stop` are evaluated.
 
     >>> chunks(600)
     [(0, 250), (250, 500), (500, 600)]
@@ -119,7 +119,7 @@ def chunks(stop: int) -> list[tuple[int, int]]:
 
 
 class Order(NamedTuple):
-    """What a task is to compute: with which randomness, whose, from which version, and what is asked of it."""
+    """What a task computes: its random key, its client, its version, and what the strategy asks for."""
 
     key: int
     client: int
@@ -130,13 +130,13 @@ class Order(NamedTuple):
 
     @classmethod
     def of(cls, task: Dispatch, seed: int) -> "Order":
-        """What a dispatched task of the run of that seed is to compute."""
+        """The order of a dispatched task, in a run with this seed."""
         _, client, version, ordinal, time, steps, pace = task
         return record_of(cls, (task_key(seed, client, ordinal), client, version, time, steps, pace))
 
 
 class Learner:
-    """Computes what tasks compute; every result is a function of its arguments and of the data alone."""
+    """Trains tasks and evaluates models; every result depends only on the arguments and the data."""
 
     def __init__(
         self,
@@ -147,22 +147,22 @@ class Learner:
         seed: int = 0,
         local: Local = Local(),  # noqa: B008 (frozen)
     ) -> None:
-        """The seed is that of the run: what does not travel, such as integer buffers, has the value it gives."""
+        """`seed` is the run's seed; it sets the model's state that is never sent, such as integer buffers."""
         self._blueprint = blueprint
         self._recipe = blueprint.recipe.asked(local)
         self._labels = labels
         self._placement = placement
         self._own_steps = placement.steps.data
-        """Single entries are read faster through memoryviews."""
+        """A memoryview, because it reads single entries faster than an array."""
         self._examples = np.diff(placement.bounds)
         self._usual_steps = np.where(self._examples > 0, placement.steps, 0)
         lazy = (self._examples > 0) & (placement.steps == 0)
         self._usual_steps[lazy] = [self._recipe.batches(count) for count in self._examples[lazy].tolist()]
-        """Per client: how many steps its tasks have if nothing is asked of it, and it always has all its examples."""
+        """Per client: the steps of a task if the strategy asks for no number and the client always has all examples."""
         self._keys = seeds.subkeys(_tasks_key(seed), len(self._examples))
-        """Per client: below which the keys of its tasks are."""
+        """Per client: the parent of its tasks' keys."""
         self._usual_report = lru_cache(1024)(self._report)
-        """Where nobody asks for losses, few reports differ."""
+        """Reports by content: without losses, few of them differ."""
         self._streams = seeds.key(seed, "stream")
         model, data = blueprint.build(seed), (inputs, labels)
         stack, scaling = blueprint.stack(model, local), (blueprint.scale, blueprint.offset)
@@ -173,16 +173,16 @@ class Learner:
 
     @property
     def remembered(self) -> int:
-        """How many numbers a client remembers from one task to the next."""
+        """How many numbers a client remembers between tasks."""
         return self._eager.remembered
 
     @property
     def batched(self) -> bool:
-        """Is the model one of which many are trained at once?"""
+        """Can many tasks of this model be trained at once?"""
         return self._small is not None
 
     def train_all(self, tasks: Sequence[Dispatch], starts: Sequence[Vector]) -> list[Update]:
-        """The updates of tasks, trained together where that can be; each is what it would be alone, to the bit."""
+        """The updates of tasks, trained together if possible; each is bit-identical to training it alone."""
         _, clients, versions, ordinals, times, steps, paces = zip(*tasks, strict=True)
         who, places = np.array((clients, ordinals))
         keys = seeds.subkeys_at(self._keys.take(who), places)
@@ -192,7 +192,7 @@ class Learner:
         self, keys: NDArray[np.uint64], who: Integers, asked: _Asked, starts: Sequence[Vector]
     ) -> list[Update]:
         if self._small is None:
-            raise ProtocolError("only models of linear layers are trained together")
+            raise ProtocolError("only models of linear layers can be trained together")
         versions, times, steps, paces = asked
         examples = self._examples.take(who).tolist()
         if self._blueprint.stream is None and not any(steps):
@@ -216,17 +216,17 @@ class Learner:
 
     @property
     def trainer(self) -> "CompiledTrainer | None":
-        """What trains by compiled loops, where tasks are trained so and clients always have all their examples."""
+        """The compiled trainer, if compiled loops train the tasks and clients always have all their examples."""
         return self._small.trainer if self._small is not None and self._blueprint.stream is None else None
 
     @property
     def work(self) -> float:
-        """How many products of two numbers a task is, about and on average over all clients; at least one."""
+        """The approximate number of multiplications per task, averaged over all clients; at least 1."""
         seen = self._usual_steps * np.minimum(self._examples, self._recipe.batch)
         return max(float(seen.mean()) * self._eager.size, 1.0)
 
     def prepared(self, who: Integers, ordinals: Integers, versions: Integers) -> tuple[Integers, Vector] | None:
-        """Tasks as compiled loops take them, starts by their version, and step sizes; None: the server refuses some."""
+        """Tasks and step sizes for compiled loops, with versions as starts; None if the server would refuse a task."""
         keys = seeds.subkeys_at(self._keys.take(who), ordinals)
         examples, made = self._examples.take(who), self._usual_steps.take(who)
         rates = [self._recipe.lr.at(version) for version in versions.tolist()]
@@ -237,9 +237,9 @@ class Learner:
         return np.stack(columns, axis=1), step_sizes(rates)
 
     def train(self, order: Order, parameters: Vector, out: Vector, memory: Vector | None = None) -> Report:
-        """Writes the update of a task into `out`, and what its client is to remember over its memory.
+        """Writes the update of a task into `out`, and overwrites its client's memory.
 
-        The order's key determines all that is random: the batches, dropout, and what else the model draws from torch.
+        The order's key determines all randomness: the batches, dropout, and whatever else the model draws from torch.
         """
         key, client, version, time, steps, pace = order
         if self._small is not None:
@@ -254,16 +254,16 @@ class Learner:
         return self._report(len(mine), made, lr, squares)[0]
 
     def _visible(self, client: int, examples: int, time: float) -> int:
-        """How many of its examples a client has when the task begins, where they come as a stream."""
+        """How many of its examples a client has when the task begins; fewer than all if they arrive as a stream."""
         assert self._blueprint.stream is not None
         return self._blueprint.stream.visible(examples, time, seeds.subkey(self._streams, client))
 
     def _steps(self, client: int, examples: int, asked: int) -> int:
-        """How many steps a task makes: as many as are asked for, or as its client makes by itself."""
+        """The number of steps of a task: as many as the strategy asks for, or the client's own number."""
         return (asked or self._own_steps[client] or self._recipe.batches(examples)) if examples else 0
 
     def _report(self, examples: int, steps: int, lr: float, squares: Sequence[float]) -> tuple[Report, bool]:
-        """What a client says of an update, and whether the server would find it well formed."""
+        """The report of an update, and whether the server would find it well formed."""
         loss = math.sqrt(math.fsum(squares) / len(squares)) if squares else 0.0
         report = Report(examples, steps, self._recipe.effort(steps, lr), loss)
         return report, well_formed(Update(EMPTY, report), 0) is None
@@ -272,9 +272,9 @@ class Learner:
         """The sums over the test examples from start to stop."""
         chosen = self._placement.tests[start:stop]
         if self._small is None:
-            losses, right = self._eager.judged(parameters, chosen, seed=start)
+            losses, right = self._eager.evaluated(parameters, chosen, seed=start)
         else:
-            losses, right = self._small.judged(parameters, chosen)
+            losses, right = self._small.evaluated(parameters, chosen)
         count, each = self._blueprint.classes, self._labels[chosen]
         return ScoreSums(
             np.bincount(each, minlength=count),
@@ -284,7 +284,7 @@ class Learner:
 
 
 def task_key(seed: int, client: int, ordinal: int) -> int:
-    """The address of all randomness of a client's task of that ordinal."""
+    """The key of all randomness of a client's task with this ordinal."""
     return seeds.subkey(seeds.subkey(_tasks_key(seed), client), ordinal)
 
 
@@ -294,9 +294,9 @@ def _tasks_key(seed: int) -> int:
 
 
 def keep_memory() -> None:
-    """Makes the allocator of this process keep the memory of big tensors, instead of giving it back and asking anew."""
+    """Makes this process's allocator keep the memory of big tensors instead of returning it to the system each time."""
     if sys.platform == "linux":
-        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc has it, musl has not
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc has it, musl does not
         if mallopt is not None:
             for option, size in _ALLOCATOR.items():
                 mallopt(option, size)

@@ -1,4 +1,4 @@
-"""What a client does with the model it is handed: how many steps, on which batches, with which step size."""
+"""Local training at a client: how many steps, on which batches, with which step size."""
 
 import math
 import sys
@@ -12,10 +12,10 @@ from fairlag.text import calls
 
 
 class Schedule(Protocol):
-    """A local step size that depends on the version that a task starts from."""
+    """A local step size that depends on the version from which a task starts."""
 
     def at(self, version: int) -> float:
-        """The step size of tasks that start from that version."""
+        """The step size of tasks that start from this version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +49,13 @@ class Step(calls.Written):
             calls.number(getattr(self, name), f"{name} of step", positive=True)
 
     def at(self, version: int) -> float:
-        """Falls at every so many versions."""
+        """Falls every `every` versions."""
         return self.lr * self.factor ** (version // self.every)
 
 
 @dataclass(frozen=True, slots=True)
 class Cosine(calls.Written):
-    """``cosine(lr, versions, last=0)``: from lr down to last along half a cosine of that many versions, then last.
+    """``cosine(lr, versions, last=0)``: from lr down to last along half a cosine over `versions` versions, then last.
 
     >>> [round(Cosine(1.0, 100).at(version), 3) for version in (0, 50, 100, 200)]
     [1.0, 0.5, 0.0, 0.0]
@@ -94,12 +94,12 @@ def schedule(value: object) -> Schedule:
 
 
 def _refuse(call: calls.Call) -> object:
-    raise InputError(f"{call.text} cannot be a part of a schedule, write a number")
+    raise InputError(f"{call.text} cannot be part of a schedule, write a number")
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Local training by stochastic gradient descent: either so many steps or so many epochs a task.
+    """Local training by stochastic gradient descent: a number of steps or of epochs per task.
 
     >>> Recipe(steps=1).batches(100)
     1
@@ -114,11 +114,11 @@ class Recipe:
     momentum: float = 0.0
     weight_decay: float = 0.0
     prox: float = 0.0
-    """The factor μ of (μ/2)‖x − w‖², which pulls towards the model that was handed out."""
+    """The factor μ of (μ/2)‖x − w‖², which pulls towards the model that the client received."""
     direction: Direction | None = None
-    """What makes the direction of a step from the gradient, with a memory of the client's own; None: the gradient."""
+    """Turns the gradient into the direction of a step, with a memory per client; None for the gradient itself."""
     losses: bool = False
-    """Is the loss of every example that is trained on noted?"""
+    """Are the losses of all training examples recorded?"""
 
     def __post_init__(self) -> None:
         if (self.steps is None) == (self.epochs is None):
@@ -132,15 +132,15 @@ class Recipe:
         calls.number(self.prox, "prox")
 
     def batches(self, examples: int) -> int:
-        """How many batches a task of a client with so many examples has."""
+        """The number of batches of a task of a client with this many examples."""
         if self.epochs is None:
             return self.steps or 0
         return self.epochs * -(-examples // self.batch)
 
     def effort(self, steps: int, lr: float) -> float:
-        """How often gradients count in an update of so many steps of that size: more than once with momentum.
+        """How often gradients count in an update of `steps` steps of size `lr`: more than once per step with momentum.
 
-        With gradients that are all g, the update is −lr · effort · g. Weight decay is part of the gradient.
+        If all gradients are g, the update is −lr · effort · g. Weight decay is part of the gradient.
 
         >>> Recipe(steps=1).effort(3, 0.1), Recipe(steps=1, momentum=0.5).effort(3, 0.1)
         (3.0, 4.25)
@@ -149,14 +149,14 @@ class Recipe:
         """
         velocity = effort = 0.0
         for _ in range(steps):
-            # The proximal term is part of what momentum accumulates: it pulls back what was reached before.
+            # Momentum also accumulates the proximal term, which pulls back towards the start.
             velocity = self.momentum * velocity + 1 - lr * self.prox * effort
             effort += velocity
-        # If the pull overshoots, nothing may be left; a report of nothing would be refused.
+        # If the pull overshoots, the effort may be 0 or less, and the server would refuse that report.
         return max(effort, sys.float_info.min) if steps else 0.0
 
     def asked(self, local: Local) -> "Recipe":
-        """The same, with what a strategy asks of clients; a field of Local that is None asks for nothing.
+        """The same recipe with what a strategy asks for; None in a field of Local asks for nothing.
 
         >>> Recipe(steps=1, prox=0.5).asked(Local(prox=0.1)).prox, Recipe(steps=1, prox=0.5).asked(Local()).prox
         (0.1, 0.5)

@@ -1,4 +1,4 @@
-"""The models that come with fairlag, built for the shape of the data; a user's own is a function that returns one."""
+"""The models that come with fairlag, built for the shape of the data; your own model is a function that returns one."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -28,10 +28,10 @@ def build(
     seed: int,
     folder: Path | None = None,
 ) -> nn.Module:
-    """The model of that name for examples of that shape, its first weights determined by the seed.
+    """The model with this name for examples of this shape; the seed determines its initial weights.
 
-    `use` is one of MODELS, or a function of the user's own ("module:function", or the function itself) that returns an
-    `nn.Module`; it is given `shape` and `classes` if it has parameters of these names.
+    `use` is one of MODELS, or your own function ("module:function", or the function itself) that returns an
+    `nn.Module`; it gets `shape` and `classes` if it has parameters with these names.
 
     >>> build("logistic", {}, shape=(1, 8, 8), classes=10, seed=0)
     Sequential(
@@ -51,7 +51,7 @@ def build(
                 f"the model {name!r} has a `loss` of its own, which is never called: training minimises the "
                 "cross-entropy of the model's output; remove or rename it"
             )
-        # Still within the seed: some layers draw their first weights when they first see an example.
+        # Still under the seed: lazy layers draw their initial weights at their first example.
         _check_output(model, name, shape, classes)
     return model
 
@@ -62,7 +62,7 @@ def logistic(shape: Shape, classes: int) -> nn.Module:
 
 
 def mlp(shape: Shape, classes: int, hidden: int = 64, layers: int = 1) -> nn.Module:
-    """A multilayer perceptron: a number of hidden layers of equal width, with ReLU."""
+    """A multilayer perceptron: hidden layers of equal width, with ReLU."""
     if hidden < 1 or layers < 1:
         raise InputError(f"the mlp has {layers} hidden layers of width {hidden}, both must be at least 1")
     parts: list[nn.Module] = [nn.Flatten()]
@@ -87,10 +87,10 @@ MODELS: dict[str, Make] = {make.__name__: make for make in (logistic, mlp, fashi
 
 
 class MaxPool2x2(nn.Module):
-    """`nn.MaxPool2d(2)` to the bit, values and gradients, ties included, 1.3 to 2.8 times as fast on a CPU.
+    """Bit-identical to `nn.MaxPool2d(2)`, in values and gradients, including ties; 1.3 to 2.8 times as fast on a CPU.
 
-    PyTorch compares many numbers at once only if the channels of a pixel are neighbours in memory. So the places of the
-    greatest are found in such a copy, and their values read from the original.
+    PyTorch vectorises the comparison only if the channels of a pixel are neighbours in memory. So the places of the
+    maxima are found in a copy with that layout, and their values are read from the original.
 
     >>> images = torch.rand(1, 16, 4, 4)
     >>> torch.equal(MaxPool2x2()(images), nn.MaxPool2d(2)(images))
@@ -98,7 +98,7 @@ class MaxPool2x2(nn.Module):
     """
 
     def forward(self, images: Tensor) -> Tensor:
-        """The greatest of each two by two pixels."""
+        """The maximum of each block of two by two pixels."""
         with torch.no_grad():
             neighbours = images.contiguous(memory_format=torch.channels_last)
             _, places = functional.max_pool2d(neighbours, 2, return_indices=True)
@@ -106,7 +106,7 @@ class MaxPool2x2(nn.Module):
 
 
 def _cnn(shape: Shape, classes: int, blocks: dict[int, int]) -> nn.Module:
-    """Blocks of two 3×3 convolutions with so many channels, each normalised in so many groups, and a pool."""
+    """Blocks of two 3×3 convolutions and a pool; `blocks` maps the channels to the groups of GroupNorm."""
     if len(shape) != 3 or min(shape[1:]) < 2 ** len(blocks):
         least = 2 ** len(blocks)
         raise InputError(f"this CNN needs images of at least {least}×{least} pixels, the examples have shape {shape}")
@@ -122,7 +122,7 @@ def _cnn(shape: Shape, classes: int, blocks: dict[int, int]) -> nn.Module:
 
 
 def _check_output(model: nn.Module, name: str, shape: Shape, classes: int) -> None:
-    """A model whose output does not fit the labels is found out before anything starts."""
+    """Refuses a model whose output does not fit the labels, before anything starts."""
     training = model.training
     try:
         with torch.no_grad():
@@ -134,5 +134,5 @@ def _check_output(model: nn.Module, name: str, shape: Shape, classes: int) -> No
     found = tuple(output.shape) if isinstance(output, torch.Tensor) else type(output).__name__
     if found != (2, classes):
         raise InputError(
-            f"the model {name!r} answers 2 examples with {found}, it must be (2, {classes}): one number for each label"
+            f"the model {name!r} returns {found} for 2 examples, it must be (2, {classes}): one number per label"
         )

@@ -1,7 +1,7 @@
-"""Products of matrices, compiled: sums stay in registers, each in one fixed order, with one rounding a term.
+"""Matrix products, compiled: sums stay in registers, in one fixed order, with one rounding per term.
 
-What comes out is the same on every processor, which libraries do not promise, and as fast as theirs for matrices of
-small models, most of whose time goes by before they begin to multiply.
+The result is the same on every processor, which libraries do not promise. For the matrices of small models it is as
+fast as a library, which spends most of that time before it begins to multiply.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,11 +19,11 @@ from fairlag.jit import compiled
 
 _VECTORS, _LANES = 2, 8
 WIDTH = _VECTORS * _LANES
-"""How many columns are computed side by side."""
+"""How many columns are computed at once."""
 DEPTH = 256
-"""How many rows of them are looked at before the rest: so much stays in the nearest cache."""
+"""How many rows of a panel are processed before the rest: a panel of this depth fits into the first cache."""
 _NEAR = 1 << 12
-"""Of how many numbers a matrix may be to be multiplied where it lies; larger ones are packed, panel by panel."""
+"""The largest matrix, in numbers, that is multiplied in place; larger ones are packed, panel by panel."""
 
 Tile = Callable[[Matrix, Matrix, Matrix, int, int, bool], None]
 
@@ -33,9 +33,9 @@ _FUSED = f"llvm.fma.v{_LANES}f32"
 
 
 def _tile(height: int) -> Tile:
-    """What adds so many rows of `one`, from `row` on, times a panel to WIDTH columns of `out`, from `place` on.
+    """A function that adds `height` rows of `one`, from `row`, times a panel to WIDTH columns of `out`, from `place`.
 
-    Where that is fresh, what was in `out` before does not count.
+    If `fresh`, it overwrites `out` instead of adding.
     """
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -66,7 +66,7 @@ def _tile(height: int) -> Tile:
 
 
 def _places(builder: Any, array: Any, row: Any, place: Any, height: int) -> Iterator[Any]:
-    """Where the vectors of a tile are in an array, row after row; its rows are without gaps."""
+    """The pointers to a tile's vectors in an array, row after row; its rows are contiguous."""
     for number in range(height):
         start = builder.gep(_where(builder, array, builder.add(row, _INDEX(number)), _INDEX(0)), [place])
         for at in range(0, WIDTH, _LANES):
@@ -80,7 +80,7 @@ def _where(builder: Any, array: Any, row: Any, place: Any) -> Any:
 
 
 def _spread(builder: Any, number: Any) -> Any:
-    """A vector of that number."""
+    """A vector with this number in every lane."""
     kind, nothing = ir.IntType(32), ir.Constant(_VECTOR, ir.Undefined)
     alone = builder.insert_element(nothing, number, kind(0))
     return builder.shuffle_vector(alone, nothing, ir.Constant(ir.VectorType(kind, _LANES), [0] * _LANES))
@@ -92,7 +92,7 @@ def _fused(builder: Any, one: Any, other: Any, rest: Any) -> Any:
     return builder.call(function, [one, other, rest])
 
 
-_six, _four, _two, _one = (_tile(height) for height in (6, 4, 2, 1))  # sums of six fill the registers
+_six, _four, _two, _one = (_tile(height) for height in (6, 4, 2, 1))  # six rows of sums fill the registers
 
 
 @compiled
@@ -114,7 +114,7 @@ def _tiles(one: Matrix, panel: Matrix, out: Matrix, place: int, fresh: bool) -> 
 
 @compiled
 def _pack(part: Matrix, panel: Matrix) -> None:
-    """Columns side by side, and nothing beside them where they are few."""
+    """Copies columns side by side into a panel, padded with zeros if they are fewer."""
     depth, width = part.shape
     if width < WIDTH:
         panel[:depth] = np.float32(0)
@@ -122,7 +122,7 @@ def _pack(part: Matrix, panel: Matrix) -> None:
         for lane in range(width):
             for row in range(depth):
                 panel[row, lane] = part[row, lane]
-    elif width == WIDTH:  # of a known length, the inner loop is none
+    elif width == WIDTH:  # with a known length, the compiler unrolls the inner loop
         for row in range(depth):
             for lane in range(WIDTH):
                 panel[row, lane] = part[row, lane]
@@ -134,7 +134,7 @@ def _pack(part: Matrix, panel: Matrix) -> None:
 
 @compiled
 def multiply(one: Matrix, other: Matrix, out: Matrix, fresh: bool, bench: Matrix) -> None:
-    """Makes `out` the product, or adds it where that is not fresh; `bench` is of DEPTH + len(out) rows of WIDTH."""
+    """Writes the product into `out`, or adds it if not `fresh`; `bench` has DEPTH + len(out) rows of WIDTH."""
     rows, places = out.shape
     panel, edge = bench[:DEPTH], bench[DEPTH:]
     near = other.strides[1] == other.itemsize and other.size <= _NEAR

@@ -1,4 +1,4 @@
-"""Local training of small models: tasks that start from different versions are trained together, as one computation."""
+"""Local training of small models: tasks are trained together as one computation, even from different versions."""
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -18,49 +18,49 @@ if TYPE_CHECKING:
     from fairlag.learn.trainer import CompiledTrainer
 
 BATCHED = frozenset(("steps", "epochs", "batch", "lr", "momentum", "weight_decay", "prox", "losses"))
-"""The fields of a recipe that are implemented here; with any other, PyTorch trains."""
+"""The fields of a recipe that this module implements; if any other is set, PyTorch trains."""
 COMPILED = frozenset(("steps", "epochs", "batch", "lr", "momentum", "weight_decay", "prox"))
-"""Those that compiled loops implement; with any other, NumPy trains, or PyTorch."""
+"""The fields that compiled loops implement; if any other is set, NumPy or PyTorch trains."""
 
 _TOGETHER = 1 << 18
-"""How many parameters are trained together: those of more models would not fit into the cache."""
+"""How many parameters are trained together: more would not fit into the cache."""
 _COPIED = 1 << 14
-"""Of how many parameters a model may be to be copied for each task; the tasks of larger ones share theirs."""
+"""The largest model, in parameters, that is copied for each task; tasks of larger models share their start."""
 _KEPT = 1 << 22
-"""Of how many numbers a data set may be to be kept as models see it, 16 MB; larger ones are scaled batch by batch."""
+"""The largest data set, in numbers, that is kept scaled (16 MB); larger ones are scaled batch by batch."""
 _PLACE = np.uint64(0xFFFF_FFFF)
 """The lower half of a word."""
 _RANDOM = ~_PLACE
 
 
 class Lot(NamedTuple):
-    """Tasks as they are trained here, an entry each: their randomness, their examples, how they step, their starts."""
+    """A batch of tasks, one entry each: keys, examples, steps, step sizes and starts."""
 
     keys: NDArray[np.uint64]
     firsts: Integers
-    """Where the examples of each client begin among the holdings of all."""
+    """Where the examples of each task's client begin among all holdings."""
     examples: Sequence[int]
     steps: Sequence[int]
     rates: Sequence[float]
     starts: Sequence[Vector]
 
     def some(self, places: Sequence[int]) -> "Lot":
-        """Those at these places, in order."""
+        """The tasks at these places, in order."""
         lists: Any = ([column[place] for place in places] for column in self[2:])
         return Lot(self.keys[places], self.firsts[places], *lists)
 
 
 class Trained(NamedTuple):
-    """What tasks change, and the squared losses of their examples where the recipe asks for them."""
+    """The updates of tasks, and the squared losses of their examples if the recipe asks for them."""
 
     deltas: Sequence[Vector]
     squares: Sequence[Sequence[float]]
     finite: bool
-    """Are all changes finite?"""
+    """Are all updates finite?"""
 
 
 class Small:
-    """Trains and judges models of a kind; what comes out for one does not depend on what else is computed with it."""
+    """Trains and evaluates small models; a task's result does not depend on the tasks computed with it."""
 
     def __init__(
         self,
@@ -72,10 +72,10 @@ class Small:
         *,
         compiled: int = 0,
     ) -> None:
-        """The data are inputs and labels, the scaling is a factor and what is added to the product.
+        """The data are inputs and labels; the scaling is a factor and an offset.
 
-        Tasks of up to `compiled` examples can be trained by compiled loops; if that is not 0, all are, which needs the
-        extra `fast`.
+        If `compiled` is not 0, compiled loops train all tasks, each of up to `compiled` examples; that needs the extra
+        `fast`.
         """
         inputs, self._labels = data
         self._stack = stack
@@ -86,9 +86,9 @@ class Small:
         if inputs.size <= _KEPT:
             self._inputs, self._scaling = self._scaled(self._inputs), None
         self._still = published(np.zeros(stack.size, np.float32))
-        """What comes of a task without examples."""
+        """The update of a task without examples."""
         self.trainer: CompiledTrainer | None = None
-        """Trains by compiled loops, where that is done."""
+        """Trains by compiled loops, if they are used."""
         if compiled:
             from fairlag.learn import trainer
 
@@ -96,16 +96,16 @@ class Small:
             self.trainer = trainer.CompiledTrainer(stack, recipe, shown, holdings, self._scaling or (1, 0), compiled)
 
     def train(self, lot: Lot) -> Trained:
-        """All tasks of a lot, those that can be as one computation."""
+        """Trains all tasks of a lot, in as few computations as possible."""
         if self.trainer is not None:
             return self._by_compiled_loops(self.trainer, lot)
-        with ONE_THREAD, np.errstate(all="ignore"):  # where training diverges, the server says so
-            if self._is_one_course(lot):
+        with ONE_THREAD, np.errstate(all="ignore"):  # if training diverges, the server reports it
+            if self._is_one_group(lot):
                 deltas, squares = self._descend(lot)
                 deltas.flags.writeable = False
                 return Trained(list(deltas), squares, finite(deltas.reshape(-1)))
             done: list[tuple[Vector, Sequence[float]]] = [(self._still, ())] * len(lot.starts)
-            for places in self._courses(lot):
+            for places in self._groups(lot):
                 deltas, squares = self._descend(lot.some(places))
                 deltas.flags.writeable = False
                 for place, row in zip(places, zip(deltas, squares, strict=True), strict=True):
@@ -125,8 +125,8 @@ class Small:
         deltas.flags.writeable = False
         return Trained(list(deltas), [()] * len(starts), sound)
 
-    def _is_one_course(self, lot: Lot) -> bool:
-        """Is it plain that all tasks of the lot are trained as one?"""
+    def _is_one_group(self, lot: Lot) -> bool:
+        """A quick check: can all tasks of the lot be trained as one computation? It may miss some that can."""
         steps = lot.steps[0]
         return (
             0 < steps * self._recipe.batch <= min(lot.examples)
@@ -134,20 +134,20 @@ class Small:
             and lot.steps.count(steps) == len(lot.steps)
         )
 
-    def _courses(self, lot: Lot) -> Iterator[Sequence[int]]:
-        """Tasks whose batches have the same lengths, one after the other; of larger models, also the same start."""
+    def _groups(self, lot: Lot) -> Iterator[Sequence[int]]:
+        """Groups tasks whose batches have the same lengths; for larger models, also the same start."""
         batch, apart = self._recipe.batch, self._stack.size > _COPIED
-        courses: dict[tuple[int, int, int], list[int]] = {}
+        groups: dict[tuple[int, int, int], list[int]] = {}
         for place, (examples, steps, start) in enumerate(zip(lot.examples, lot.steps, lot.starts, strict=True)):
             if examples and steps:
-                course = steps, examples if steps * batch > examples else 0, id(start) if apart else 0
-                courses.setdefault(course, []).append(place)
+                group = steps, examples if steps * batch > examples else 0, id(start) if apart else 0
+                groups.setdefault(group, []).append(place)
         most = max(1, _TOGETHER // self._stack.size)
-        for places in courses.values():
+        for places in groups.values():
             yield from (places[begin : begin + most] for begin in range(0, len(places), most))
 
     def _descend(self, lot: Lot) -> tuple[Matrix, Sequence[Sequence[float]]]:
-        """Gradient descent: decay, pull, momentum, step; the update is the sum of the steps."""
+        """Gradient descent: weight decay, proximal term, momentum, step; the update is the sum of the steps."""
         losses: list[Matrix] = []
         recipe = self._recipe
         keys, firsts, examples, steps, rates, starts = lot
@@ -173,18 +173,18 @@ class Small:
             if recipe.momentum:
                 step += recipe.momentum * before
             delta = delta + step
-        assert delta is not None  # nobody is without examples here
+        assert delta is not None  # every task here has examples
         return delta, _squares(losses) if losses else [()] * len(starts)
 
-    def judged(self, parameters: Vector, examples: Integers) -> tuple[Floats, NDArray[Any]]:
-        """The loss of each example, and whether the model is right about it."""
+    def evaluated(self, parameters: Vector, examples: Integers) -> tuple[Floats, NDArray[Any]]:
+        """The loss of each example, and whether the model predicts its label."""
         with ONE_THREAD, np.errstate(all="ignore"):
             inputs, labels = self._batch(examples[None])
-            losses, right = self._stack.judged(parameters[None], inputs, labels)
+            losses, right = self._stack.evaluated(parameters[None], inputs, labels)
         return losses[0].astype(np.float64), right[0]
 
     def _batch(self, examples: Integers) -> tuple[NDArray[np.float32], Integers]:
-        """Their inputs, as the model sees them, and their labels."""
+        """The scaled inputs and the labels of these examples."""
         return self._scaled(self._inputs.take(examples, axis=0)), self._labels.take(examples)
 
     def _scaled(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
@@ -197,7 +197,7 @@ class Small:
 
 
 def step_sizes(rates: Sequence[float]) -> Vector:
-    """As compiled loops take them; what is too large makes an update that is not finite, and the server says so."""
+    """Step sizes as float32 for compiled loops. One that overflows gives an update that the server refuses."""
     with np.errstate(over="ignore"):
         return np.array(rates, np.float32)
 
@@ -208,11 +208,10 @@ def _squares(losses: list[Matrix]) -> list[list[float]]:
 
 
 def orders(keys: NDArray[np.uint64], examples: Sequence[int], batch: int, steps: int) -> Iterator[Integers]:
-    """So many batches for each of these tasks, drawn without replacement within each epoch.
+    """`steps` batches for each of these tasks, drawn without replacement within each epoch.
 
-    A task's examples are in the order of random numbers: the upper halves of the products of its key, which is random,
-    and of a factor for each epoch and place. Where a batch is short, or a second epoch begins, all of these tasks have
-    the same number of examples.
+    A task's examples are sorted by random numbers: the upper halves of the products of its random key and a factor per
+    epoch and place. If a batch is short or a second epoch begins, all of these tasks have the same number of examples.
     """
     parents = keys[:, None]
     fewest, most = min(examples), max(examples)
@@ -236,7 +235,7 @@ def orders(keys: NDArray[np.uint64], examples: Sequence[int], batch: int, steps:
 
 @lru_cache(64)
 def _factors(count: int, start: int) -> NDArray[np.uint64]:
-    """Odd, so that no key is lost, and otherwise random, so that no simple relation holds between products."""
+    """Odd, so that products with different keys differ; otherwise random, so that products are unrelated."""
     return seeds.subkeys(seeds.key("batches"), count, start) | np.uint64(1)
 
 

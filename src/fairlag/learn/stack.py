@@ -1,7 +1,7 @@
-"""A plain stack of linear layers in NumPy: the gradients of many models of that kind at once, each with its own batch.
+"""A plain stack of linear layers in NumPy: the gradients of many models of the same shape at once, each on its batch.
 
-A product of stacked matrices is computed matrix by matrix, sums run along the axes of one model alone: what comes out
-for a model is the same to the bit whatever else is computed with it.
+A product of stacked matrices is computed matrix by matrix, and sums run along the axes of a single model. So the result
+for a model is bit-identical, whatever else is computed with it.
 """
 
 from collections.abc import Iterator
@@ -16,14 +16,14 @@ from fairlag.core.types import Integers
 from fairlag.core.vector import Matrix
 
 LARGEST = 100_000
-"""How many parameters a stack may have: beyond, arithmetic takes longer than Python, and torch is as good."""
+"""The most parameters of a stack: beyond, arithmetic takes longer than Python's overhead, and torch is as fast."""
 
 
 class Linear(NamedTuple):
-    """A layer, and where in the flat vector its weights and its biases are."""
+    """A layer: the places of its weights and biases in the flat vector."""
 
     shape: tuple[int, int, int]
-    """Any number of models, outputs, inputs."""
+    """Models (−1 for any number), outputs, inputs."""
     where: slice
     biases: slice | None
 
@@ -33,10 +33,10 @@ class Linear(NamedTuple):
 
 
 class Stack:
-    """Linear layers with ReLU between them and cross-entropy behind.
+    """Linear layers with ReLU between them and cross-entropy at the end.
 
-    Parameters are (models, size); batches (models, examples, features); what is inside, (models, features, examples),
-    so that sums over classes run along examples, which lie side by side.
+    Parameters are (models, size); batches (models, examples, features); inner values (models, features, examples), so
+    that sums over classes run along examples, which are contiguous.
     """
 
     def __init__(self, layers: tuple[Linear, ...]) -> None:
@@ -46,9 +46,9 @@ class Stack:
     def step(
         self, parameters: Matrix, inputs: NDArray[np.float32], labels: Integers, rates: Matrix, *, losses: bool = False
     ) -> tuple[Matrix, Matrix | None]:
-        """For each batch the gradient of its mean loss times a rate, and, where asked for, the loss of each example.
+        """Per batch: the gradient of its mean loss times a rate, and, if asked for, the loss of each example.
 
-        The rates are a column; the parameters have a row for each batch, or one for all.
+        The rates are a column; the parameters have one row per batch, or one row for all.
         """
         values = self._values(parameters, inputs)
         output = values.pop()
@@ -58,8 +58,10 @@ class Stack:
         output.reshape(-1)[places] -= share
         return self._backwards(parameters, values, output), found
 
-    def judged(self, parameters: Matrix, inputs: NDArray[np.float32], labels: Integers) -> tuple[Matrix, NDArray[Any]]:
-        """For each model the loss of each example, and whether its label is the model's first choice."""
+    def evaluated(
+        self, parameters: Matrix, inputs: NDArray[np.float32], labels: Integers
+    ) -> tuple[Matrix, NDArray[Any]]:
+        """Per model: the loss of each example, and whether the model predicts its label."""
         output = self._values(parameters, inputs)[-1]
         right = output.argmax(1) == labels
         _, _, found = _exponentials(output, labels, losses=True)
@@ -67,7 +69,7 @@ class Stack:
         return found, right
 
     def _values(self, parameters: Matrix, inputs: NDArray[np.float32]) -> list[NDArray[np.float32]]:
-        """What goes into each layer, and what comes out of the last."""
+        """The inputs of each layer, and the output of the last."""
         values = [inputs.transpose(0, 2, 1)]
         for layer in self.layers:
             if len(values) > 1:
@@ -93,9 +95,9 @@ class Stack:
 def _exponentials(
     output: NDArray[np.float32], labels: Integers, *, losses: bool
 ) -> tuple[NDArray[np.float32], Integers, Matrix | None]:
-    """Overwrites outputs by their exponentials, the greatest of each example 1.
+    """Overwrites outputs with their exponentials, scaled so that the largest of each example is 1.
 
-    Their sums, where the labels are in the flat output, and, where asked for, the losses.
+    Returns their sums, the places of the labels in the flat output, and, if asked for, the losses.
     """
     output -= np.maximum.reduce(output, axis=1, keepdims=True)
     places = labels * labels.shape[1] + _firsts(*output.shape)
@@ -107,12 +109,12 @@ def _exponentials(
 
 @lru_cache(256)
 def _firsts(models: int, classes: int, examples: int) -> Integers:
-    """Where the outputs of each example begin in the flat output."""
+    """Where each example's outputs begin in the flat output."""
     return np.arange(models)[:, None] * (classes * examples) + np.arange(examples)
 
 
 def recognised(model: nn.Module, shape: tuple[int, ...]) -> Stack | None:
-    """The stack that a model is, for examples of that shape; None where it is something else, or large.
+    """The stack that a model is, for examples of this shape; None if it is not one, or too large.
 
     >>> recognised(nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 10)), (1, 8, 8)).size
     610
@@ -143,12 +145,12 @@ def _placed(layers: list[nn.Linear]) -> Iterator[Linear]:
 
 
 def _parts(model: nn.Module) -> list[nn.Module]:
-    """What a model does, one after the other; a module that is used twice is there twice."""
+    """A model's modules in order of execution; a module that is used twice appears twice."""
     return [part for each in model for part in _parts(each)] if isinstance(model, nn.Sequential) else [model]
 
 
 def _is_plain(part: nn.Module) -> bool:
-    """Is it one of the modules that are known here, and does it do what they do, with no hook in between?"""
+    """Is it one of the known modules, with their own forward method and without hooks?"""
     hooks = (part._forward_hooks, part._forward_pre_hooks, part._backward_hooks, part._backward_pre_hooks)
     if any(hooks) or "forward" in vars(part):
         return False

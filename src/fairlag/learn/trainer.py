@@ -1,4 +1,4 @@
-"""Small models trained by compiled loops, task by task: the arrays that kernel.py works on. Needs the extra `fast`."""
+"""Small models trained by compiled loops, task by task: the arrays for kernel.py. Needs the extra `fast`."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from fairlag.learn.stack import Stack
 
 
 class CompiledTrainer:
-    """Trains tasks of one kind of model; not from several threads at once, as they would write into the same room."""
+    """Trains tasks of one model; not thread-safe, because all calls share one work space."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class CompiledTrainer:
         scaling: tuple[float, float],
         most: int,
     ) -> None:
-        """The inputs are one row an example; a client has at most so many of them."""
+        """The inputs have one row per example; `most` is the largest number of examples of a client."""
         batch = min(recipe.batch, most)
         settings = np.zeros(1, kernel.SETTINGS)
         settings["batch"], settings["stream"] = batch, seeds.key("batches")
@@ -51,7 +51,7 @@ class CompiledTrainer:
         make_ready(kernel.train, *self._arguments(tasks, rates, deltas, deltas))
 
     def train(self, tasks: Integers, rates: NDArray[np.float32], starts: Matrix, deltas: Matrix) -> bool:
-        """Writes what each task changes, a row each, as the columns of kernel.py say; is all of it finite?"""
+        """Writes one update per row of `deltas`; returns whether all are finite. For the columns see kernel.py."""
         return kernel.train(*self._arguments(tasks, rates, starts, deltas))
 
     def _arguments(self, *lot: NDArray[Any]) -> tuple[Any, ...]:
@@ -59,14 +59,14 @@ class CompiledTrainer:
 
 
 def _fixed(array: NDArray[Any]) -> NDArray[Any]:
-    """The same, and never written to: arrays that may be are another kind to numba, and would be compiled for anew."""
+    """A read-only view: numba has a separate type for writable arrays, and would compile again for it."""
     view = array.view()
     view.flags.writeable = False
     return view
 
 
 def _laid_out(stack: Stack, batch: int) -> tuple[Integers, int]:
-    """The layers as kernel.py has them, and how much room they need."""
+    """The layers in the form of kernel.py, and the size of their work space."""
     rows, room = [], 0
     for layer in stack.layers:
         _, outputs, inputs = layer.shape

@@ -1,6 +1,6 @@
-"""The rules that strategies are composed of: one module per slot, and what a rule declares of itself.
+"""The rules that strategies are composed of: one module per slot, and decorators with which a rule declares its needs.
 
-`keep` has reductions with a memory, `tolerant` and `utility` two more selections.
+`keep` has reductions with a memory; `tolerant` and `utility` have one more selection each.
 
 >>> import fairlag
 >>> from fairlag.rules import select, trigger, weigh

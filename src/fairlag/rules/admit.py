@@ -1,4 +1,4 @@
-"""Admission: which arrivals are let into the buffer; a refusal is a reason in words."""
+"""Admission: which updates may enter the buffer. A refusal is a reason in words."""
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -17,47 +17,47 @@ from fairlag.rules.drift import drift
 from fairlag.rules.growth import size_of
 from fairlag.rules.rule import factory, reads_updates, sums_only
 
-_MOST_EXAMPLES = 2**53
-"""What a float still counts exactly."""
+_MAX_EXAMPLES = 2**53
+"""The largest whole number up to which floats are exact."""
 
-_LEAST, _MOST = sys.float_info.min, sys.float_info.max
+_MIN_FLOAT, _MAX_FLOAT = sys.float_info.min, sys.float_info.max
 
 NOT_FINITE = "not finite"
-"""The reason that, given again and again, says that training diverged."""
+"""The reason that, if repeated, means that training diverged."""
 
 Admit = Callable[[Update, Dispatch, View], str | None]
 
-_ENOUGH = 3
-"""From how many clients on it is known what is usual: one of them alone cannot decide it."""
-_REMEMBERED = 101
-"""Of how many clients the last accepted length is remembered."""
+_MIN_CLIENTS = 3
+"""The number of clients from which a median is taken: one client alone must not decide it."""
+_MAX_CLIENTS = 101
+"""The number of clients whose last accepted length is remembered."""
 
 
 class Admitter(Savable, Protocol):
-    """The living half of an admission rule that remembers: one for each server."""
+    """The stateful half of an admission rule that remembers: one per server."""
 
     def __call__(self, update: Update, task: Dispatch, view: View) -> str | None:
-        """None for an update that is admitted, which it now remembers; else why not."""
+        """Admits the update, remembers it and returns None; or returns why not."""
 
 
 class Remembering:
-    """An admission rule that remembers what it admitted, made anew for each server by `start`.
+    """An admission rule that remembers what it admitted; `start` makes a new one for each server.
 
-    Called by itself it judges an update as if it were the first.
+    Calling the rule itself judges an update as if it were the first.
     """
 
     def __init__(self, start: Callable[[], Admitter]) -> None:
         self.start = start
 
     def __call__(self, update: Update, task: Dispatch, view: View) -> str | None:
-        """As if it were the first."""
+        """Judges an update as if it were the first."""
         return self.start()(update, task, view)
 
 
 def well_formed(update: Update, size: int) -> str | None:
-    """None for finite float32 values of the model's size, with a report that can be true, else why not.
+    """None for finite float32 values of the model's size with a plausible report, else the reason.
 
-    The server asks this of every arrival before any other rule sees it.
+    The server checks every update with this before any other rule sees it.
 
     >>> well_formed(Update(np.zeros(3, np.float32)), 3)
     >>> well_formed(Update(np.zeros(2, np.float32)), 3)
@@ -68,7 +68,7 @@ def well_formed(update: Update, size: int) -> str | None:
     if type(update) is not Update:
         return "not an update"
     delta, report = update
-    # No word of a client's own is in a reason: reasons are counted, and clients could make up new ones for ever.
+    # Reasons contain no text from a client: they are counted, and clients could invent new ones for ever.
     if type(delta) is not np.ndarray:
         return "not an array"
     if delta.dtype != np.float32:
@@ -78,21 +78,21 @@ def well_formed(update: Update, size: int) -> str | None:
     if type(report) is not Report:
         return "not a report"
     examples, steps, effort, loss = report
-    if type(examples) is not int or not 1 <= examples <= _MOST_EXAMPLES:
-        return f"the number of examples is not an int between 1 and {_MOST_EXAMPLES}"
-    if type(steps) is not int or not 1 <= steps <= _MOST_EXAMPLES:
-        return f"the number of steps is not an int between 1 and {_MOST_EXAMPLES}"
-    if size and not finite(delta):  # before what is said of it: where training diverged, its loss is not finite either
+    if type(examples) is not int or not 1 <= examples <= _MAX_EXAMPLES:
+        return f"the number of examples is not an int between 1 and {_MAX_EXAMPLES}"
+    if type(steps) is not int or not 1 <= steps <= _MAX_EXAMPLES:
+        return f"the number of steps is not an int between 1 and {_MAX_EXAMPLES}"
+    if size and not finite(delta):  # checked before the report: if training diverged, the loss is not finite either
         return NOT_FINITE
-    if type(effort) is not float or not _LEAST <= effort <= _MOST:
-        return f"the effort is not a finite float of at least {_LEAST}"
-    if type(loss) is not float or not 0.0 <= loss <= _MOST:
+    if type(effort) is not float or not _MIN_FLOAT <= effort <= _MAX_FLOAT:
+        return f"the effort is not a finite float of at least {_MIN_FLOAT}"
+    if type(loss) is not float or not 0.0 <= loss <= _MAX_FLOAT:
         return "the loss is not a finite float of at least 0.0"
     return None
 
 
 def no_negative_variance(update: Update, variances: Iterable[slice]) -> str | None:
-    """None if none of the statistics there, which are variances, is negative, else what is wrong.
+    """None if no variance of the update is negative, else the reason.
 
     >>> no_negative_variance(Update(np.array([-1, 0], np.float32)), [slice(1, 2)])
     >>> no_negative_variance(Update(np.array([-1, 0], np.float32)), [slice(0, 1)])
@@ -121,7 +121,7 @@ def max_staleness(limit: int) -> Admit:
 
 @factory
 def max_drift(limit: float) -> Admit:
-    """Refuses updates from whose version the model has moved away too far: γ = ‖w_v − w_u‖ / ‖Δ‖ > limit.
+    """Refuses an update if the model has moved too far since the update's version: γ = ‖w_v − w_u‖ / ‖Δ‖ > limit.
 
     >>> from fairlag.core.ledger import Ledger
     >>> task = Dispatch(task=0, client=0, version=0, ordinal=0, time=0.0)
@@ -137,10 +137,10 @@ def max_drift(limit: float) -> Admit:
 def max_norm(factor: float) -> Admit:
     """Refuses updates that are much longer than usual: ‖Δ‖ > factor · (the largest median length so far).
 
-    The median is over the last accepted length of each of the last 101 clients, so that one who sends often counts
-    once, and fewer than half of the clients cannot raise it. It never falls, because a client that is heard late may
-    still send what all others sent at first. An update with more effort behind it than the median may be longer in
-    proportion. Until three clients are known, the size of the model takes the place of the median.
+    The median is over the last accepted length of each of the last 101 clients. So a client that sends often counts
+    once, and fewer than half of the clients cannot raise the median. It never falls, because a client that starts late
+    may still send updates as long as everyone's first ones. An update with more effort than the median may be longer
+    in proportion. Until three clients are known, the size of the model replaces the median.
 
     >>> from fairlag.core.ledger import Ledger
     >>> from fairlag.core.vector import published
@@ -159,24 +159,24 @@ class _MaxNorm:
         self._factor = factor
         self._reason = f"longer than {factor:g} times the usual update"
         self._accepted: dict[int, tuple[float, float]] = {}
-        """Per client, the latest last: the length of its last update, and the effort behind it."""
+        """Per client, the latest last: the length of its last update, and its effort."""
         self._usual = 0.0
 
     def __call__(self, update: Update, task: Dispatch, view: View) -> str | None:
         size, effort = length(update.delta), update.report.effort * task.pace
         if size > self._factor * self._expected(effort, view):
             return self._reason
-        if size:  # one of length 0 says nothing about what is usual
+        if size:  # an update of length 0 says nothing about the usual length
             self._accepted.pop(task.client, None)
             self._accepted[task.client] = size, effort
-            if len(self._accepted) > _REMEMBERED:
+            if len(self._accepted) > _MAX_CLIENTS:
                 del self._accepted[next(iter(self._accepted))]
-            if len(self._accepted) >= _ENOUGH:
+            if len(self._accepted) >= _MIN_CLIENTS:
                 self._usual = max(self._usual, median_low(size for size, _ in self._accepted.values()))
         return None
 
     def _expected(self, effort: float, view: View) -> float:
-        if len(self._accepted) < _ENOUGH:
+        if len(self._accepted) < _MIN_CLIENTS:
             return size_of(view.parameters(view.version))
         return self._usual * max(1.0, effort / median_low(effort for _, effort in self._accepted.values()))
 
@@ -192,7 +192,7 @@ class _MaxNorm:
 
 @factory
 def all_of(*rules: Admit) -> Admit:
-    """Admits what every rule admits; the first refusal counts, and later rules do not hear of it.
+    """Admits an update if every rule does. The first refusal counts; later rules do not see the update.
 
     >>> from fairlag.core.ledger import Ledger
     >>> ledger = Ledger()

@@ -10,7 +10,7 @@ import numpy as np
 from fairlag.core.vector import Layout, Vector
 from fairlag.errors import StrategyError
 from fairlag.rules import check
-from fairlag.rules.rule import noted
+from fairlag.rules.rule import with_provenance
 
 State = tuple[Any, ...]
 
@@ -21,9 +21,9 @@ class Apply:
 
     label: str
     init: Callable[[Vector, Layout], State]
-    """Is given the layout too, which names the parts of the parameters."""
+    """Also gets the layout, which names the parts of the parameters."""
     update: Callable[[Vector, State, Vector], tuple[Vector, State]]
-    """Returns the step for the next rule, which may write into it, and the new state: the two share no memory."""
+    """Returns the step for the next rule and the new state. They share no memory: the next rule may write into it."""
 
 
 def scale(lr: float) -> Apply:
@@ -37,7 +37,7 @@ def scale(lr: float) -> Apply:
     def update(step: Vector, state: State, parameters: Vector) -> tuple[Vector, State]:
         return step if rate == 1 else step * rate, state
 
-    return Apply(f"scale({lr})", lambda parameters, layout: (), noted(update, scale, lr=lr))
+    return Apply(f"scale({lr})", lambda parameters, layout: (), with_provenance(update, scale, lr=lr))
 
 
 def chain(*rules: Apply) -> Apply:
@@ -65,7 +65,7 @@ def chain(*rules: Apply) -> Apply:
 
 
 def momentum(beta: float) -> Apply:
-    """Steps that go on: m ← βm + step, and m is the next step (Hsu et al., 2019).
+    """Momentum: m ← βm + step, and m is the next step (Hsu et al., 2019).
 
     >>> example(momentum(0.5), 1.0, 1.0, 1.0)
     [1.0, 1.5, 1.75]
@@ -74,7 +74,7 @@ def momentum(beta: float) -> Apply:
 
     def update(step: Vector, state: State, parameters: Vector) -> tuple[Vector, State]:
         (speed,) = state
-        speed = kept * speed + step if kept else step.copy()  # 0 · m + step would make a 0 of a −0
+        speed = kept * speed + step if kept else step.copy()  # 0 · m + step would turn −0 into 0
         return speed.copy(), (speed,)
 
     return Apply(f"momentum({beta})", lambda parameters, layout: (np.zeros_like(parameters),), update)
@@ -92,7 +92,7 @@ def adagrad(lr: float, beta1: float = 0.0, eps: float = 1e-3) -> Apply:
 
 
 def adam(lr: float, beta1: float = 0.9, beta2: float = 0.99, eps: float = 1e-3) -> Apply:
-    """Steps in units of their recent size: s ← β2 s + (1 − β2) step², else as `adagrad`; without bias correction.
+    """Steps in units of their recent size: s ← β2 s + (1 − β2) step², otherwise as `adagrad`; without bias correction.
 
     >>> example(adam(6.0, beta1=0.5, beta2=0.5, eps=1.0), 7.0, 5.0)  # m = 3.5, 4.25 and √s = 5, 5
     [3.5, 4.25]
@@ -114,7 +114,7 @@ def yogi(lr: float, beta1: float = 0.9, beta2: float = 0.99, eps: float = 1e-3) 
 
 
 def attention(kind: Literal["normalised", "paper"]) -> Apply:
-    """Rescales the first array after the step, so to be chained last: large weights count more (Chen et al., 2020).
+    """Rescales the first array after the step, so that large weights count more (Chen et al., 2020). Chain it last.
 
     For each of its rows w_ij ← w_ij · softmax_j(|w_ij|) · (row length); "paper" leaves out the row length, as the
     paper does, and the array shrinks with every version.
@@ -138,7 +138,7 @@ def attention(kind: Literal["normalised", "paper"]) -> Apply:
         first = slice(rows * length)
         weights = (parameters[first] + step[first]).reshape(rows, length)
         sizes = np.abs(weights)
-        shares = np.exp(sizes - sizes.max(axis=1, keepdims=True, initial=0))  # less the largest: nothing overflows
+        shares = np.exp(sizes - sizes.max(axis=1, keepdims=True, initial=0))  # subtracting the largest avoids overflow
         shares /= shares.sum(axis=1, keepdims=True)
         if kind == "normalised":
             shares *= length
@@ -150,7 +150,7 @@ def attention(kind: Literal["normalised", "paper"]) -> Apply:
 
 
 def example(rule: Apply, *steps: float) -> list[float]:
-    """What a rule makes of these steps of a model with one parameter: for doctests and experiments.
+    """The steps that a rule returns for these steps of a model with one parameter: for doctests and experiments.
 
     >>> example(chain(scale(0.5), momentum(0.5)), 2.0, 2.0)
     [1.0, 1.5]
@@ -165,9 +165,9 @@ def example(rule: Apply, *steps: float) -> list[float]:
 
 
 def _adaptive(label: str, lr: float, beta1: float, eps: float, grown: Callable[[Vector, Vector], Vector]) -> Apply:
-    """The step in units of its size; `grown` makes the next second moment of the one before and step²."""
+    """The step in units of its size; `grown` computes the next second moment from the last one and step²."""
     rate, kept, least = _rate(lr), _decay("beta1", beta1), float(eps)
-    if not 1e-15 <= least <= 1e15:  # beyond, ε² is none of float32's numbers
+    if not 1e-15 <= least <= 1e15:  # beyond, float32 cannot hold ε²
         raise StrategyError(f"eps is {eps}, it must be a number from 1e-15 to 1e15")
 
     def init(parameters: Vector, layout: Layout) -> State:
@@ -182,7 +182,7 @@ def _adaptive(label: str, lr: float, beta1: float, eps: float, grown: Callable[[
     return Apply(label, init, update)
 
 
-# What is checked is returned as Python's own float: a float64 of numpy's would make float64 of the arrays.
+# These return Python floats: a numpy float64 would turn the arrays into float64.
 
 
 def _rate(lr: float) -> float:

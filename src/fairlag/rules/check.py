@@ -1,4 +1,4 @@
-"""What is asked of the numbers that rules are made with: each refusal is one sentence with the value and the bounds."""
+"""Checks of the numbers that rules are made with. Each refusal is one sentence with the value and the bounds."""
 
 import math
 
@@ -6,7 +6,7 @@ from fairlag.errors import StrategyError
 
 
 def positive(what: str, value: float) -> None:
-    """Refuses what is not a finite number above 0.
+    """Refuses anything but a finite number above 0.
 
     >>> positive("the interval", 0.0)
     Traceback (most recent call last):
@@ -17,7 +17,7 @@ def positive(what: str, value: float) -> None:
 
 
 def not_negative(what: str, value: float) -> None:
-    """Refuses what is not a finite number of at least 0.
+    """Refuses anything but a finite number of at least 0.
 
     >>> not_negative("the power", -0.5)
     Traceback (most recent call last):
@@ -28,7 +28,7 @@ def not_negative(what: str, value: float) -> None:
 
 
 def share(what: str, value: float) -> None:
-    """Refuses what is not a number from 0 to 1.
+    """Refuses anything but a number from 0 to 1.
 
     >>> share("explore", 1.5)
     Traceback (most recent call last):
@@ -39,7 +39,7 @@ def share(what: str, value: float) -> None:
 
 
 def whole(what: str, value: int, least: int, unit: str = "") -> None:
-    """Refuses what is not a whole number of at least so many.
+    """Refuses anything but a whole number of at least `least`.
 
     >>> whole("the cohort", 0, 1, "client")
     Traceback (most recent call last):
@@ -50,7 +50,7 @@ def whole(what: str, value: int, least: int, unit: str = "") -> None:
 
 
 def window(value: int | None) -> None:
-    """Refuses a number of recent updates that is none.
+    """Refuses a window of less than one update.
 
     >>> window(0)
     Traceback (most recent call last):
@@ -61,7 +61,7 @@ def window(value: int | None) -> None:
 
 
 def deadline(value: float | None) -> None:
-    """Refuses a deadline that has passed when it is set.
+    """Refuses a deadline that is not positive.
 
     >>> deadline(0.0)
     Traceback (most recent call last):

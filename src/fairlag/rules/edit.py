@@ -1,4 +1,4 @@
-"""Edits: what is done to the updates of a buffer before they are summed."""
+"""Edits: changes to the updates of a buffer before they are reduced."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ Edit = Callable[[Matrix, Buffer, View], Matrix]
 
 @factory
 def clip(norm: float) -> Edit:
-    """Shortens every update to a largest Euclidean length: Δ_j · min(1, norm / ‖Δ_j‖).
+    """Shortens every update to at most this Euclidean length: Δ_j · min(1, norm / ‖Δ_j‖).
 
     >>> from fairlag.rules.weigh import example
     >>> updates = np.array([[3, 4], [0, 1]], np.float32)
@@ -35,7 +35,7 @@ def clip(norm: float) -> Edit:
 
 
 def whole_models(updates: Matrix, buffer: Buffer, view: View) -> Matrix:
-    """Takes each update as its client's whole model, not as a change: Δ_j + w_u − w_v.
+    """Treats each update as its client's whole model, not as a change: Δ_j + w_u − w_v.
 
     With weight α, w ← w + α(Δ + w_u − w) is then the mixture (1 − α)w + αx of the model and the client's x = w_u + Δ.
 

@@ -1,4 +1,4 @@
-"""How large a model may become by one aggregation: what is refused as a whole, and who is suspected of it."""
+"""How much one aggregation may enlarge the model; it is refused as a whole if it exceeds that, and names suspects."""
 
 import math
 from statistics import median_low
@@ -6,24 +6,24 @@ from statistics import median_low
 from fairlag.core.types import Floats, Integers
 from fairlag.core.vector import Matrix, Vector, finite, length
 
-_SMALL = 0.1
-"""A model of zeros, or nearly, is taken to be as large as one whose numbers are all this."""
-_NAMED = 3
-"""How many suspects are named at most."""
+_MIN_VALUE = 0.1
+"""A model counts as at least as large as one whose numbers all have this value: models may start at zero."""
+_MAX_SUSPECTS = 3
+"""The largest number of suspects that are named."""
 
 
 def size_of(parameters: Vector) -> float:
-    """How large a model is: its length, or that of one whose numbers are all 0.1 if that is more.
+    """The size of a model: its length, or the length of a model of 0.1 everywhere if that is more.
 
     >>> import numpy as np
     >>> size_of(np.array([3, 4], np.float32)), size_of(np.zeros(100, np.float32))
     (5.0, 1.0)
     """
-    return max(length(parameters), _SMALL * math.sqrt(parameters.size))
+    return max(length(parameters), _MIN_VALUE * math.sqrt(parameters.size))
 
 
 def objection(what: str, values: Vector, before: Vector, limit: float) -> str:
-    """Why a step, or the next model, is refused: it is not finite, or `limit` times as large as the model; or nothing.
+    """Why a step or the next model is refused: not finite, or `limit` times as large as the model. Empty if it is not.
 
     >>> import numpy as np
     >>> before = np.array([3, 4], np.float32)
@@ -38,9 +38,9 @@ def objection(what: str, values: Vector, before: Vector, limit: float) -> str:
 
 
 def swelling(statistics: Vector, values: Matrix, before: Vector, limit: float) -> str:
-    """Why mixed statistics are refused: not finite, or `limit` times as large as before and as most clients' are.
+    """Why mixed statistics are refused: not finite, or `limit` times as large as both the last ones and most clients'.
 
-    They are measured, so an honest one may grow by any factor at once; but then that of most clients does.
+    Statistics are measured, so an honest one may grow by any factor at once; but then it grows at most clients.
 
     >>> import numpy as np
     >>> values = np.array([[500], [600], [9e9]], np.float32)
@@ -54,7 +54,7 @@ def swelling(statistics: Vector, values: Matrix, before: Vector, limit: float) -
 
 
 def suspects(clients: Integers, weights: Floats, updates: Matrix) -> str:
-    """Who contributed most to the length of a step, and which part of it: as many as make up half of it.
+    """The clients that contributed most to the length of a step, with their parts, until these add up to half.
 
     >>> import numpy as np
     >>> updates = np.array([[1, 0], [0, 98], [1, 0]], np.float32)
@@ -66,7 +66,7 @@ def suspects(clients: Integers, weights: Floats, updates: Matrix) -> str:
         parts[client] = parts.get(client, 0.0) + abs(weight) * length(update)
     total = math.fsum(parts.values())
     named, left = list[str](), total / 2
-    for client, part in sorted(parts.items(), key=lambda each: -each[1])[:_NAMED]:
+    for client, part in sorted(parts.items(), key=lambda each: -each[1])[:_MAX_SUSPECTS]:
         if left <= 0:
             break
         named.append(f"client {client} ({part / total:.0%})".replace("%", " %"))

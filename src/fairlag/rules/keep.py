@@ -1,4 +1,4 @@
-"""Reductions that keep the last model of every client: what a server that caches its clients' models needs."""
+"""Reductions that keep the last model of every client, for servers that cache their clients' models."""
 
 import math
 from collections.abc import Callable
@@ -17,27 +17,27 @@ _UNCHANGED = Parts(np.empty(0, np.int64), np.empty(0), 1.0)
 
 
 class Reducer(Savable, Protocol):
-    """The living half of a reduction with a memory: one for each server."""
+    """The stateful half of a reduction with a memory: one per server."""
 
     def reduce(self, weights: Floats, updates: Matrix, buffer: Buffer) -> Vector:
-        """The updates of a buffer, as edited, become one step."""
+        """Reduces the edited updates of a buffer to one step."""
 
     def parts(self, weights: Floats, buffer: Buffer) -> Parts:
-        """Whose part of the version about to be made differs from the one before; asked also without parameters."""
+        """The clients whose part changes with the next version. Called also for a model without parameters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """A reduction that remembers something from one version to the next, made anew for each server."""
+    """A reduction with a memory from one version to the next; `start` makes a new one for each server."""
 
     label: str
     start: Callable[[View], Reducer]
     mixes_statistics: bool = False
-    """May a model's statistics, of which the reducer sees nothing, be mixed by the weights?"""
+    """May a model's statistics be mixed by the weights? The reducer does not see them."""
 
 
 def replacing() -> Keeping:
-    """Each client's new model takes the place of its last one: Σ_j α_j (x_j − x'_j), x' being w_0 at first.
+    """Each client's new model replaces its last one: Σ_j α_j (x_j − x'_j); x' is w_0 at first.
 
     >>> replacing().label
     'replacing()'
@@ -46,10 +46,10 @@ def replacing() -> Keeping:
 
 
 def averaging() -> Keeping:
-    """The next version is the mean of all clients' last models by examples: Σ_k n_k/N x_k, x_k being w_0 at first.
+    """The next version is the mean of all clients' last models by examples: Σ_k n_k/N x_k; x_k is w_0 at first.
 
-    Of the updates in the buffer only those count that were drafted; the others are kept for the next version. A client
-    that had to begin anew counts with the version that it was given.
+    Only the drafted updates of the buffer count; the others are kept for the next version. A client that was given a
+    newer version to start again counts with that version.
 
     >>> averaging().label
     'averaging()'
@@ -58,7 +58,7 @@ def averaging() -> Keeping:
 
 
 class _Models:
-    """The last model of each client, a row for each that was heard of; all others have the first version."""
+    """The last model of each client: one row per client that sent one. All others have the first version."""
 
     def __init__(self, view: View) -> None:
         self._view = view
@@ -67,7 +67,7 @@ class _Models:
         self._rows: Matrix = np.empty((1, self._first.size), np.float32)
 
     def sent(self, updates: Matrix, buffer: Buffer) -> list[Vector]:
-        """The whole model that came with each update."""
+        """The whole model of each update's sender."""
         return [self._view.parameters(task.version) + row for task, row in zip(buffer.tasks, updates, strict=True)]
 
     def of(self, client: int) -> Vector:
@@ -83,7 +83,7 @@ class _Models:
     def mean(self) -> Vector:
         """The mean of all clients' models by their examples."""
         shares = self._view.shares(self._clients())
-        # In double precision: shares that are rounded first do not add up to one, version after version.
+        # In double precision: shares rounded to float32 would not add up to one, in every version.
         mean = np.einsum("k,kp->p", shares, self._rows[: len(shares)], dtype=np.float64)
         if len(shares) < self._view.n:
             mean += (1 - math.fsum(shares)) * self._first
@@ -107,8 +107,8 @@ class _Models:
 
 class _Replacing(_Models):
     def parts(self, weights: Floats, buffer: Buffer) -> Parts:
-        # α x is added and α x' is taken away, of the same client unless x' is w_0: only its first update adds to its
-        # part. What is left of x' if α has changed is still this client's.
+        # α x is added and α x' is subtracted. Both belong to the same client unless x' is w_0, so only its first update
+        # adds to its part. If α has changed, the rest of x' still belongs to this client.
         senders = [task.client for task in buffer.tasks]
         parts = self._view.parts
         new = [client for client in dict.fromkeys(senders) if not parts[client]]
@@ -128,16 +128,16 @@ class _Averaging(_Models):
     def __init__(self, view: View) -> None:
         super().__init__(view)
         self._next: list[int] = []
-        """Whose updates were kept for the next version."""
+        """The clients whose updates are kept for the next version."""
 
     def parts(self, weights: Floats, buffer: Buffer) -> Parts:
-        # A unit is an example, so that nothing must be done for all clients if their number grows. A client that had
-        # to begin anew has the place of an earlier version: no update of its own is in it.
+        # A unit is an example: when clients join, the parts of the others need no change. A client that started again
+        # holds an earlier version, which contains no update of its own.
         view, came = self._view, list(zip(buffer.clients.tolist(), buffer.drafted, strict=True))
         counts = dict.fromkeys(self._next, True) | dict.fromkeys(view.restarted, False)
         counts |= {client: True for client, drafted in came if drafted}
         self._next = [client for client, drafted in came if not drafted]
-        for client in self._next:  # it may have told of more examples: these count at once
+        for client in self._next:  # it may have reported more examples: these count at once
             counts.setdefault(client, bool(view.parts[client]))
         clients = np.fromiter(counts, np.int64, len(counts))
         units = view.examples[clients] * np.fromiter(counts.values(), np.bool_, len(counts))

@@ -1,4 +1,4 @@
-"""What a strategy asks of its clients: how they train, beyond the rules of local training that an experiment sets."""
+"""What a strategy asks of local training, beyond the settings of the experiment."""
 
 import math
 from collections.abc import Callable
@@ -14,36 +14,36 @@ from fairlag.core.view import View
 from fairlag.errors import StrategyError
 from fairlag.rules import check
 from fairlag.rules.drift import drifts
-from fairlag.rules.rule import blaming, label_of
+from fairlag.rules.rule import label_of, rule_errors
 
 
 class Direction(Protocol):
-    """A local step that is not the gradient's: it remembers vectors from one step, and one task, to the next.
+    """A local step direction other than the gradient. It remembers vectors between steps and between tasks.
 
-    It travels to other processes, so it must be picklable: a frozen dataclass is.
+    It is sent to other processes, so it must be picklable, as a frozen dataclass is.
     """
 
     @property
     def vectors(self) -> int:
-        """How many vectors of the model's trained size a client remembers; they are 0 at first."""
+        """How many vectors of the trained parameters' size a client remembers; they start at 0."""
 
     def turn(self, gradient: Vector, memory: Matrix) -> None:
-        """Overwrites the gradient by the direction to go, and the memory by what is to be remembered."""
+        """Overwrites the gradient with the direction, and the memory with what to remember."""
 
 
 class Stepper(Savable, Protocol):
-    """The living half of a rule of steps: one for each server."""
+    """The stateful half of a rule of steps: one per server."""
 
     def of(self, client: int) -> int:
-        """How many local steps the client's next task has."""
+        """The number of local steps of the client's next task."""
 
     def merged(self, buffer: Buffer, view: View) -> None:
-        """These updates are about to be merged."""
+        """Called with the updates that are about to be merged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """A rule that says how many local steps each task has; it sees the updates that are merged."""
+    """A rule that sets the number of local steps per task, from the updates that are merged."""
 
     label: str
     start: Callable[[], Stepper]
@@ -55,19 +55,19 @@ Pace = Callable[[View, int], float]
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """What a strategy asks of local training; None: whatever the experiment says.
+    """What a strategy asks of local training; None leaves it to the experiment.
 
     >>> Local(prox=0.1)
     Local(prox=0.1)
     """
 
     prox: float | None = None
-    """The factor μ of (μ/2)‖x − w‖², which pulls towards the model that was handed out."""
+    """The factor μ of (μ/2)‖x − w‖², which pulls towards the model that the client received."""
     steps: Steps | None = None
     pace: Pace | None = None
     direction: Direction | None = None
     losses: bool = False
-    """Must clients report the root of the mean squared loss of the examples they trained on?"""
+    """Must clients report the root of the mean squared loss of their training examples?"""
 
     def __post_init__(self) -> None:
         if self.prox is not None and not (isinstance(self.prox, int | float) and 0 <= self.prox < math.inf):
@@ -75,19 +75,19 @@ class Local:
         if not isinstance(self.steps, Steps | None):
             raise StrategyError(
                 f"steps of Local is {self.steps!r}, it must be a rule such as toward_drift(…), or None: "
-                "an experiment, or a group of its clients, sets a number"
+                "to set a number, use the experiment or one of its client groups"
             )
         if not (self.pace is None or callable(self.pace)):
             raise StrategyError(f"pace of Local is {self.pace!r}, it must be a function of (view, client), or None")
         if self.direction is not None and not (hasattr(self.direction, "vectors") and hasattr(self.direction, "turn")):
             raise StrategyError(
                 f"direction of Local is {self.direction!r}, it must have `vectors` and `turn(gradient, memory)`, "
-                "as Feedback(0.5) has, or be None"
+                "like Feedback(0.5), or be None"
             )
 
     @property
     def reads_updates(self) -> bool:
-        """Does the server learn something of single updates by it?"""
+        """Does the server read single updates because of it?"""
         return self.steps is not None or self.losses
 
     @property
@@ -96,14 +96,14 @@ class Local:
         return 0 if self.direction is None else self.direction.vectors
 
     def asked(self, view: View, client: int, stepper: Stepper | None) -> tuple[int, float]:
-        """What the client's next task is told: how many steps (0: as many as by itself), and its pace.
+        """The steps (0 leaves them to the client) and the pace of the client's next task.
 
         >>> from fairlag.core.ledger import Ledger
         >>> Local(pace=lambda view, client: 2.0).asked(View(Ledger()), 0, None)
         (0, 2.0)
         """
         steps, pace = 0, 1.0
-        with blaming("rule of", self):
+        with rule_errors("rule of", self):
             if stepper is not None:
                 steps = index(stepper.of(client))
             if self.pace is not None:
@@ -116,7 +116,7 @@ class Local:
 
     @property
     def at_clients(self) -> "Local":
-        """What clients have to know of it, which travels: what only the server reads need not be picklable.
+        """The part that is sent to clients. What only the server reads is left out, so it need not be picklable.
 
         >>> Local(prox=0.1, pace=lambda view, client: 2.0).at_clients
         Local(prox=0.1)
@@ -152,11 +152,11 @@ class Feedback:
 
     @property
     def vectors(self) -> int:
-        """The gradient before, and h."""
+        """The last gradient, and h."""
         return 2
 
     def turn(self, gradient: Vector, memory: Matrix) -> None:
-        """Overwrites g by ζ."""
+        """Overwrites g with ζ."""
         before, average = memory
         turned = gradient - before + average
         average *= self.beta
@@ -204,7 +204,7 @@ class _TowardDrift:
     def merged(self, buffer: Buffer, view: View) -> None:
         found: Floats = drifts(buffer, view)
         for task, drift in zip(buffer.tasks, found.tolist(), strict=True):
-            # A drift without bounds, of an update of length 0, asks for the fewest steps there are.
+            # The drift of an update of length 0 is infinite: it asks for the fewest steps.
             change = round((self._target - drift) * self._gain) if math.isfinite(drift) else -self.of(task.client)
             self._steps[task.client] = max(1, self.of(task.client) + change)
 

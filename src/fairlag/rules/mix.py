@@ -10,8 +10,8 @@ from fairlag.rules.reduce import Reduce
 def mixed(average: Reduce, weights: Floats, values: Matrix, now: Vector) -> Vector:
     """(1 − p) z + p Σ_j a_j z_j / Σ_j a_j, a_j = max(α_j, 0), p = min(1, Σ_j a_j); z is the server's, z_j the clients'.
 
-    A convex combination of what the clients and the server have, whatever the weights α_j add up to. A reduction other
-    than `weighted_sum` has its own average of the z_j, which is kept between the least and the greatest of them.
+    A convex combination of the clients' and the server's values, whatever the weights α_j add up to. A reduction other
+    than `weighted_sum` averages the z_j in its own way; the result is clipped to their range.
 
     >>> from fairlag.rules.reduce import weighted_sum
     >>> clients, server = np.array([[2], [6]], np.float32), np.array([8], np.float32)
@@ -26,9 +26,9 @@ def mixed(average: Reduce, weights: Floats, values: Matrix, now: Vector) -> Vect
     greatest = positive.max(initial=0.0)
     if not greatest:
         return now
-    shares = positive / greatest  # whose sum cannot overflow
+    shares = positive / greatest  # their sum cannot overflow
     shares /= shares.sum()
-    # Rounded, it may lie a last bit outside; in double precision, what follows cannot.
+    # Rounding may move it outside by the last bit; what follows is in double precision and cannot.
     inside = np.clip(average(shares, values), values.min(axis=0), values.max(axis=0)).astype(np.float64)
     part = min(1.0, positive.sum().item())
     result: Vector = ((1 - part) * now.astype(np.float64) + part * inside).astype(np.float32)

@@ -15,9 +15,9 @@ Reduce = Callable[[Floats, Matrix], Vector]
 @mixes_statistics
 @sums_only
 def weighted_sum(weights: Floats, updates: Matrix) -> Vector:
-    """The sum Σ_j α_j Δ_j, in the order of arrival.
+    """The sum Σ_j α_j Δ_j, in order of arrival.
 
-    Not a product of matrices: its last bits depend on how many threads the linear algebra library happens to use.
+    Not a matrix product, because its last bits depend on the number of threads of the linear algebra library.
 
     >>> weighted_sum(np.array([0.5, 0.25]), np.array([[2, 0], [0, 4]], np.float32)).tolist()
     [1.0, 1.0]
@@ -28,9 +28,9 @@ def weighted_sum(weights: Floats, updates: Matrix) -> Vector:
 
 @factory
 def trimmed_mean(share: float) -> Reduce:
-    """In every coordinate the mean without the lowest and the highest share of values, times Σ_j α_j.
+    """Per coordinate, the mean without the lowest and the highest share of values, times Σ_j α_j.
 
-    Withstands a minority of wild updates, and in return listens to no weight of its own.
+    Robust against a minority of extreme updates; in return it ignores how the weights differ.
 
     >>> trimmed_mean(0.25)(np.full(4, 0.25), np.array([[1], [2], [4], [900]], np.float32)).tolist()
     [3.0]

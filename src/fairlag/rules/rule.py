@@ -1,4 +1,4 @@
-"""What every rule tells about itself: how it is written and made, what history it needs, whether it reads updates."""
+"""What a rule declares about itself: its label, how it was made, the history it needs, whether it reads updates."""
 
 import inspect
 import traceback
@@ -25,30 +25,30 @@ class Traits:
 
     label: str
     reads_updates: bool | None = None
-    """Does it look at single updates (and so cannot be combined with secure aggregation)? None: it does not say."""
+    """Does it read single updates (and so cannot be used with secure aggregation)? None if it does not declare it."""
     window: int = 0
     """How many recent staleness samples per client the ledger must keep for it."""
     profiles: bool = False
-    """Must the ledger keep the sum of all rates, and the slowest running client, ready for it?"""
+    """Must the ledger keep the sum of all rates, and the slowest running client, up to date for it?"""
     mixes_statistics: bool = False
-    """Is it a reduction that gives an average of its rows if their weights add up to one?"""
+    """Is it a reduction that averages its rows if their weights add up to one?"""
     account: Entitlement | None = None
     """The terms of the accounts that the ledger must keep for it."""
 
 
 class Provenance(NamedTuple):
-    """How a function of ours was made: by which of ours, and with which arguments."""
+    """How one of fairlag's functions was made: by which function, and with which arguments."""
 
     make: Callable[..., object]
     arguments: Mapping[str, Any]
 
 
-# By the function itself and not as its attribute: what `functools.wraps` copies would pass another off as it.
+# Keyed by the function, not stored as its attribute: `functools.wraps` would copy that to other functions.
 _PROVENANCE: WeakKeyDictionary[FunctionType, Provenance] = WeakKeyDictionary()
 
 
 def provenance(rule: object) -> Provenance | None:
-    """How a function was made; None where that was not noted, and so nobody knows what it does.
+    """How a function was made; None if that is not known.
 
     >>> from fairlag.rules.weigh import polynomial
     >>> provenance(polynomial(0.5)).arguments, provenance(len)
@@ -57,10 +57,10 @@ def provenance(rule: object) -> Provenance | None:
     return _PROVENANCE.get(rule) if isinstance(rule, FunctionType) else None
 
 
-def noted(function: Rule, make: Callable[..., object], /, **arguments: object) -> Rule:
-    """The function, of which it is now noted how it was made; another kind of callable stays unknown.
+def with_provenance(function: Rule, make: Callable[..., object], /, **arguments: object) -> Rule:
+    """The function, with its provenance recorded; other kinds of callables stay without.
 
-    >>> one = noted(lambda: 1, len, number=1)
+    >>> one = with_provenance(lambda: 1, len, number=1)
     >>> provenance(one).arguments
     {'number': 1}
     """
@@ -70,7 +70,7 @@ def noted(function: Rule, make: Callable[..., object], /, **arguments: object) -
 
 
 def traits(rule: object) -> Traits:
-    """The traits of a rule; a plain function has a name and says nothing else.
+    """The traits of a rule; a plain function has only a name.
 
     >>> def mine(buffer, view): ...
     >>> traits(mine)
@@ -81,7 +81,7 @@ def traits(rule: object) -> Traits:
 
 
 def label_of(rule: object) -> str:
-    """How a rule of any slot is written: what it is labelled, or the label among its traits.
+    """The label of a rule of any slot: its own, or the one among its traits.
 
     >>> from fairlag.rules.trigger import count
     >>> label_of(count(5)), label_of(len)
@@ -92,7 +92,7 @@ def label_of(rule: object) -> str:
 
 
 def reads_updates(rule: Rule) -> Rule:
-    """Declares a function to be a rule that looks at single updates.
+    """Declares that a rule reads single updates.
 
     >>> @reads_updates
     ... def by_norm(buffer, view): ...
@@ -103,7 +103,7 @@ def reads_updates(rule: Rule) -> Rule:
 
 
 def sums_only(rule: Rule) -> Rule:
-    """Declares a function to be a rule that never looks at single updates, though it may be handed them.
+    """Declares that a rule never reads single updates, although it may receive them.
 
     >>> from fairlag.rules.reduce import weighted_sum
     >>> traits(weighted_sum).reads_updates
@@ -113,9 +113,9 @@ def sums_only(rule: Rule) -> Rule:
 
 
 def mixes_statistics(rule: Rule) -> Rule:
-    """Declares that a reduction can mix a model's statistics: with weights that add up to one it averages its rows.
+    """Declares that a reduction can mix a model's statistics: if the weights add up to one, it averages its rows.
 
-    The server then gives it the clients' values, besides their changes of the parameters, in a second call.
+    The server then calls it twice: with the clients' changes of the parameters, and with their statistics.
 
     >>> import numpy as np
     >>> @mixes_statistics
@@ -128,7 +128,7 @@ def mixes_statistics(rule: Rule) -> Rule:
 
 
 def reads_window(window: int) -> Callable[[Rule], Rule]:
-    """Declares that a rule asks for the mean staleness of a client's last `window` updates.
+    """Declares that a rule reads the mean staleness of a client's last `window` updates.
 
     >>> @reads_window(5)
     ... def recent(buffer, view):
@@ -140,7 +140,7 @@ def reads_window(window: int) -> Callable[[Rule], Rule]:
 
 
 def reads_profiles(rule: Rule) -> Rule:
-    """Declares that a rule asks for the sum of all clients' rates, or for the slowest client that is running.
+    """Declares that a rule reads the sum of all clients' rates, or the slowest running client.
 
     >>> @reads_profiles
     ... def total_rate(buffer, view):
@@ -152,7 +152,7 @@ def reads_profiles(rule: Rule) -> Rule:
 
 
 def reads_account(terms: Entitlement = DEFAULT_TERMS) -> Callable[[Rule], Rule]:
-    """Declares that a rule asks what clients were entitled to, or have left of it, on these terms.
+    """Declares that a rule reads what clients were entitled to, or their balances, on these terms.
 
     >>> @reads_account(Entitlement(limit=10))
     ... def all_of_it(buffer, view):
@@ -164,7 +164,7 @@ def reads_account(terms: Entitlement = DEFAULT_TERMS) -> Callable[[Rule], Rule]:
 
 
 def factory(make: Callable[Arguments, Rule]) -> Callable[Arguments, Rule]:
-    """Gives the rules that a function makes the traits of its arguments, and its call as their label.
+    """Decorates a function that makes rules: they inherit the traits of its arguments, and its call is their label.
 
     >>> from fairlag.rules.weigh import mean_staleness, normalised
     >>> made = traits(normalised(mean_staleness(scale=5, window=3)))
@@ -180,7 +180,7 @@ def factory(make: Callable[Arguments, Rule]) -> Callable[Arguments, Rule]:
         given = inspect.signature(make).bind(*args, **kwargs)
         given.apply_defaults()
         return _marked(
-            noted(rule, made, **given.arguments),
+            with_provenance(rule, made, **given.arguments),
             Traits(
                 f"{make.__name__}({', '.join(words)})",
                 _combined([each.reads_updates for each in (traits(rule), *inner)]),
@@ -195,7 +195,7 @@ def factory(make: Callable[Arguments, Rule]) -> Callable[Arguments, Rule]:
 
 
 def common_terms(accounts: Iterable[Entitlement | None]) -> Entitlement | None:
-    """The terms on which accounts are kept for several rules, None if none of them reads accounts.
+    """The terms of the accounts that several rules read; None if no rule reads accounts.
 
     >>> common_terms([None, Entitlement(limit=10)]).limit
     10
@@ -208,7 +208,7 @@ def common_terms(accounts: Iterable[Entitlement | None]) -> Entitlement | None:
 
 
 def failure(kind: str, rule: object, error: Exception) -> StrategyError:
-    """What a user's rule raised, as one sentence that says which rule, what and where; our own sentences stay.
+    """A user's rule raised an error: one sentence with the rule, the error and the line. Fairlag's own errors stay.
 
     >>> def mine(buffer, view): ...
     >>> str(failure("weighting", mine, KeyError("gap")))
@@ -221,10 +221,10 @@ def failure(kind: str, rule: object, error: Exception) -> StrategyError:
     return StrategyError(f"the {kind} {label_of(rule)} raised {type(error).__name__}: {error}{where}")
 
 
-class blaming:
-    """Around a user's rule: what it raises is one sentence. Where every event passes, a plain `try` costs less.
+class rule_errors:
+    """Turns what a user's rule raises into one sentence. Code that runs per event uses a plain `try`, which costs less.
 
-    >>> with blaming("edit", len):  # doctest: +ELLIPSIS
+    >>> with rule_errors("edit", len):  # doctest: +ELLIPSIS
     ...     len(None)
     Traceback (most recent call last):
     fairlag.errors.StrategyError: the edit len raised TypeError: object of type 'NoneType' has no len() (...)
@@ -238,7 +238,7 @@ class blaming:
         self._rule = rule
 
     def __enter__(self) -> None:
-        """The rule is asked from now on."""
+        """Starts to watch the rule."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
@@ -253,7 +253,7 @@ def _marked(rule: Rule, known: Traits) -> Rule:
 
 
 def _combined(readings: list[bool | None]) -> bool | None:
-    """One that reads is enough; otherwise what the rule itself, the first, says, if the others do not leave it open."""
+    """True if any part reads updates; else what the first, the rule itself, declares, if no other part is unknown."""
     return True if True in readings else readings[0] if None not in readings[1:] else None
 
 

@@ -1,4 +1,4 @@
-"""Selection: who is given the newest version next. Incremental: no rule scans all clients at an event."""
+"""Selection: which clients get the newest version next. Incremental: no rule scans all clients per event."""
 
 import math
 from array import array
@@ -14,112 +14,113 @@ from fairlag.core.types import Dispatch, Integers
 from fairlag.core.view import View
 from fairlag.errors import StrategyError
 from fairlag.rules import check
-from fairlag.rules.rule import noted
+from fairlag.rules.rule import with_provenance
 
 
 class Selector:
-    """The living half of a selection rule: one for each server, told what happens, asked whom to dispatch."""
+    """The stateful half of a selection rule, one per server: it is told what happens and picks the next clients."""
 
     target: int = 0
-    """How many updates complete the round, 0 where there are no rounds."""
+    """How many updates complete the round; 0 if there are no rounds."""
     until: float = math.inf
     """The deadline of the round."""
 
     def __init__(self) -> None:
         self.waiting: dict[int, None] = {}
-        """Clients that are idle but held back until there is a newer version."""
+        """Idle clients that wait for a newer version."""
         self.restarted: list[int] = []
-        """The clients that were called off their tasks, or lost them, and in this round began anew."""
+        """The clients whose tasks were cancelled or lost, and that started a new one in this round."""
 
     def free(self, client: int, current: bool, pending: bool) -> None:
-        """A client is there and idle.
+        """A client is present and idle.
 
-        `current`: its last update was trained from the newest version; `pending`: it has just come into the buffer.
+        `current`: its last update was trained from the newest version; `pending`: that update has just entered the
+        buffer.
         """
         raise NotImplementedError
 
     def gone(self, client: int) -> None:
-        """A client is not there any more, or not idle."""
+        """A client has left, or is no longer idle."""
         raise NotImplementedError
 
     def pick(self) -> Sequence[int]:
-        """Whom to dispatch now; those are not idle any more.
+        """The clients to dispatch now; they are no longer idle.
 
-        Asked after every event. Where it picks nobody, nobody is running, and nobody will come, the run is over.
+        Called after every event. If it picks no client, no task is running and no client will join, the run is over.
         """
         raise NotImplementedError
 
     def renew(self) -> Mapping[int, str]:
-        """There is a new version; returns the numbers of the tasks to call off, each with the reason."""
+        """There is a new version. Returns the tasks to cancel, by number, each with the reason."""
         return {}
 
     def version(self, client: int) -> int | None:
-        """Which version a client that was picked goes on from; None: the newest. Asked where `Select.lag` is not 0."""
+        """The version that a picked client trains from; None for the newest. Called if `Select.lag` is not 0."""
         return None
 
     def draft(self, tasks: Sequence[Dispatch]) -> Sequence[bool] | None:
-        """Which updates of the buffer, in the order of arrival, count in the version about to be made; None: all."""
+        """Which updates of the buffer, in order of arrival, count in the next version; None for all."""
         return None
 
     @property
     def barred(self) -> int:
-        """How many clients, there or not, will never be picked again: where that is all of them, the run is over."""
+        """How many clients, present or away, will never be picked again. If that is all of them, the run is over."""
         return 0
 
     @property
     def why(self) -> str:
-        """Why clients that are there and idle might not be picked, in words; empty where there is nothing to say."""
+        """Why present and idle clients might not be picked, in words; empty if there is no special reason."""
         return ""
 
     def state(self) -> State:
-        """All that it remembers."""
+        """Everything that the selector remembers."""
         return {"waiting": in_order(self.waiting), "restarted": list(self.restarted)}
 
     def restore(self, state: State) -> None:
-        """Remembers that instead."""
+        """Replaces what the selector remembers."""
         self.waiting = dict.fromkeys(take(state, "waiting", np.ndarray).tolist())
         self.restarted = take(state, "restarted", list)
 
 
 @dataclass(frozen=True, slots=True)
 class Select:
-    """A selection rule: how to start its selector, and what the rest of a strategy must know of it."""
+    """A selection rule: how to start its selector, and what the rest of a strategy must know about it."""
 
     label: str
     start: Callable[[View, int], Selector]
     fresh: bool = False
-    """Is a client never handed a version again that it has already trained from?"""
+    """True if a client never gets a version that it has already trained from."""
     rounds: bool = False
-    """Does it work in rounds, which end for good with the last of their tasks?"""
+    """Does it work in rounds? A round gets no new tasks after its last one has ended."""
     least: int = 1
-    """How many clients it needs at the least."""
+    """The smallest number of clients that it works with."""
     places: int | None = None
-    """How many clients may train at once; None: all."""
+    """How many clients may train at once; None for all."""
     lag: int = 0
-    """How many versions before the newest a client that begins anew may go on from."""
+    """How many versions behind the newest a client's starting version may be."""
     window: int = 0
     """How many recent staleness samples per client it reads."""
 
 
 def all_idle(*, fresh: bool = True) -> Select:
-    """Every idle client at once, in the order in which they became idle.
+    """Every idle client at once, in the order they became idle.
 
     With `fresh`, a client whose update was trained from the newest version waits until there is a newer one.
 
     >>> all_idle().label
     'all_idle(fresh=True)'
     """
-    start = noted(lambda view, stream: _Everyone(fresh), all_idle, fresh=fresh)
+    start = with_provenance(lambda view, stream: _AllIdle(fresh), all_idle, fresh=fresh)
     return Select(f"all_idle(fresh={fresh})", start, fresh)
 
 
 def once_merged() -> Select:
-    """Every idle client at once; whoever has sent an update waits until it is part of a version.
+    """Every idle client at once; a client that has sent an update waits until the update is part of a version.
 
     >>> once_merged().label
     'once_merged()'
     """
-    start = noted(lambda view, stream: _Everyone(fresh=True, merged=True), once_merged)
+    start = with_provenance(lambda view, stream: _AllIdle(fresh=True, merged=True), once_merged)
     return Select("once_merged()", start, fresh=True)
 
 
@@ -131,15 +132,15 @@ def concurrency(m: int, *, fresh: bool = False) -> Select:
     """
     check.whole("the concurrency", m, 1, "client")
     label = f"concurrency({m}, fresh=True)" if fresh else f"concurrency({m})"
-    start = noted(lambda view, stream: _Places(view, stream, m, fresh), concurrency, m=m, fresh=fresh)
+    start = with_provenance(lambda view, stream: _Places(view, stream, m, fresh), concurrency, m=m, fresh=fresh)
     return Select(label, start, fresh, places=m)
 
 
 def cohort(m: int, *, over: float = 0.0, deadline: float | None = None) -> Select:
     """Rounds: ⌈m·(1 + over)⌉ idle clients picked at random train the same version.
 
-    The round is complete when m updates are in; at the deadline, what is in is enough. Those still running then are
-    cancelled. Fewer idle clients than wanted make a smaller round.
+    The round is complete when m updates have arrived, or at the deadline with those that have. Tasks still running
+    then are cancelled. If fewer clients are idle, the round is smaller.
 
     >>> cohort(10, over=0.3, deadline=60.0).label
     'cohort(10, over=0.3, deadline=60.0)'
@@ -150,7 +151,7 @@ def cohort(m: int, *, over: float = 0.0, deadline: float | None = None) -> Selec
     check.deadline(deadline)
     options = [f"over={over}"] * (over > 0) + [f"deadline={deadline}"] * (deadline is not None)
     patience = math.inf if deadline is None else deadline
-    start = noted(
+    start = with_provenance(
         lambda view, stream: _Cohort(view, stream, m, over, patience), cohort, m=m, over=over, deadline=deadline
     )
     return Select(f"cohort({', '.join([str(m), *options])})", start, rounds=True, least=m)
@@ -164,7 +165,7 @@ class _Pool:
         self._drawn = 0
         self._members = array("q")
         self._place = array("q")
-        """Per client: where it is among the members, −1 where it is not. Numbers of lists would lie all over memory."""
+        """Per client: its place among the members, −1 if it is not one. An array: a list would scatter its numbers."""
 
     def __len__(self) -> int:
         return len(self._members)
@@ -202,10 +203,10 @@ class _Pool:
 
 
 class Continuous(Selector):
-    """Idle clients go on as they come.
+    """Idle clients continue at once, without rounds.
 
-    With `fresh`, those that know the newest version first wait for a newer one; with `merged`, those whose update
-    waits in the buffer do.
+    With `fresh`, clients that have trained from the newest version wait for a newer one; with `merged`, clients whose
+    update is in the buffer do.
     """
 
     def __init__(self, fresh: bool, idle: Callable[[int], None], *, merged: bool = False) -> None:
@@ -214,10 +215,10 @@ class Continuous(Selector):
         self._merged = merged
         self._idle = idle
         self._sent: dict[int, None] = {}
-        """With `merged`, whose updates wait in the buffer, even if they left and came back meanwhile."""
+        """With `merged`, the clients whose updates are in the buffer, even if they left and came back since."""
 
     def free(self, client: int, current: bool, pending: bool) -> None:
-        """A client is there and idle: it goes on, or waits for a newer version."""
+        """A client is present and idle: it continues, or waits for a newer version."""
         if pending and self._merged:
             self._sent[client] = None
         if (current and self._fresh) or client in self._sent:
@@ -226,11 +227,11 @@ class Continuous(Selector):
             self._idle(client)
 
     def gone(self, client: int) -> None:
-        """A client is not there any more."""
+        """A client has left."""
         self.waiting.pop(client, None)
 
     def renew(self) -> Mapping[int, str]:
-        """There is a new version: nobody waits any more."""
+        """There is a new version: no client waits any longer."""
         for client in self.waiting:
             self._idle(client)
         self.waiting.clear()
@@ -238,16 +239,16 @@ class Continuous(Selector):
         return {}
 
     def state(self) -> State:
-        """All that it remembers."""
+        """Everything that the selector remembers."""
         return {**super().state(), "sent": in_order(self._sent)}
 
     def restore(self, state: State) -> None:
-        """Remembers that instead."""
+        """Replaces what the selector remembers."""
         super().restore(state)
         self._sent = dict.fromkeys(take(state, "sent", np.ndarray).tolist())
 
 
-class _Everyone(Continuous):
+class _AllIdle(Continuous):
     """All idle clients, first come first served."""
 
     def __init__(self, fresh: bool, *, merged: bool = False) -> None:
@@ -334,5 +335,5 @@ class _Cohort(Selector):
 
 
 def in_order(clients: Collection[int]) -> Integers:
-    """Clients as an array, to be saved."""
+    """Clients as an array, in their order, to be saved."""
     return np.fromiter(clients, np.int64, len(clients))

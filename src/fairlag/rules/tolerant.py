@@ -1,4 +1,4 @@
-"""Selection that tolerates lag: rounds in which slow clients go on with what they have, and early ones are drafted."""
+"""Selection that tolerates lag: in each round, slow clients keep their version, and the first updates are drafted."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -14,11 +14,12 @@ from fairlag.rules.select import Select, Selector, in_order
 
 
 def tolerant(share: float, *, lag: int, deadline: float | None = None) -> Select:
-    """SAFA's rounds: everyone trains; who sent an update, or is more than `lag` versions behind, gets the new model.
+    """SAFA's rounds: all clients train, and may continue over several rounds.
 
-    The others go on from what they have. A round is complete when updates of ⌈share·n⌉ clients that were not drafted in
-    the round before are in; at the deadline, or when nobody is running any more, those of other clients are drafted as
-    well, first come first served.
+    A client that sent an update, or is more than `lag` versions behind, gets the newest version; the others continue
+    from theirs. A round is complete when ⌈share·n⌉ clients that were not drafted in the last
+    round have sent an update. At the deadline, or when no task is running, updates of other clients are drafted too, in
+    order of arrival.
 
     >>> tolerant(0.5, lag=5).label
     'tolerant(0.5, lag=5)'
@@ -45,25 +46,25 @@ class _Tolerant(Selector):
         self._share, self._lag, self._patience = share, lag, patience
         self._idle: dict[int, None] = {}
         self._has: dict[int, int] = {}
-        """The version that a client was given, and has sent no update from."""
+        """Per client: the version that it has, if it has not sent an update trained from it."""
         self._drafted: set[int] = set()
-        """Who was drafted in the round before."""
+        """The clients drafted in the last round."""
         self._begun = -1
-        """The version with which the present round began."""
+        """The version with which the current round began."""
         self._quota = 0
-        """How many are drafted in it, whoever else becomes known meanwhile."""
+        """How many updates it drafts; fixed when it begins, even if clients join later."""
 
     def free(self, client: int, current: bool, pending: bool) -> None:
         self._idle[client] = None
         if pending:
             self._has.pop(client, None)
-            self.target += client in self._drafted  # one that does not fill the quota
+            self.target += client in self._drafted  # its update does not count towards the quota
 
     def gone(self, client: int) -> None:
         self._idle.pop(client, None)
 
     def draft(self, tasks: Sequence[Dispatch]) -> Sequence[bool]:
-        # By whether it was drafted in the round before, and then by arrival, as sorting is stable.
+        # Clients not drafted in the last round come first; sorting is stable, so arrival decides after that.
         senders = [task.client for task in tasks]
         order = sorted(range(len(senders)), key=lambda place: senders[place] in self._drafted)
         places = set(order[: self._quota])
@@ -84,7 +85,7 @@ class _Tolerant(Selector):
         if self._begun != view.version:
             if not (self._idle or view.running):
                 return ()
-            # It begins also where everybody is still at work, and nobody is given anything.
+            # A round also begins if every client is still training, and no task is dispatched.
             self._begun = view.version
             self._quota = self.target = max(1, math.ceil(round(self._share * view.n, 9)))
             self.until = view.time + self._patience

@@ -7,28 +7,28 @@ from dataclasses import dataclass
 from fairlag.core.view import View
 from fairlag.errors import StrategyError
 from fairlag.rules import check
-from fairlag.rules.rule import noted
+from fairlag.rules.rule import with_provenance
 
-_MOST = 10_000_000
+_MAX_UPDATES = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """When to aggregate, asked after every event; what it waits for, so that a deadlock is seen at construction."""
+    """When to aggregate, asked after every event; and what it waits for, so that construction can detect deadlocks."""
 
     label: str
     ready: Callable[[View], bool]
-    """Is it time? Asked only while the buffer holds at least one update."""
+    """Is it time to aggregate? Called only while the buffer holds at least one update."""
     wake: Callable[[View], float | None] | None = None
-    """The next moment at which it wants to be asked even if nothing happens, while an update is in or under way."""
+    """When it wants to be asked next even without an event, while an update is buffered or a task is running."""
     needs: int = 1
-    """How many updates must come in before it can be ready."""
+    """How many updates must arrive before it can be ready."""
     rounds: bool = False
     """Does it wait for the end of a round, and so need a selection that works in rounds?"""
     profiles: bool = False
-    """Does it ask for the slowest client that is running?"""
+    """Does it read the slowest running client?"""
     unseen: float = 0.0
-    """How long a task is taken to last, for that, if its client was never heard of."""
+    """The assumed duration, for that, of tasks of clients without updates."""
 
     def __post_init__(self) -> None:
         _whole("number of updates that a trigger needs", self.needs)
@@ -41,11 +41,11 @@ def count(k: int) -> Trigger:
     5
     """
     _whole("buffer", k)
-    return Trigger(f"count({k})", noted(lambda view: view.buffered >= k, count, k=k), needs=k)
+    return Trigger(f"count({k})", with_provenance(lambda view: view.buffered >= k, count, k=k), needs=k)
 
 
 def every(interval: float) -> Trigger:
-    """At every multiple of a time interval, whatever has arrived; where nothing has, there is no new version.
+    """At every multiple of a time interval, with the updates that have arrived; without any, there is no new version.
 
     >>> from fairlag.core.ledger import Ledger
     >>> every(0.5).wake(View(Ledger()))
@@ -55,14 +55,14 @@ def every(interval: float) -> Trigger:
 
     def wake(view: View) -> float:
         tick = math.floor(view.time / interval) + 1
-        # A quotient that was rounded down would name the present tick again.
+        # A quotient that was rounded down would give the current tick again.
         return (tick if tick * interval > view.time else tick + 1) * interval
 
-    return Trigger(f"every({interval})", noted(lambda view: view.woke, every, interval=interval), wake)
+    return Trigger(f"every({interval})", with_provenance(lambda view: view.woke, every, interval=interval), wake)
 
 
 def quorum(k: int, *, deadline: float) -> Trigger:
-    """When k updates are in, or when the deadline has passed since the last version and there is at least one.
+    """When k updates have arrived, or at the deadline after the last version with at least one update.
 
     >>> quorum(5, deadline=10.0).needs
     1
@@ -77,10 +77,9 @@ def quorum(k: int, *, deadline: float) -> Trigger:
 
 
 def paced(bound: float, *, unseen: float = 0.0) -> Trigger:
-    """When a `bound`-th of the slowest running client's usual duration has passed since the last version.
+    """When 1/`bound` of the slowest running client's mean task duration has passed since the last version.
 
-    So that hardly an update is more than `bound` versions late. A client that was never heard of is taken to need
-    `unseen` seconds.
+    Then few updates are more than `bound` versions late. A client without updates is assumed to need `unseen` seconds.
 
     >>> paced(5).label, paced(5, unseen=180.0).label
     ('paced(5)', 'paced(5, unseen=180.0)')
@@ -96,7 +95,7 @@ def paced(bound: float, *, unseen: float = 0.0) -> Trigger:
 
 
 def cohort_done() -> Trigger:
-    """When the cohort's target is in, when none of its members is running any more, or when its deadline passes.
+    """When the cohort's target has arrived, when none of its tasks is running, or when its deadline passes.
 
     >>> cohort_done().label
     'cohort_done()'
@@ -108,9 +107,11 @@ def cohort_done() -> Trigger:
     def wake(view: View) -> float | None:
         return view.until if math.isfinite(view.until) else None
 
-    return Trigger("cohort_done()", noted(ready, cohort_done), noted(wake, cohort_done), rounds=True)
+    return Trigger(
+        "cohort_done()", with_provenance(ready, cohort_done), with_provenance(wake, cohort_done), rounds=True
+    )
 
 
 def _whole(name: str, value: int) -> None:
-    if not isinstance(value, int) or not 1 <= value <= _MOST:
-        raise StrategyError(f"the {name} is {value}, it must be a positive whole number up to {_MOST:,}")
+    if not isinstance(value, int) or not 1 <= value <= _MAX_UPDATES:
+        raise StrategyError(f"the {name} is {value}, it must be a positive whole number up to {_MAX_UPDATES:,}")

@@ -1,4 +1,4 @@
-"""Selection by utility: places go to the clients with the most to teach; those with odd losses lose credit."""
+"""Selection by utility: clients with high losses and many examples go first. Outlier losses cost a client credit."""
 
 import math
 from collections import deque
@@ -17,21 +17,22 @@ from fairlag.rules.select import Continuous, Select
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """How clients are suspected: whose loss is an outlier among the last updates from nearby versions loses credit.
+    """Suspicion: a client loses credit if its loss is an outlier among the last updates from nearby versions.
 
-    An outlier is what DBSCAN leaves out of every cluster: a loss with fewer than `least` of the pool's, itself
-    included, within `reach`, and none of a cluster either. Nobody is suspected before the pool holds `least` losses.
+    An outlier is a loss that DBSCAN puts into no cluster: within `reach` there are fewer than `least` losses of the
+    pool, itself included, and no core point of a cluster either. No client is suspected before the pool holds `least`
+    losses.
 
     >>> Credit().outlier([0.1, 0.2, 0.15, 0.1, 0.12, 9.0], 5), Credit().outlier([0.1, 0.2, 0.15, 0.1, 0.12], 4)
     (True, False)
     """
 
     credit: int = 5
-    """How many times a client may be an outlier; after the last it is not selected any more."""
+    """How many times a client may be an outlier; after the last time it is never selected again."""
     nearby: int = 5
-    """How many versions apart losses are comparable."""
+    """The largest distance in versions at which losses are compared."""
     pool: int = 50
-    """How many of the last updates are looked at."""
+    """The number of recent updates that are compared."""
     reach: float = 0.5
     least: int = 5
 
@@ -41,7 +42,7 @@ class Credit:
         check.positive("the reach", self.reach)
 
     def outlier(self, losses: Sequence[float], place: int) -> bool:
-        """Is the loss at that place an outlier among them all?"""
+        """Is the loss at this place an outlier among all losses?"""
         if len(losses) < self.least:
             return False
         values = np.array(losses)
@@ -60,12 +61,13 @@ def by_utility(
     least: float = 0.0,
     credit: Credit | None = None,
 ) -> Select:
-    """At most m clients train at once; a free place goes to the idle client of the highest utility, or an unseen one.
+    """At most m clients train at once; a free place goes to the idle client of highest utility, or to an unseen one.
 
-    The utility is n_i · (root of the mean squared loss of i) · (1 + mean staleness of i)^−power, ties at random. Each
-    place goes to a client that was never heard of with probability `explore`, which every selection multiplies by
-    `decay` until it is `least`; if there are none of one kind, to one of the other. Who has sent an update waits until
-    it is merged. With `credit`, clients whose losses are outliers are in the end not selected any more.
+    The utility is n_i · (root of the mean squared loss of i) · (1 + mean staleness of i)^−power, ties at random. With
+    probability `explore` a place goes to a client that never sent an update; every selection multiplies `explore` by
+    `decay` until it is `least`. If there are no clients of one kind, the place goes to the other kind. A client that
+    has sent an update waits until it is merged. With `credit`, clients whose losses are too often outliers are no
+    longer selected.
 
     >>> by_utility(5).label
     'by_utility(5, power=0.5)'
@@ -87,30 +89,30 @@ def by_utility(
 
 
 class _Queue:
-    """Idle clients, the smallest rank first; an entry that does not count any more is left out when it comes up."""
+    """Idle clients, the smallest rank first. Stale entries are skipped when they come up."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, float, int]] = []
         self._valid: dict[int, float] = {}
-        """The random number by which each client's valid entry in the heap is known."""
+        """Per client: the random number that identifies its valid entry in the heap."""
 
     def __len__(self) -> int:
         return len(self._valid)
 
     def put(self, client: int, rank: float, draw: float) -> None:
-        """Enters a client; of equal ranks the smaller draw comes first."""
+        """Adds a client; among equal ranks the smaller draw comes first."""
         self._valid[client] = draw
         heappush(self._heap, (rank, draw, client))
-        if len(self._heap) > 2 * len(self._valid) + 16:  # invalid entries of high rank might never come to the top
+        if len(self._heap) > 2 * len(self._valid) + 16:  # stale entries of high rank might never reach the top
             self._heap = [entry for entry in self._heap if self._valid.get(entry[2]) == entry[1]]
             heapify(self._heap)
 
     def drop(self, client: int) -> None:
-        """The client is not in it any more."""
+        """Removes a client."""
         self._valid.pop(client, None)
 
     def take(self, count: int) -> list[int]:
-        """The first so many clients, taken out."""
+        """Removes and returns the first `count` clients."""
         taken: list[int] = []
         while len(taken) < count:
             _, draw, client = heappop(self._heap)
@@ -120,14 +122,14 @@ class _Queue:
         return taken
 
     def state(self) -> State:
-        """All of it."""
+        """The whole queue."""
         return {
             "heap": table(self._heap, rank=float, draw=float, client=int),
             "valid": table(self._valid.items(), client=int, draw=float),
         }
 
     def restore(self, state: State) -> None:
-        """Becomes the one that was saved."""
+        """Replaces the queue with the saved one."""
         self._heap = list(rows(take(state, "heap", dict), "rank", "draw", "client"))
         heapify(self._heap)
         self._valid = dict(rows(take(state, "valid", dict), "client", "draw"))
@@ -185,7 +187,7 @@ class _Utility(Continuous):
 
     @property
     def why(self) -> str:
-        return f"{self._barred} of all {self._view.n} have lost all their credit" if self._barred else ""
+        return f"{self._barred} of {self._view.n} clients have no credit left" if self._barred else ""
 
     def _draw(self) -> float:
         self._drawn += 1
@@ -206,7 +208,7 @@ class _Utility(Continuous):
         return gain * math.pow(1 + late, -self._power)
 
     def _suspect(self, count: int) -> None:
-        """Looks at the last so many losses, each among those from nearby versions."""
+        """Compares each of the last `count` losses with those from nearby versions."""
         if self._credit is None:
             return
         known = list(self._losses)

@@ -18,8 +18,8 @@ from fairlag.rules.rule import factory, reads_account, reads_profiles, reads_upd
 
 Weigh = Callable[[Buffer, View], Floats]
 
-_NOTHING = np.zeros(())
-"""An array, because numpy takes a third less time to compare it with another than a number of Python's."""
+_ZERO = np.zeros(())
+"""An array, because numpy compares with it in a third less time than with a Python number."""
 
 
 def uniform(buffer: Buffer, view: View) -> Floats:
@@ -44,7 +44,7 @@ def by_examples(buffer: Buffer, view: View) -> Floats:
 
 
 def by_share(buffer: Buffer, view: View) -> Floats:
-    """By the share of all clients' training examples that each sender has: α_j = n_j / N.
+    """By each sender's share of all clients' training examples: α_j = n_j / N.
 
     >>> buffer, view = example(examples=[10, 30])
     >>> by_share(buffer, view).tolist()
@@ -54,7 +54,7 @@ def by_share(buffer: Buffer, view: View) -> Floats:
 
 
 def equal_share(buffer: Buffer, view: View) -> Floats:
-    """By the share that each client would have if all had the same: α_j = 1/n.
+    """By an equal share for each client: α_j = 1/n.
 
     >>> buffer, view = example()
     >>> equal_share(buffer, view).tolist()
@@ -64,7 +64,7 @@ def equal_share(buffer: Buffer, view: View) -> Floats:
 
 
 def by_effort(buffer: Buffer, view: View) -> Floats:
-    """By examples, and against the work done, so that who makes more local steps does not pull more (FedNova).
+    """By examples, divided by the work done, so that clients with more local steps do not pull more (FedNova).
 
     α_j = p_j · (Σ_k p_k a_k) / a_j with p_j = n_j / Σ_k n_k and a_j how often gradients count in the update: the steps
     q_j of plain gradient descent, (q − ρ(1−ρ^q)/(1−ρ))/(1−ρ) with local momentum ρ, less with a proximal term.
@@ -82,7 +82,7 @@ def by_effort(buffer: Buffer, view: View) -> Floats:
 
 @factory
 def constant(weight: float) -> Weigh:
-    """Every update weighs that much.
+    """Every update has this weight.
 
     >>> constant(0.6)(*example()).tolist()
     [0.6, 0.6]
@@ -107,7 +107,7 @@ def hinge(slope: float, start: float) -> Weigh:
 
 @factory
 def by_drift(factor: float, eps: float) -> Weigh:
-    """Updates weigh less the further the model has moved away since: factor / (γ + eps), γ = ‖w_v − w_u‖ / ‖Δ‖.
+    """Updates weigh less if the model has moved since their version: factor / (γ + eps), γ = ‖w_v − w_u‖ / ‖Δ‖.
 
     >>> by_drift(1.0, eps=0.5)(*example()).tolist()
     [2.0, 2.0]
@@ -124,26 +124,26 @@ def by_drift(factor: float, eps: float) -> Weigh:
 
 @factory
 def by_ticks(interval: float) -> Weigh:
-    """By how many intervals a client's tasks take: ⌈T_i / interval⌉, T_i their mean duration.
+    """By the number of intervals that a client's tasks take: ⌈T_i / interval⌉, T_i their mean duration.
 
     >>> buffer, view = example(arrivals=[2.0, 8.0])
     >>> by_ticks(5.0)(buffer, view).tolist()
     [1.0, 2.0]
     """
     check.positive("the interval", interval)
-    # At least one, as a task that takes no time still waits for the end of its interval.
+    # At least one: a task that takes no time still waits for the end of its interval.
     return lambda buffer, view: np.maximum(np.ceil((view.mean_duration(buffer.clients) / interval).round(9)), 1.0)
 
 
 @reads_profiles
 def by_slowness(buffer: Buffer, view: View) -> Floats:
-    """By how rarely a client can be heard: T_i · Σ_j 1/T_j, T_i the mean duration of its tasks.
+    """By how slow a client is: T_i · Σ_j 1/T_j, T_i the mean duration of its tasks.
 
     >>> buffer, view = example(arrivals=[2.0, 8.0])
     >>> by_slowness(buffer, view).tolist()
     [1.25, 5.0]
     """
-    # As long as the rates take them for: 0 for a task that took no time would count it as nothing.
+    # The same lower bound as in the rates: a task that took no time would otherwise weigh 0.
     durations = np.array([view.mean_duration_of(task.client) for task in buffer.tasks])
     return durations * view.rate
 
@@ -164,7 +164,7 @@ def polynomial(power: float) -> Weigh:
 def exponential(gamma: float) -> Weigh:
     """Stale updates weigh less (γ < 1) or more (γ > 1): γ^τ, up to a common factor.
 
-    The factor makes the largest weight 1, so that no staleness overflows: it disappears when normalised.
+    The factor makes the largest weight 1, so that no staleness overflows; it cancels out when normalised.
 
     >>> buffer, view = example(staleness=[0, 2])
     >>> exponential(0.5)(buffer, view).tolist(), exponential(2.0)(buffer, view).tolist()
@@ -183,10 +183,10 @@ def exponential(gamma: float) -> Weigh:
 
 @factory
 def mean_staleness(*, scale: float = 1.0, window: int | None = None) -> Weigh:
-    """How stale a client usually is: a_i = (mean staleness of i · scale + 1) / n.
+    """By a client's mean staleness: a_i = (mean staleness of i · scale + 1) / n.
 
-    With scale = b this is 1/(n·p_i), p_i being the client's share of all updates. The mean includes the update in
-    the buffer and goes over all of the client's past, or its `window` most recent updates.
+    With scale = b this is 1/(n·p_i), where p_i is the client's share of all updates. The mean is over all of the
+    client's updates, or its `window` most recent ones; the update in the buffer is included.
 
     >>> buffer, view = example(staleness=[0, 3])
     >>> mean_staleness(scale=2)(buffer, view).tolist()
@@ -206,9 +206,9 @@ def mean_staleness(*, scale: float = 1.0, window: int | None = None) -> Weigh:
 
 
 def mean_gap(buffer: Buffer, view: View) -> Floats:
-    """How rarely a client is heard: a_i = g_i / n, g_i the mean number of updates from one of i's to its next.
+    """By how rarely a client sends: a_i = g_i / n, g_i the mean number of updates from one of i's to its next.
 
-    These are the participation intervals of FedAU (Wang and Ji, ICLR 2024, arXiv:2306.03401), which counts rounds.
+    FedAU calls these participation intervals, and counts them in rounds (Wang and Ji, ICLR 2024, arXiv:2306.03401).
 
     >>> buffer, view = example()
     >>> mean_gap(buffer, view).tolist()
@@ -235,10 +235,10 @@ def by_balance(
     limit: float | None = 5.0,
     reward: float = 0.0,
 ) -> Weigh:
-    """All that a client was entitled to and has not spent, split evenly over its updates in the buffer.
+    """By the client's balance (what it was entitled to and has not spent), split evenly over its updates in the buffer.
 
-    Of each version, clients heard for the first time earn what their update weighs in FedAvg, and all others that are
-    entitled share the rest by importance, unless they hold `limit` already. The part `reward` goes to senders instead.
+    Of each version, a first-time sender earns what its update weighs in FedAvg. All other entitled clients share the
+    rest by importance, unless they hold `limit` already. The part `reward` goes to the senders instead.
 
     >>> buffer, view = example(account=Entitlement())
     >>> by_balance()(buffer, view).tolist()
@@ -247,7 +247,7 @@ def by_balance(
 
     @reads_account(Entitlement(entitled, importance, limit, reward))
     def weigh(buffer: Buffer, view: View) -> Floats:
-        weights = np.maximum(view.balance(buffer.clients), _NOTHING)
+        weights = np.maximum(view.balance(buffer.clients), _ZERO)
         senders = buffer.clients.tolist()
         if len(set(senders)) < len(senders):
             weights /= [senders.count(client) for client in senders]
@@ -258,7 +258,7 @@ def by_balance(
 
 @factory
 def at_most(rule: Weigh, most: float | None) -> Weigh:
-    """No single update weighs more than `most`. None bounds nothing.
+    """Bounds the weight of each single update by `most`; None for no bound.
 
     >>> buffer, view = example()
     >>> at_most(mean_gap, 0.75)(buffer, view).tolist()
@@ -304,7 +304,7 @@ def divided(rule: Weigh, by: float) -> Weigh:
 
 @factory
 def normalised(rule: Weigh) -> Weigh:
-    """Within the buffer, to a total of one: α_j = a_j / Σ_k a_k.
+    """Normalises the weights of a buffer to a total of one: α_j = a_j / Σ_k a_k.
 
     >>> buffer, view = example(staleness=[0, 3])
     >>> normalised(mean_staleness(scale=2))(buffer, view).tolist()
@@ -315,7 +315,7 @@ def normalised(rule: Weigh) -> Weigh:
         weights = rule(buffer, view)
         total = math.fsum(weights.tolist())
         if not total:
-            raise StrategyError(f"the weights {weights.tolist()} add up to nothing, they cannot be normalised")
+            raise StrategyError(f"the weights {weights.tolist()} add up to 0, they cannot be normalised")
         return weights / total
 
     return weigh
@@ -323,7 +323,7 @@ def normalised(rule: Weigh) -> Weigh:
 
 @factory
 def capped(rule: Weigh, cap: float | None) -> Weigh:
-    """Scaled down to a total of `cap` where it is more: α_j · min(1, cap / Σ_k α_k). None caps nothing.
+    """Scales the weights down to a total of `cap` if it is more: α_j · min(1, cap / Σ_k α_k). None for no cap.
 
     >>> buffer, view = example()
     >>> capped(mean_gap, 0.75)(buffer, view).tolist()

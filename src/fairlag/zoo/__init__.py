@@ -1,7 +1,7 @@
-"""Every published algorithm as one short function that returns a composition, by family, and their registry.
+"""The algorithms, each a short function that returns a composition of rules, and their registry.
 
-fair.py has the paper's own and its baselines, rounds.py the methods that work in rounds, arrivals.py those that
-merge updates as they come.
+fair.py has the paper's algorithm and its baselines, rounds.py the methods that work in rounds, arrivals.py those that
+merge updates as they arrive.
 
 >>> import fairlag
 >>> fairlag.zoo.fedbuff(buffer=5, concurrency=10).select.label

@@ -1,4 +1,4 @@
-"""The methods that merge updates as they come: one by one, in buffers, or at the tick of a clock."""
+"""The methods that merge updates as they arrive: one by one, in buffers, or at fixed intervals."""
 
 from typing import Literal
 
@@ -22,12 +22,12 @@ def fedasync(
     prox: float = 0.005,
     max_staleness: int | None = None,
 ) -> Strategy:
-    """Every arrival is mixed into the model, stale ones less (Xie et al., 2019).
+    """Mixes every arriving model into the server's, stale ones less (Xie et al., 2019).
 
     w ← (1 − α_t) w + α_t x, x the client's whole model, α_t = α·s(τ); s constant: 1; polynomial: (τ + 1)^−power;
     hinge: 1 if τ ≤ start else 1/(slope·(τ − start) + 1). The local objective has (ρ/2)‖x − w‖², ρ = `prox`.
 
-    Departs: all clients train all the time, instead of being triggered at random.
+    Departs: all clients train all the time; in the paper they are triggered at random.
 
     Reference: Xie et al., "Asynchronous Federated Optimization", arXiv:1903.03934, 2019
 
@@ -36,7 +36,7 @@ def fedasync(
     """
     if not 0 < alpha <= 1:
         raise StrategyError(
-            f"alpha is {alpha}, it must be above 0 and at most 1, the part of a client's model in the next"
+            f"alpha is {alpha}, it must be above 0 and at most 1: the part of a client's model in the next version"
         )
     kinds = {
         "constant": weigh.constant(1.0),
@@ -57,12 +57,13 @@ def fedasync(
 def async_fedavg(
     *, importance: Literal["uniform", "examples"] = "examples", cap: float | None = LARGEST_TOTAL, lr: float = 1.0
 ) -> Strategy:
-    """Every arrival is merged, slow clients' with more weight, so that each counts the same (Fraboni et al., 2023).
+    """Merges every update on arrival; slow clients weigh more, so that each counts the same (Fraboni et al., 2023).
 
     w ← w + η_g d_i Δ_i, d_i = (Σ_j 1/T_j) T_i p_i, T_i the mean duration of i's tasks, p_i = 1/n or n_i/N
 
-    Departs: T_i is what was observed so far, and the sum is over the clients heard of. A weight d_i above `cap` counts
-    as `cap`, or a client that is once an hour late would weigh thousands of times as much (None or inf: no cap).
+    Departs: T_i is the mean observed so far, and the sum is over the clients with updates. A weight d_i above `cap`
+    counts as `cap`; without it, a client that is once an hour late would weigh thousands of times as much (None or inf:
+    no cap).
 
     Reference: Fraboni et al., "A General Theory for Federated Optimization with Asynchronous and Heterogeneous Clients
     Updates", JMLR 24, 2023
@@ -83,7 +84,7 @@ def fedbuff(
     max_staleness: int | None = None,
     lr: float = 1.0,
 ) -> Strategy:
-    """A limited number of clients train at once, a buffer of updates, stale ones weigh less (Nguyen et al., 2022).
+    """Merges a buffer of updates from a limited number of clients at once; stale ones weigh less (Nguyen et al., 2022).
 
     w ← w + η_g (1/K) Σ_j (1 + τ_j)^−power Δ_j
 
@@ -111,12 +112,12 @@ def fedfix(
     cap: float | None = LARGEST_TOTAL,
     lr: float = 1.0,
 ) -> Strategy:
-    """At fixed moments all that has arrived is merged, slow clients' with more weight (Fraboni et al., 2023).
+    """Merges at fixed intervals what has arrived; slow clients weigh more (Fraboni et al., 2023).
 
     w ← w + η_g Σ_i d_i Δ_i every Δt, d_i = ⌈T_i/Δt⌉ p_i, T_i the mean duration of i's tasks, p_i = 1/n or n_i/N;
-    where nothing has arrived there is no new version
+    if nothing has arrived, there is no new version
 
-    Departs: T_i is what was observed so far. A total weight above `cap` is scaled down to it (None or inf: no cap).
+    Departs: T_i is the mean observed so far. A total weight above `cap` is scaled down to it (None or inf: no cap).
 
     Reference: Fraboni et al., "A General Theory for Federated Optimization with Asynchronous and Heterogeneous Clients
     Updates", JMLR 24, 2023
@@ -138,12 +139,12 @@ def asyncfeded(
     steps: int = 10,
     max_gamma: float | None = None,
 ) -> Strategy:
-    """Every arrival is merged, less the further the model moved since, which also sets the steps (Wang et al., 2022).
+    """Weighs each arrival by how far the model has moved since, which also sets the local steps (Wang et al., 2022).
 
     γ = ‖w_v − w_u‖/‖Δ‖, w ← w + λ/(γ + ε) Δ, and i's next number of local steps K ← max(1, K + round((γ̄ − γ)·κ)),
     with λ = `factor`, γ̄ = `target`, κ = `gain`, and K = `steps` at first
 
-    Departs: K counts steps, not epochs; it takes the place of what `[local]` or a client's group says.
+    Departs: K counts steps, not epochs; it replaces the steps of `[local]` and of client groups.
 
     Reference: Wang et al., "AsyncFedED: Asynchronous Federated Learning with Euclidean Distance based Adaptive Weight
     Aggregation", arXiv:2205.13797, 2022
@@ -167,15 +168,15 @@ def asofed(
     beta: float = 0.001,
     attention: Literal["normalised", "paper"] | None = None,
 ) -> Strategy:
-    """For streams of data: every arrival replaces its client's last model in the common one (Chen et al., 2020).
+    """For streaming data: each arrival replaces its client's last model in the server's (Chen et al., 2020).
 
-    w ← w − n_k/N (x'_k − x_k), x'_k the client's model before, n_k and N what is visible at that time; then, with
+    w ← w − n_k/N (x'_k − x_k), x'_k the client's last model, n_k and N the examples visible at that time; then, with
     `attention`, the first layer's w_ij ← w_ij · softmax_j(|w_ij|), times the row length if "normalised". Client: g of
     f + (λ/2)‖x − w‖², ζ = g − g' + h, h ← βh + (1−β)g', x ← x − r η_ℓ ζ, r = max(1, ln(mean duration of its tasks));
     h and g' last between tasks.
 
-    Departs: no attention by default. As the paper has it the first layer shrinks to nothing, and with the row length it
-    grows without bounds, within some 30 arrivals on digits (docs/decisions.md).
+    Departs: no attention by default. With the paper's formula the first layer shrinks to 0, and with the row length it
+    grows without bounds, within about 30 arrivals on digits (docs/decisions.md).
 
     Reference: Chen et al., "Asynchronous Online Federated Learning for Edge Devices with Non-IID Data", IEEE Big Data
     2020
@@ -209,21 +210,22 @@ def pisces(
     reach: float = 0.5,
     lr: float = 1.0,
 ) -> Strategy:
-    """The clients with the most to teach train, and nobody waits longer than the slowest allows (Jiang et al., 2022).
+    """Selects the clients with the highest utility, and merges often enough to bound staleness (Jiang et al., 2022).
 
     Next: the highest n_i·(mean squared loss)^½·(1 + mean staleness of i's last `window` updates)^−power, or with
-    probability `explore` a client that was never heard of; each selection multiplies that by `decay`, down to `least`.
-    w ← w + η_g Σ_j n_j/Σn_k (1 + τ_j)^−power Δ_j once D/`staleness_bound` has passed, D the usual duration of the
-    slowest running client, `unseen` seconds for one never heard of; the bound is `concurrency` unless told. With
+    probability `explore` a client without updates; each selection multiplies `explore` by `decay`, down to `least`.
+    w ← w + η_g Σ_j n_j/Σn_k (1 + τ_j)^−power Δ_j once D/`staleness_bound` has passed, D the mean task duration of the
+    slowest running client, `unseen` seconds for a client without updates; the bound defaults to `concurrency`. With
     `credit`, a loss that is an outlier (DBSCAN, radius `reach`) among those from versions up to `nearby` apart costs
-    credit; at 0 a client is out.
+    one credit; at 0 a client is never selected again.
 
-    Departs: defaults and weights are those of the authors' code (github.com/SamuelGong/Pisces). Their server looks
-    every 5 s and then hands out up to `concurrency` more tasks; this one looks at every event and never has more than
-    that running, so that `decay` counts selections. D is the mean of what was observed, theirs the last. With credit,
-    the updates since the last version are judged, among at least 5 of the last 50 losses; they judge all clients of the
-    last versions each time, among at least `concurrency`, and call one with fewer than half as many near it an outlier.
-    Their penalty for slow clients, off in all of their experiments, is left out.
+    Departs: defaults and weights are those of the authors' code (github.com/SamuelGong/Pisces). Their server
+    selects every 5 s, and then dispatches up to `concurrency` more tasks; this one selects at every event and never has
+    more than `concurrency` running, so `decay` counts selections. D is the mean of the observed durations, in their
+    server the last one. With credit, this one judges the updates since the last version, among at least 5 of the last
+    50 losses. Theirs judges all clients of the last versions each time, among at least `concurrency` losses, and an
+    outlier has fewer than half of that number near it. Their penalty for slow clients is left out; it is off in all of
+    their experiments.
 
     Reference: Jiang et al., "Pisces: Efficient Federated Learning via Guided Asynchronous Training", SoCC 2022
 

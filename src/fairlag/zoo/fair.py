@@ -15,7 +15,7 @@ def buffered(
 ) -> Strategy:
     """Any weighting in the paper's loop: all clients train all the time, every `buffer` updates make a version.
 
-    With `concurrency` only so many train at once, and a free place goes to an idle client picked at random.
+    With `concurrency`, at most this many train at once, and a free place goes to a random idle client.
 
     >>> buffered(weigh.uniform, buffer=3).trigger.label
     'count(3)'
@@ -30,7 +30,7 @@ def buffered(
 def buffered_fedavg(
     *, buffer: int = 5, concurrency: int | None = None, lr: float = 1.0, fresh: bool = True
 ) -> Strategy:
-    """Asynchronous, every update weighs the same ("FedAvg" in the figures of Ma et al., 2024).
+    """Asynchronous; every update has the same weight ("FedAvg" in the figures of Ma et al., 2024).
 
     w ← w + η_g Σ_j Δ_j / b
 
@@ -55,13 +55,13 @@ def fedstaleweight(
     lr: float = 1.0,
     fresh: bool = True,
 ) -> Strategy:
-    """Weighs each update by how stale its sender usually is, normalised over the buffer (Ma et al., 2024).
+    """Weighs each update by its sender's mean staleness, normalised over the buffer (Ma et al., 2024).
 
     a_i = (mean staleness of i · b + 1) / n, α_j = a_j / Σ_k a_k, w ← w + η_g Σ_j α_j Δ_j.
-    `scaling="algorithm1"` leaves out the b, as the paper's Algorithm 1 does.
+    `scaling="algorithm1"` leaves out the b, like the paper's Algorithm 1.
 
-    Departs: the paper contradicts itself; its derivation is the default, its Algorithm 1 an option. Staleness is real,
-    not nearly none as in the paper's own bench.
+    Departs: the paper's derivation and its Algorithm 1 contradict each other; the derivation is the default,
+    Algorithm 1 an option. Staleness is real here; in the paper's own bench it is nearly zero.
 
     Reference: Ma et al., "FedStaleWeight: Buffered Asynchronous Federated Learning with Fair Aggregation via Staleness
     Reweighting", 2024
@@ -90,18 +90,18 @@ def fairshare(
     lr: float = 1.0,
     fresh: bool = True,
 ) -> Strategy:
-    """Keeps an account of the influence each client is entitled to; an update weighs what its sender's account holds.
+    """Keeps an account of the influence that each client is entitled to; an update weighs its sender's balance.
 
-    Of each version, clients heard for the first time earn 1/b, and all others that are entitled and hold less than
-    `limit` share the rest by importance q: e_i = (1 − |F|/b) q_i / Σ_k q_k. α_i = earned_i − spent_i, split over i's
-    updates in the buffer, each at most `most`. A total weight above `cap` is scaled down to it (None or inf: no cap);
-    the rest stays in the accounts. With `reward` s, a part s of each version goes to its senders as in FedAvg. Nobody
-    can spend more than it earned, and whoever is there earns the same however it times its updates.
+    Of each version, first-time senders earn 1/b each. All other entitled clients that hold less than `limit` share the
+    rest by importance q: e_i = (1 − |F|/b) q_i / Σ_k q_k. α_i = earned_i − spent_i, split over i's updates in the
+    buffer, each at most `most`. A total weight above `cap` is scaled down to it (None or inf: no cap); the rest stays
+    in the accounts. With `reward` s, a part s of each version goes to its senders as in FedAvg. No client can spend
+    more than it earned, and a present client earns the same however it times its updates.
     `estimator = "gap"`: a_i = g_i / n with g_i the mean number of updates from one of i's to its next, α_j = a_j / b.
-    That is fair if clients keep their pace, and can be cheated if they do not.
+    That is fair if clients keep their pace; clients that vary it can cheat.
 
-    Departs: it is ours. Gaps are the participation intervals of FedAU (Wang and Ji, 2024), carried over to buffers.
-    FedStaleWeight is the corner estimator = "staleness", normalise = "buffer".
+    Departs: nothing, it is fairlag's own. Gaps are the participation intervals of FedAU (Wang and Ji, 2024), applied to
+    buffers. FedStaleWeight is the special case estimator = "staleness", normalise = "buffer".
 
     Reference: docs/theory.md
 
@@ -120,12 +120,12 @@ def fairshare(
 
 
 def _check_estimator(estimator: str, normalise: str, terms: Mapping[str, object]) -> None:
-    """Refuses what the estimator would ignore."""
+    """Refuses options that the estimator would ignore."""
     choice("estimator", estimator, dict.fromkeys(("account", "gap", "staleness")))
     choice("normalise", normalise, dict.fromkeys(("expectation", "buffer")))
     if estimator == "account" and normalise != "expectation":
         raise StrategyError(
-            "normalise is 'buffer', which needs estimator = 'gap' or 'staleness': accounts add up anyway"
+            "normalise is 'buffer', which needs estimator = 'gap' or 'staleness': accounts need no normalisation"
         )
     usual = {name: each.default for name, each in inspect.signature(fairshare).parameters.items()}
     given = [name for name, value in terms.items() if value != usual[name]]

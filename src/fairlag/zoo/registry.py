@@ -1,4 +1,4 @@
-"""The registry of algorithms: how a function that makes a strategy gets its name, and what its docstring tells."""
+"""The registry of algorithms: their names, the functions that make them, and the parts of their docstrings."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ Maker = TypeVar("Maker", bound=Callable[..., Strategy])
 Choice = TypeVar("Choice")
 
 LARGEST_TOTAL = 10.0
-"""The default cap on the total weight of an aggregation, for algorithms whose weights would have no bound."""
+"""The default cap on the total weight of an aggregation, for algorithms whose weights are otherwise unbounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +38,12 @@ class Algorithm:
 
     @property
     def formula(self) -> str:
-        """What follows it."""
+        """The paragraph after the description."""
         return " ".join(each for each in self._paragraphs[1:] if not each.startswith(("Departs:", "Reference:", ">>>")))
 
     @property
     def departs(self) -> str:
-        """Where it departs from its paper, and why."""
+        """How it departs from its paper, and why."""
         return self._part("Departs:")
 
     @property
@@ -85,7 +85,7 @@ def algorithm(title: str) -> Callable[[Maker], Maker]:
 
 
 def choice(name: str, value: str, choices: Mapping[str, Choice]) -> Choice:
-    """One of several by its name; anything else is refused.
+    """Looks up a choice by name; refuses any other name.
 
     >>> choice("scaling", "one", {"one": 1, "two": 2})
     1

@@ -1,4 +1,4 @@
-"""The methods that work in rounds: FedAvg, what is built on it, and SAFA, whose rounds tolerate lag."""
+"""The methods that work in rounds: FedAvg, its variants, and SAFA, whose rounds tolerate lag."""
 
 from dataclasses import replace
 
@@ -33,7 +33,7 @@ def fedavg(*, cohort: int = 10, over: float = 0.0, deadline: float | None = None
 def fedprox(
     *, mu: float = 0.01, cohort: int = 10, over: float = 0.0, deadline: float | None = None, lr: float = 1.0
 ) -> Strategy:
-    """FedAvg whose clients are pulled back towards the model that they were handed (Li et al., 2020).
+    """FedAvg with a proximal term that pulls clients towards the model they received (Li et al., 2020).
 
     (μ/2)‖x − w‖² is added to the local objective; w ← w + η_g Σ_i n_i/Σn_j Δ_i
 
@@ -56,14 +56,14 @@ def fednova(
     cap: float | None = LARGEST_TOTAL,
     lr: float = 1.0,
 ) -> Strategy:
-    """FedAvg in which who makes more local steps does not pull more (Wang et al., 2020).
+    """FedAvg in which clients with more local steps do not pull more (Wang et al., 2020).
 
     w ← w + η_g (Σ_i p_i a_i) Σ_i p_i Δ_i/a_i, p_i = n_i/Σn_j, a_i how often gradients count in q local steps: from
     v = a = 0, q times v ← ρv + 1 − ημa, a ← a + v, with local momentum ρ, step size η and proximal factor μ
 
-    Departs: the authors' code adds up a differently if momentum and proximal term are used together; ours is what equal
-    gradients really give (with one of the two both agree). A total weight above `cap` is scaled down to it (None or
-    inf: no cap).
+    Departs: with momentum and proximal term together, the authors' code sums a differently; this is what equal
+    gradients really give. With only one of the two, both agree. A total weight above `cap` is scaled down to it (None
+    or inf: no cap).
 
     Reference: Wang et al., "Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization",
     NeurIPS 2020
@@ -173,12 +173,12 @@ def fedyogi(
 def safa(*, share: float = 0.5, lag: int = 5, deadline: float | None = None, lr: float = 1.0) -> Strategy:
     """Rounds that slow clients need not finish, over a cache of every client's last model (Wu et al., 2021).
 
-    A round ends with the updates of ⌈C·n⌉ drafted clients, first come first merged, those not drafted in the round
-    before first. cache_k ← x_k of the drafted, w_v of those more than `lag` versions behind, who begin anew;
-    w ← Σ_k n_k/N cache_k; then cache_k ← x_k of those that came but were not drafted.
+    A round ends with the updates of ⌈C·n⌉ drafted clients, in order of arrival; clients not drafted in the last round
+    come first. cache_k ← x_k of the drafted clients, w_v of those more than `lag` versions behind, which start again;
+    w ← Σ_k n_k/N cache_k; then cache_k ← x_k of the clients whose updates arrived but were not drafted.
 
-    Departs: clients really go on training across rounds in virtual time; one that lost its task begins again from the
-    version it had; a round without a deadline also ends when nobody is training any more.
+    Departs: clients really continue training across rounds in virtual time. A client that lost its task starts again
+    from its version. A round without a deadline also ends when no task is running.
 
     Reference: Wu et al., "SAFA: a Semi-Asynchronous Protocol for Fast Federated Learning with Low Overhead",
     IEEE Transactions on Computers 70(5), 2021
