@@ -9,8 +9,9 @@ import pytest
 from fairlag.lab.experiment import parse
 from fairlag.lab.plan import Plan
 from fairlag.lab.simulate import execute
-from tests.support.cli_report import SMALL, spoilt
 from tests.support.command import Call
+from tests.support.damage import spoilt
+from tests.support.experiments import SMALL
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ from fairlag.learn.learner import Order, Placement
 from fairlag.learn.local import Recipe
 from fairlag.runtime import threads
 from fairlag.zoo import ALGORITHMS, fedbuff, fedstaleweight
-from tests.support.execute_processes import (
+from tests.support.executors import (
     BY_ACCOUNT,
     FLEET,
     OVER,

@@ -16,9 +16,9 @@ from fairlag.lab.run import Run
 from fairlag.lab.simulate import simulate
 from fairlag.lab.store import Store
 from fairlag.lab.verify import verified
-from tests.support.lab_run import made
-from tests.support.lab_store import STATE, aggregation, create, rows
-from tests.support.sealed import edited
+from tests.support.edits import edited
+from tests.support.runs import made
+from tests.support.stores import STATE, aggregation, create, rows
 
 
 def coming_and_going(**more: Any) -> Experiment:

@@ -14,8 +14,8 @@ from fairlag.errors import InputError, UnreadableError
 from fairlag.lab.folder import reading
 from fairlag.lab.run import Run
 from tests.support.command import Call
-from tests.support.lab_damaged import _BOMB, _ENDLESS, DAMAGES, said
-from tests.support.sealed import edited
+from tests.support.damage import BOMB, DAMAGES, ENDLESS, said
+from tests.support.edits import edited
 from tests.test_cli_report import runs  # noqa: F401 (a fixture)
 
 
@@ -53,7 +53,7 @@ def test_every_command_that_looks_names_it(call: Call, runs: Path) -> None:  # n
 
 def test_who_would_gain_is_not_asked_of_a_damaged_experiment(call: Call, runs: Path) -> None:  # noqa: F811
     for folder in runs.glob("*-seed*"):
-        (folder / "experiment.json").write_text(_BOMB)
+        (folder / "experiment.json").write_text(BOMB)
     done = call("report", "runs")
     assert (done.code, done.err.count("is damaged: its experiment.json is not what was written")) == (2, 2)
 
@@ -70,7 +70,7 @@ def test_a_strategy_that_is_unknown_by_now_is_shown_but_not_simulated(call: Call
 
 
 def test_looking_needs_no_plan(runs: Path) -> None:  # noqa: F811
-    (runs / "plan.json").write_text(_BOMB)
+    (runs / "plan.json").write_text(BOMB)
     assert experiment_of(Run(runs / "fairshare-buffer-2-seed0")).name == "small"
 
 
@@ -108,7 +108,7 @@ def test_a_mistake_that_is_no_damage_is_not_blamed_on_a_run(runs: Path) -> None:
 def test_nothing_in_a_database_takes_for_ever(runs: Path) -> None:  # noqa: F811
     folder = runs / "fairshare-buffer-2-seed0"
     with pytest.raises(UnreadableError, match="reading it takes too long for its size"), reading(folder) as database:
-        database.execute(f"{_ENDLESS} SELECT COUNT(*) FROM n").fetchone()
+        database.execute(f"{ENDLESS} SELECT COUNT(*) FROM n").fetchone()
     with pytest.raises(UnreadableError, match="attempt to write a readonly database"), reading(folder) as database:
         database.execute("DELETE FROM tasks")
     with warnings.catch_warnings():
@@ -130,7 +130,7 @@ def test_a_rubbish_lock_is_named(call: Call, runs: Path) -> None:  # noqa: F811
 @pytest.mark.parametrize(
     ("file", "text", "words"),
     [
-        ("plan.json", _BOMB, "cannot read 'runs/plan.json': it is nested more than 32 deep"),
+        ("plan.json", BOMB, "cannot read 'runs/plan.json': it is nested more than 32 deep"),
         ("plan.json", '{"experiment": 3}', "'runs/plan.json' holds no experiment"),
         ("plan.json", "{}", "'runs/plan.json' holds no experiment"),
         ("plan.json", '{"experiment": {}}', "runs/plan.json: the key 'name' is missing"),

@@ -23,7 +23,7 @@ from fairlag.lab.simulate import execute
 from fairlag.learn.eager import Eager
 from fairlag.learn.exclusive import exclusive
 from fairlag.zoo import ALGORITHMS
-from tests.support.helpers import small
+from tests.support.experiments import small
 from tests.support.models import normalised_mlp
 
 STATISTICS = 64

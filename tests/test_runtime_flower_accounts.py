@@ -13,11 +13,10 @@ from fairlag.lab.deploy import deploy
 from fairlag.lab.events import Event, Kept, Tell
 from fairlag.lab.run import Run
 from fairlag.zoo import fairshare
-from tests.support.fleet import FakeGrid, FakeNode, replied
-from tests.support.fleet_bench import Bench, benches
-from tests.support.lab_deploy import OWN, QUICK, Crash, adding
-from tests.support.resume_simulation import through_a_file
-from tests.support.runtime_flower_accounts import books
+from tests.support.flower_bench import Bench, benches
+from tests.support.flower_deploy import OWN, QUICK, Crash, adding
+from tests.support.flower_grid import FakeGrid, FakeNode, replied
+from tests.support.states import books, through_a_file
 
 pytestmark = pytest.mark.usefixtures("quick_grid")
 

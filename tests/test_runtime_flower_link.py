@@ -10,8 +10,8 @@ from flwr.app import Message
 
 from fairlag.core.types import Aggregation, Outcome
 from fairlag.zoo import fedasync, fedbuff
-from tests.support.fleet import Answer, FakeGrid, FakeNode, failing, replied, trained
-from tests.support.fleet_bench import Bench, benches, four
+from tests.support.flower_bench import Bench, benches, four
+from tests.support.flower_grid import Answer, FakeGrid, FakeNode, failing, replied, trained
 
 pytestmark = pytest.mark.usefixtures("quick_grid")
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from flwr.app import Message
 
-from tests.support.fleet import FakeGrid, FakeNode, failing
-from tests.support.fleet_bench import Bench, benches, four
+from tests.support.flower_bench import Bench, benches, four
+from tests.support.flower_grid import FakeGrid, FakeNode, failing
 
 pytestmark = pytest.mark.usefixtures("quick_grid")
 

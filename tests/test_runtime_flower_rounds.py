@@ -8,8 +8,8 @@ from fairlag.core.state import take
 from fairlag.core.strategy import Strategy
 from fairlag.core.types import Outcome
 from fairlag.zoo import buffered_fedavg, fedavg, fedfix, safa
-from tests.support.fleet import failing
-from tests.support.fleet_bench import Bench, benches, four
+from tests.support.flower_bench import Bench, benches, four
+from tests.support.flower_grid import failing
 
 pytestmark = pytest.mark.usefixtures("quick_grid")
 
