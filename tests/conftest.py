@@ -2,14 +2,21 @@
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 pytest.register_assert_rewrite("tests.support")
 
 from tests.support.clusters import LOOPBACK  # noqa: E402 (helpers are registered first)
-from tests.support.command import Call, caller  # noqa: E402 (helpers are registered first)
+from tests.support.command import Call, caller  # noqa: E402
+from tests.support.data_files import empty_machine, served  # noqa: E402
+from tests.support.experiments import SMALL  # noqa: E402
+
+if TYPE_CHECKING:
+    from tests.support.flower_bench import Bench
 
 os.environ.update(LOOPBACK)
 
@@ -29,6 +36,38 @@ def interruptible() -> Iterator[None]:
 
 
 @pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine without data sets: the folder in which they are looked for."""
+    return empty_machine(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def server(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of a web server from which a machine without data sets downloads them."""
+    with served(tmp_path / "served", monkeypatch) as folder:
+        yield folder
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two seeds of a strategy in a folder `runs` below this one; nothing was trained."""
+    from tests.support.runs import runs_of
+
+    monkeypatch.chdir(tmp_path)
+    runs_of(Path("runs"), SMALL, 0, 1)
+    return Path("runs")
+
+
+@pytest.fixture
 def quick_grid(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A grid in memory may be asked as often as a test likes, other than a SuperLink."""
+    """A Flower grid in memory may be asked as often as a test likes, unlike a SuperLink."""
     monkeypatch.setattr("fairlag.runtime.flower.courier._MOST_A_SECOND", 2_000.0)
+
+
+@pytest.fixture
+def bench() -> Iterator[Callable[..., "Bench"]]:
+    """Makes servers with a Flower grid in memory and the link between them; all are closed afterwards."""
+    from tests.support.flower_bench import benches  # imports Flower, which takes seconds
+
+    with benches() as make:
+        yield make

@@ -9,8 +9,7 @@ import pytest
 from fairlag.analyse.compare import Spread, compare, repeated
 from fairlag.errors import InputError
 from fairlag.fairness import jain
-from tests.support.analyse_compare import bare
-from tests.support.lab_run import made
+from tests.support.runs import bare, made
 
 
 def test_accuracy_over_seeds(tmp_path: Path) -> None:

@@ -12,10 +12,8 @@ from fairlag.analyse.compare import Spread, repeated
 from fairlag.analyse.curves import band, curves, evenly
 from fairlag.lab.run import Run
 from fairlag.lab.store import Score, Store
-from tests.support.analyse_compare import bare
-from tests.support.analyse_curves import curve
-from tests.support.fleets import changed
-from tests.support.lab_run import made
+from tests.support.edits import changed
+from tests.support.runs import bare, curve, made
 
 
 def test_the_mean_ends_with_the_first_seed_and_does_not_jump_to_the_others() -> None:

@@ -15,6 +15,7 @@ from fairlag.lab.experiment import Experiment, parse
 from fairlag.report.answer import answer
 from fairlag.report.page.build import audit_page
 from fairlag.report.tables import audit_table
+from tests.support.experiments import PAPER
 
 
 def experiment(*uses: dict[str, Any], clients: list[dict[str, Any]] | None = None, **more: Any) -> Experiment:
@@ -78,14 +79,10 @@ def test_influence_that_moves_until_the_end_has_not_settled() -> None:
 
 
 def test_a_strategy_that_learns_who_is_slow_settles_later_than_one_that_does_not() -> None:
-    clients = [
-        {"group": "fast", "count": 10, "delay": "uniform(1, 2)"},
-        {"group": "slow", "count": 5, "delay": "uniform(8, 12)"},
-    ]
     plain, learning = audited(
         {"use": "buffered_fedavg", "buffer": 5},
         {"use": "fedstaleweight", "buffer": 5},
-        clients=clients,
+        clients=PAPER,
         aggregations=2000,
     )
     assert plain.deployment.settled and learning.deployment.settled

@@ -27,9 +27,8 @@ from fairlag.fairness import gini, jain
 from fairlag.lab.experiment import parse
 from fairlag.lab.run import Run
 from fairlag.lab.store import Store
-from tests.support.analyse_compare import bare
-from tests.support.analyse_evidence import LEAN, shuffled
-from tests.support.lab_run import made
+from tests.support.experiments import LEAN
+from tests.support.runs import bare, made, shuffled
 
 
 def test_influence_is_sorted_by_group_and_kept_per_seed(tmp_path: Path) -> None:

@@ -16,7 +16,9 @@ from fairlag.fleet.delay import parse as delay
 from fairlag.lab.experiment import Experiment, parse
 from fairlag.lab.run import Run
 from fairlag.lab.serialise import as_tables
-from tests.support.fleets import PAPER, STALE, changed, deployed, made, tables
+from tests.support.edits import changed, deployed
+from tests.support.experiments import PAPER, STALE, tables
+from tests.support.runs import runs_of
 
 FEDBUFF = {"use": "fedbuff", "buffer": 5, "concurrency": 8}
 MIXED = [
@@ -53,12 +55,12 @@ def agree(run: Run, experiment: Experiment, tolerance: float) -> None:
 def test_the_fitted_fleet_treats_its_clients_as_the_run_did(
     tmp_path: Path, clients: list[dict[str, Any]], tolerance: float, strategy: dict[str, Any]
 ) -> None:
-    (run,) = made(tmp_path / "runs", tables(clients, strategy))
+    (run,) = runs_of(tmp_path / "runs", tables(clients, strategy))
     agree(run, fit_fleet(run).experiment, tolerance)
 
 
 def test_the_paper_s_fleet_is_found_again_and_its_file_is_read(tmp_path: Path) -> None:
-    (run,) = made(tmp_path / "runs", tables(PAPER))
+    (run,) = runs_of(tmp_path / "runs", tables(PAPER))
     found = fit_fleet(run)
     assert [(each.name, each.family, each.clients) for each in found.groups] == [
         ("fast", "uniform", 10),
@@ -75,9 +77,9 @@ def test_the_paper_s_fleet_is_found_again_and_its_file_is_read(tmp_path: Path) -
 
 
 def test_fitting_the_fitted_fleet_changes_little(tmp_path: Path) -> None:
-    (run,) = made(tmp_path / "first", tables(VANISHING))
+    (run,) = runs_of(tmp_path / "first", tables(VANISHING))
     first = fit_fleet(run).experiment
-    (run,) = made(tmp_path / "second", as_tables(first.checked(seed=1)))
+    (run,) = runs_of(tmp_path / "second", as_tables(first.checked(seed=1)))
     second = fit_fleet(run).experiment
     assert second.name == first.name == "fleet-fitted"
     for one, other in zip(first.clients, second.clients, strict=True):
@@ -88,7 +90,7 @@ def test_fitting_the_fitted_fleet_changes_little(tmp_path: Path) -> None:
 
 
 def test_losses_and_absences(tmp_path: Path) -> None:
-    (run,) = made(tmp_path / "runs", tables(VANISHING))
+    (run,) = runs_of(tmp_path / "runs", tables(VANISHING))
     phones, desktops = fit_fleet(run).experiment.clients
     # Some 1600 and 6000 tasks: the standard errors of these are 0.0075 and 0.0018, of 160 absences of 40 s 3.2 s.
     assert phones.vanish == pytest.approx(0.1, abs=0.02)
@@ -101,7 +103,7 @@ def test_losses_and_absences(tmp_path: Path) -> None:
 
 def test_clients_that_never_come_back_are_away_for_the_whole_run(tmp_path: Path) -> None:
     clients = [{**PAPER[0], "vanish": 0.005, "away": 1e9}, {**PAPER[0], "group": "steady"}]
-    (run,) = made(tmp_path / "runs", tables(clients))
+    (run,) = runs_of(tmp_path / "runs", tables(clients))
     leaving, _ = fit_fleet(run).experiment.clients
     assert leaving.away == pytest.approx(run.virtual_time, rel=0.01)
 
@@ -110,7 +112,7 @@ def test_long_tasks_are_not_under_represented_in_a_short_run(tmp_path: Path) -> 
     clients = [{"group": "phones", "count": 1500, "delay": "lognormal(10, 0.6)"}]
     experiment = {**tables(clients), "until_time": 60.0}
     del experiment["aggregations"]
-    (run,) = made(tmp_path / "runs", experiment, 1)
+    (run,) = runs_of(tmp_path / "runs", experiment, 1)
     tasks = observed([run]).tasks
     true, seen = delay("lognormal(10, 0.6)").mean, tasks.duration[tasks.came].mean()
     assert seen < 0.92 * true  # only the short ones of those that were handed out late have ended
@@ -121,7 +123,7 @@ def test_long_tasks_are_not_under_represented_in_a_short_run(tmp_path: Path) -> 
 
 def test_clients_that_differ_have_tables_of_their_own(tmp_path: Path) -> None:
     clients = [{"group": "phones", "count": 6, "delay": "uniform(2, 3)", "upload": "uniform(1, 20)"}, *PAPER]
-    (run,) = made(tmp_path / "runs", {**tables(clients), "model_bytes": 1_000_000})
+    (run,) = runs_of(tmp_path / "runs", {**tables(clients), "model_bytes": 1_000_000})
     found = fit_fleet(run)
     assert [each.name for each in found.groups] == [*(f"phones-{client}" for client in range(6)), "fast", "slow"]
     assert "Clients of phones clearly differ" in found.groups[0].remarks[0]
@@ -138,13 +140,13 @@ def test_clients_that_differ_have_tables_of_their_own(tmp_path: Path) -> None:
 def test_parts_of_a_group_have_names_that_no_other_has(tmp_path: Path) -> None:
     clients = [{"group": "a", "count": 4, "delay": "uniform(2, 3)", "upload": "uniform(0.5, 20)"}]
     clients += [{**PAPER[0], "group": "a-0"}]
-    (run,) = made(tmp_path / "runs", {**tables(clients), "model_bytes": 1_000_000})
+    (run,) = runs_of(tmp_path / "runs", {**tables(clients), "model_bytes": 1_000_000})
     assert [each.name for each in fit_fleet(run).groups] == ["a--0", "a-1", "a-2", "a-3", "a-0"]
 
 
 def test_many_clients_that_differ_share_tables_by_how_long_they_take(tmp_path: Path) -> None:
     clients = [{"group": "phones", "count": 60, "delay": "uniform(2, 3)", "upload": "uniform(1, 20)"}]
-    (run,) = made(tmp_path / "runs", {**tables(clients), "model_bytes": 1_000_000})
+    (run,) = runs_of(tmp_path / "runs", {**tables(clients), "model_bytes": 1_000_000})
     found = fit_fleet(run)
     assert 1 < len(found.groups) <= FEW
     assert sum(each.clients for each in found.groups) == 60
@@ -170,7 +172,7 @@ def test_clients_of_a_large_group_that_take_equally_long_are_one_part() -> None:
 
 
 def test_runs_of_a_fleet_are_pooled_and_draws_that_repeat_count_once(tmp_path: Path) -> None:
-    runs = made(tmp_path / "runs", tables(PAPER, STALE, FEDBUFF, aggregations=100), 0, 1)
+    runs = runs_of(tmp_path / "runs", tables(PAPER, STALE, FEDBUFF, aggregations=100), 0, 1)
     found = fit_fleet(runs)
     assert [use.label for use in found.experiment.strategies] == [run.label for run in runs[::2]]
     rows = sum(len(run.tasks) for run in runs)
@@ -183,14 +185,14 @@ def test_runs_of_a_fleet_are_pooled_and_draws_that_repeat_count_once(tmp_path: P
 
 
 def test_runs_of_different_fleets_are_refused(tmp_path: Path) -> None:
-    one, other = made(tmp_path / "a", tables(PAPER)), made(tmp_path / "b", tables(PAPER[:1]))
+    one, other = runs_of(tmp_path / "a", tables(PAPER)), runs_of(tmp_path / "b", tables(PAPER[:1]))
     with pytest.raises(InputError, match="are of different fleets: fit those of one fleet at a time"):
         fit_fleet([*one, *other])
 
 
 def test_groups_that_come_late_and_leave_early(tmp_path: Path) -> None:
     clients = [{**PAPER[0], "join": 100.0}, {**PAPER[1], "leave": 300.0}, {**PAPER[0], "group": "steady"}]
-    (run,) = made(tmp_path / "runs", tables(clients))
+    (run,) = runs_of(tmp_path / "runs", tables(clients))
     late, early, steady = fit_fleet(run).experiment.clients
     assert late.join == 100 and late.leave == np.inf
     assert early.leave == pytest.approx(300, abs=0.1)
@@ -200,7 +202,7 @@ def test_groups_that_come_late_and_leave_early(tmp_path: Path) -> None:
 
 def test_a_known_availability_stays_and_that_of_a_real_fleet_is_what_was_seen(tmp_path: Path) -> None:
     there = "alternating(exponential(100), exponential(50))"
-    (run,) = made(tmp_path / "runs", tables([{**MIXED[0], "availability": there}, MIXED[1]], aggregations=600))
+    (run,) = runs_of(tmp_path / "runs", tables([{**MIXED[0], "availability": there}, MIXED[1]], aggregations=600))
     simulated = fit_fleet(run).experiment.clients[0]
     assert (simulated.availability, simulated.vanish) == (there, 0)
     found = fit_fleet(deployed(run))
@@ -213,7 +215,7 @@ def test_a_known_availability_stays_and_that_of_a_real_fleet_is_what_was_seen(tm
 
 def test_delays_per_step_where_the_strategy_asks_for_other_numbers(tmp_path: Path) -> None:
     clients = [{**table, "delay_per": "step"} for table in PAPER]
-    (run,) = made(tmp_path / "runs", {**tables(clients, aggregations=300), "local": {"steps": 4}})
+    (run,) = runs_of(tmp_path / "runs", {**tables(clients, aggregations=300), "local": {"steps": 4}})
     whole = fit_fleet(run).experiment.clients[0]
     assert whole.delay_per is None and delay(whole.delay).mean == pytest.approx(6, rel=0.02)
     changed(run, "UPDATE tasks SET steps = 8, ended = dispatched + 2 * (ended - dispatched) WHERE ordinal % 2 = 0")
@@ -222,7 +224,7 @@ def test_delays_per_step_where_the_strategy_asks_for_other_numbers(tmp_path: Pat
 
 
 def test_silent_clients_count_in_a_simulation_and_not_in_a_real_fleet(tmp_path: Path) -> None:
-    (run,) = made(tmp_path / "runs", tables(PAPER, aggregations=100))
+    (run,) = runs_of(tmp_path / "runs", tables(PAPER, aggregations=100))
     changed(run, "DELETE FROM tasks WHERE client IN (0, 1)")
     found = fit_fleet(run)
     assert found.groups[0].clients == 10
@@ -242,7 +244,7 @@ def timed(folder: Path, *durations: list[float], groups: int = 1) -> Run:
         for client, lasted in enumerate(durations)
         for ordinal in range(len(lasted))
     ]
-    (run,) = made(folder, tables(clients, {"use": "fedbuff", "buffer": 1, "concurrency": 9}, aggregations=len(rows)))
+    (run,) = runs_of(folder, tables(clients, {"use": "fedbuff", "buffer": 1, "concurrency": 9}, aggregations=len(rows)))
     return changed(
         run,
         *(
@@ -308,7 +310,7 @@ def test_too_few_durations_tell_no_family(tmp_path: Path) -> None:
 
 
 def test_a_group_that_was_not_seen_is_as_the_experiment_has_it(tmp_path: Path) -> None:
-    (run,) = made(tmp_path / "runs", tables(PAPER, aggregations=100))
+    (run,) = runs_of(tmp_path / "runs", tables(PAPER, aggregations=100))
     changed(run, "DELETE FROM tasks WHERE client >= 10")
     found = fit_fleet(run)
     assert found.experiment.clients[1].delay == "uniform(8, 12)"
@@ -317,7 +319,7 @@ def test_a_group_that_was_not_seen_is_as_the_experiment_has_it(tmp_path: Path) -
 
 
 def test_a_single_update_and_equal_ones_are_constant(tmp_path: Path) -> None:
-    (run,) = made(tmp_path / "runs", tables(PAPER, aggregations=100))
+    (run,) = runs_of(tmp_path / "runs", tables(PAPER, aggregations=100))
     changed(run, "DELETE FROM tasks WHERE client >= 10 AND task <> (SELECT MIN(task) FROM tasks WHERE client >= 10)")
     changed(run, "UPDATE tasks SET ended = dispatched + 1.5 WHERE client < 10")
     fast, slow = fit_fleet(run).experiment.clients
@@ -325,7 +327,7 @@ def test_a_single_update_and_equal_ones_are_constant(tmp_path: Path) -> None:
 
 
 def test_updates_that_took_no_time(tmp_path: Path) -> None:
-    (run,) = made(tmp_path / "runs", tables(PAPER, aggregations=100))
+    (run,) = runs_of(tmp_path / "runs", tables(PAPER, aggregations=100))
     changed(run, "UPDATE tasks SET ended = dispatched WHERE client < 10")
     found = fit_fleet(run)
     assert found.experiment.clients[0].delay == "uniform(1, 2)"
@@ -342,6 +344,6 @@ def test_updates_that_took_no_time(tmp_path: Path) -> None:
     ],
 )
 def test_runs_with_nothing_to_fit(tmp_path: Path, statement: str, sentence: str) -> None:
-    (run,) = made(tmp_path / "runs", tables(PAPER, aggregations=100))
+    (run,) = runs_of(tmp_path / "runs", tables(PAPER, aggregations=100))
     with pytest.raises(InputError, match=f"there is nothing to fit in '.*': {sentence}"):
         fit_fleet(changed(run, statement))

@@ -12,7 +12,7 @@ from fairlag.analyse.ranking import CRITERIA, least_served, ranked
 from fairlag.errors import InputError
 from fairlag.lab.run import Run
 from fairlag.report.comparison import compare_table
-from tests.support.analyse_ranking import played
+from tests.support.runs import played
 
 
 def order(runs: Sequence[Run], by: str, targets: Sequence[float] = (0.4,)) -> list[tuple[int, str]]:

@@ -12,7 +12,7 @@ from fairlag.analyse.significance import told_apart
 from fairlag.lab.run import Run
 from fairlag.report.cells import told_apart as words
 from fairlag.report.page.summary import findings
-from tests.support.analyse_ranking import played
+from tests.support.runs import played
 
 
 def by_seed(*values: float, first: int = 0) -> dict[int, float]:

@@ -9,13 +9,14 @@ import pytest
 import fairlag
 from fairlag.analyse.compare import repeated
 from fairlag.lab.run import Run
-from tests.support.fleets import PAPER, made, tables
-from tests.support.sealed import edited
+from tests.support.edits import edited
+from tests.support.experiments import PAPER, tables
+from tests.support.runs import runs_of
 
 
 def ran(folder: Path, *seeds: int, strategy: dict[str, Any] | None = None, **more: Any) -> list[Run]:
     strategies = [strategy or {"use": "fedbuff", "buffer": 2}]
-    return made(folder, {**tables(PAPER, *strategies, aggregations=5), **more}, *seeds)
+    return runs_of(folder, {**tables(PAPER, *strategies, aggregations=5), **more}, *seeds)
 
 
 def labels(*runs: list[Run]) -> list[str]:

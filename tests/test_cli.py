@@ -14,8 +14,8 @@ import fairlag
 from fairlag.analyse.incentives import FACTORS
 from fairlag.zoo import ALGORITHMS
 from tests.support.command import Call
-from tests.support.lab_run import made
 from tests.support.patience import PATIENCE
+from tests.support.runs import made
 
 ROOT = Path(__file__).parent.parent
 

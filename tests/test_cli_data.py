@@ -8,8 +8,7 @@ import pytest
 
 from fairlag.data.sources import SOURCES
 from tests.support.command import Call
-from tests.support.data_files import SMALL, empty_machine, put
-from tests.test_data_download import place, server  # noqa: F401
+from tests.support.data_files import SMALL, put
 
 
 def words(text: str) -> str:
@@ -17,11 +16,8 @@ def words(text: str) -> str:
     return " ".join(text.split())
 
 
-def test_what_is_here_is_listed_and_how_to_get_the_rest(
-    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = empty_machine(tmp_path, monkeypatch)
-    put(data / "mnist", SMALL["mnist"])
+def test_what_is_here_is_listed_and_how_to_get_the_rest(call: Call, place: Path) -> None:
+    put(place / "mnist", SMALL["mnist"])
     done = call("data", "list")
     assert done.code == 0
     assert max(len(line) for line in done.out.splitlines()) <= 80
@@ -30,7 +26,7 @@ def test_what_is_here_is_listed_and_how_to_get_the_rest(
     assert "Get mnist" not in done.out
 
 
-def test_a_data_set_is_downloaded(call: Call, server: Path) -> None:  # noqa: F811
+def test_a_data_set_is_downloaded(call: Call, server: Path) -> None:
     done = call("data", "get", "cifar10")
     assert done.code == 0
     assert done.out == f"cifar10 is in {SOURCES['cifar10'].downloads}\n"

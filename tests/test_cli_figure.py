@@ -27,10 +27,9 @@ from fairlag.report.figures import (
 )
 from fairlag.report.figures.identity import group_look, strategy_look
 from fairlag.runtime.compiled import available
-from tests.support.analyse_compare import bare
-from tests.support.analyse_evidence import LEAN, shuffled
 from tests.support.command import Call
-from tests.support.lab_run import made
+from tests.support.experiments import LEAN
+from tests.support.runs import bare, made, shuffled
 
 FAST, SLOW = group_look(0).colour, group_look(1).colour
 

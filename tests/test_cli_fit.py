@@ -8,14 +8,16 @@ import pytest
 from fairlag.lab.experiment import load
 from fairlag.lab.runs import runs as found_runs
 from tests.support.command import Call
-from tests.support.fleets import PAPER, changed, made, tables
+from tests.support.edits import changed
+from tests.support.experiments import PAPER, tables
+from tests.support.runs import runs_of
 
 
 @pytest.fixture
 def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """One run in a folder `runs` below this one; nothing was trained."""
     monkeypatch.chdir(tmp_path)
-    made(Path("runs"), tables(PAPER, aggregations=200))
+    runs_of(Path("runs"), tables(PAPER, aggregations=200))
     return Path("runs")
 
 

@@ -6,19 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fairlag.lab.experiment import parse
-from fairlag.lab.plan import Plan
-from fairlag.lab.simulate import execute
-from tests.support.cli_report import SMALL, spoilt
 from tests.support.command import Call
-
-
-@pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two seeds of a strategy in a folder `runs` below this one; nothing was trained."""
-    monkeypatch.chdir(tmp_path)
-    execute(Plan(parse(SMALL), (0, 1), Path("runs")), new=True, workers=1)
-    return Path("runs")
+from tests.support.damage import spoilt
 
 
 @pytest.mark.parametrize("how", ["no database", "pages", "no file", "{", "[1]", '{"experiment": {}}'])

@@ -14,7 +14,7 @@ from fairlag.lab.events import Over, Progress
 from fairlag.lab.experiment import load
 from fairlag.lab.plan import Plan, slug
 from tests.support.command import Call
-from tests.support.lab_run import made
+from tests.support.runs import made
 
 
 @pytest.fixture

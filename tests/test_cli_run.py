@@ -16,7 +16,7 @@ from fairlag.data.sources import SOURCES
 from fairlag.errors import DivergedError, FairlagError, StalledError, StoreError, WorkerError
 from fairlag.lab.runs import runs
 from tests.support.command import Call
-from tests.support.data_files import SMALL, empty_machine, put
+from tests.support.data_files import SMALL, put
 from tests.support.patience import PATIENCE
 
 TINY = ["--set", "model.use=logistic", "--set", "evaluate.every=10", "--workers", "1"]
@@ -108,11 +108,12 @@ MISTAKES = {
 
 @pytest.mark.parametrize("case", MISTAKES)
 def test_mistakes_are_one_sentence_and_leave_nothing_behind(
-    call: Call, case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    call: Call, case: str, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings, sentence = MISTAKES[case]
-    data = empty_machine(tmp_path, monkeypatch)
-    put(data / "fashion_mnist", {**SMALL["fashion_mnist"], "t10k-labels-idx1-ubyte": b"\0\0\x08\x01\0\0\0\x04\1\1\1\1"})
+    put(
+        place / "fashion_mnist", {**SMALL["fashion_mnist"], "t10k-labels-idx1-ubyte": b"\0\0\x08\x01\0\0\0\x04\1\1\1\1"}
+    )
     (tmp_path / "own_things.py").write_text(OWN)
     monkeypatch.chdir(tmp_path)
     words = [*SHORT, "--strategy", "buffered_fedavg"]
@@ -120,7 +121,7 @@ def test_mistakes_are_one_sentence_and_leave_nothing_behind(
     *before, last = done.err.splitlines()
     assert (done.code, done.out) == (2, "")
     assert all(line.startswith("fairlag: importing the module 'own_things' for the ") for line in before)
-    assert last.startswith("fairlag: " + sentence.format(data=data))
+    assert last.startswith("fairlag: " + sentence.format(data=place))
     assert not (tmp_path / "out").exists()
 
 
@@ -161,8 +162,8 @@ def test_what_the_system_refuses_is_one_honest_sentence(
     assert (done.code, done.err) == (1, f"fairlag: {sentence}\n")
 
 
-def test_every_way_to_get_missing_data_is_named(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    empty_machine(tmp_path, monkeypatch)
+@pytest.mark.usefixtures("place")
+def test_every_way_to_get_missing_data_is_named(call: Call, tmp_path: Path) -> None:
     done = call("run", "paper-fashion-mnist", "--out", str(tmp_path / "out"))
     assert done.code == 2
     assert all(way in done.err for way in SOURCES["fashion_mnist"].ways)

@@ -17,7 +17,7 @@ from fairlag.core.strategy import Strategy
 from fairlag.errors import StrategyError
 from fairlag.rules import select, trigger, weigh
 from fairlag.zoo import fairshare
-from tests.support.helpers import Scene, vec
+from tests.support.scenes import Scene, vec
 
 
 def by_account(**options: Any) -> Strategy:

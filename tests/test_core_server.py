@@ -30,7 +30,7 @@ from fairlag.core.vector import EMPTY, Layout, Vector
 from fairlag.errors import InputError, ProtocolError
 from fairlag.rules import select, trigger, weigh
 from fairlag.rules.apply import Apply
-from tests.support.helpers import Scene, cancelled, handed, vec
+from tests.support.scenes import Scene, cancelled, handed, vec
 
 TWO = zoo.buffered_fedavg(buffer=2)
 THREE = zoo.buffered_fedavg(buffer=3)

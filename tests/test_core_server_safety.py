@@ -15,7 +15,7 @@ from fairlag.core.view import View
 from fairlag.errors import DivergedError
 from fairlag.rules import reads_updates
 from fairlag.rules.apply import Apply, State
-from tests.support.helpers import vec
+from tests.support.scenes import vec
 
 
 @pytest.mark.parametrize("update", [None, vec(1, 2), (vec(1, 2), 1), "update"])

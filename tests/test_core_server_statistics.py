@@ -22,7 +22,7 @@ from fairlag.rules.reduce import trimmed_mean, weighted_sum
 from fairlag.rules.select import all_idle
 from fairlag.rules.trigger import count
 from fairlag.rules.weigh import by_drift, constant, uniform
-from tests.support.helpers import Scene, vec
+from tests.support.scenes import Scene, vec
 
 LAYOUT = Layout(("weight", "norm.running_mean", "norm.running_var"), ((2,), (1,), (1,)), statistics=2)
 FIRST = vec(0, 0, 10, 1)

@@ -18,7 +18,7 @@ from fairlag.errors import FairlagError, InputError, StrategyError
 from fairlag.rules import apply, edit, reduce, select, trigger, weigh
 from fairlag.rules.local import Local
 from fairlag.rules.select import Selector
-from tests.support.helpers import Scene, vec
+from tests.support.scenes import Scene, vec
 
 PLAIN = zoo.buffered_fedavg(buffer=2)
 

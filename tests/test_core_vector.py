@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from fairlag.core.vector import EMPTY, Layout, finite, published
 from fairlag.core.versions import Versions
 from fairlag.errors import InputError
-from tests.support.helpers import vec
+from tests.support.scenes import vec
 
 LAYOUT = Layout(("weight", "bias", "scale"), ((2, 3), (3,), ()))
 

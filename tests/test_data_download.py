@@ -1,11 +1,8 @@
 """Downloads of data sets from a real server on this machine: whole, damaged, and gone."""
 
 import gzip
-import threading
-from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -13,39 +10,7 @@ import pytest
 from fairlag.data.load import get, known, load
 from fairlag.data.sources import SOURCES
 from fairlag.errors import InputError
-from tests.support.data_files import FORMS, SMALL, empty_machine, gzipped, put
-
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return empty_machine(tmp_path, monkeypatch)
-
-
-class Quiet(SimpleHTTPRequestHandler):
-    """Serves a folder without a word."""
-
-    def log_message(self, *_: object) -> None:
-        """Nothing."""
-
-
-@pytest.fixture
-def server(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A web server from which the data sets are downloaded: the folder that it serves."""
-    folder = tmp_path / "served"
-    put(folder / "fashion_mnist", gzipped(SMALL["fashion_mnist"]))
-    put(folder / "cifar10", FORMS["packed bin"][1])
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as web:
-        thread = threading.Thread(target=web.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        for name, source in SOURCES.items():
-            address = f"http://127.0.0.1:{web.server_port}/{name}/"
-            size = sum(file.stat().st_size for file in folder.glob(f"{name}/*"))
-            monkeypatch.setitem(SOURCES, name, replace(source, address=address, size=size))
-        try:
-            yield folder
-        finally:
-            web.shutdown()
-            thread.join()
+from tests.support.data_files import SMALL, Quiet, gzipped, put
 
 
 @pytest.mark.parametrize("name", ["fashion_mnist", "cifar10"])

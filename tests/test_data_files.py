@@ -14,12 +14,7 @@ import pytest
 from fairlag.data.load import known, load
 from fairlag.data.sources import SOURCES
 from fairlag.errors import InputError
-from tests.support.data_files import FORMS, SMALL, empty_machine, gzipped, pickles, put, tarball
-
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return empty_machine(tmp_path, monkeypatch)
+from tests.support.data_files import FORMS, SMALL, gzipped, pickles, put, tarball
 
 
 @pytest.mark.parametrize("form", FORMS)

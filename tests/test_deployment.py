@@ -22,7 +22,7 @@ from fairlag.lab.run import Run
 from fairlag.runtime.virtual import run as live
 from tests.support.command import Call
 from tests.support.patience import PATIENCE, wait_until
-from tests.support.runtime_flower_accounts import books
+from tests.support.states import books
 
 HOME = Path(__file__).parent.parent / "examples" / "flower"
 sys.path.append(str(HOME))

@@ -25,9 +25,9 @@ from fairlag.lab.simulate import execute
 from fairlag.lab.strategies import Use
 from fairlag.runtime import threads
 from fairlag.zoo import ALGORITHMS
-from tests.support.helpers import small
-from tests.support.invariants import lived
-from tests.support.lab_resume import BY_ACCOUNT, contents, experiment
+from tests.support.experiments import small
+from tests.support.resuming import BY_ACCOUNT, contents, experiment
+from tests.support.worlds import lived
 
 every = pytest.mark.parametrize("name", ALGORITHMS)
 

@@ -17,13 +17,12 @@ from fairlag.execute.serial import Serial
 from fairlag.lab.run import Run
 from fairlag.lab.simulate import execute, simulate
 from fairlag.zoo import fedbuff
-from tests.support.clusters import several, started
+from tests.support.clusters import pids, settle, several, started
 from tests.support.command import Call
-from tests.support.execute_processes import PLACES, PLAN, TABLES, is_alive, life
-from tests.support.execute_ray import pids, settle
-from tests.support.lab_resume import begun, contents, planned, under_way
+from tests.support.executors import PLACES, PLAN, TABLES, is_alive, life
 from tests.support.learning import data
 from tests.support.patience import PATIENCE, wait_until
+from tests.support.resuming import begun, contents, planned, under_way
 
 
 @pytest.mark.slow

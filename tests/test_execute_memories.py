@@ -19,8 +19,8 @@ from fairlag.execute.processes import Processes
 from fairlag.execute.serial import Serial
 from fairlag.learn.learner import Learner, Order
 from fairlag.rules.local import Local, toward_drift
-from tests.support.execute_memories import ASO, CLIENTS, PLACES, PLAN, START, rounds, saved, task
 from tests.support.learning import Pools, data
+from tests.support.memories import ASO, CLIENTS, PLACES, PLAN, START, rounds, saved, task
 
 
 @pytest.fixture(scope="module")

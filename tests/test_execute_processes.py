@@ -19,6 +19,7 @@ import pytest
 
 from fairlag.core.server import Server
 from fairlag.core.strategy import Strategy
+from fairlag.core.types import Dispatch
 from fairlag.errors import InputError, Interrupted, ProtocolError, WorkerError
 from fairlag.execute import interrupted
 from fairlag.execute.processes import Processes
@@ -31,7 +32,7 @@ from fairlag.learn.learner import Order, Placement
 from fairlag.learn.local import Recipe
 from fairlag.runtime import threads
 from fairlag.zoo import ALGORITHMS, fedbuff, fedstaleweight
-from tests.support.execute_processes import (
+from tests.support.executors import (
     BY_ACCOUNT,
     FLEET,
     OVER,
@@ -359,11 +360,15 @@ def weak() -> Iterator[Processes]:
     pool.close()
 
 
+def submitted(pool: Processes, seed: int, *tasks: Dispatch) -> None:
+    """Begins a run of the fragile model, whose tasks are due in this order."""
+    pool.begin(seed, PLACEMENT)
+    for place, each in enumerate(tasks):
+        pool.submit(each, first(unscaled(fragile)), float(place))
+
+
 def test_a_task_that_ends_its_worker_twice_fails_the_run(weak: Processes) -> None:
-    start = first(unscaled(fragile))
-    weak.begin(0, PLACEMENT)
-    weak.submit(task(4, client=2), start, 0.0)
-    weak.submit(task(5, client=0), start, 1.0)
+    submitted(weak, 0, task(4, client=2), task(5, client=0))
     assert weak.result(task(4, client=2)).report.examples == 40
     with pytest.raises(
         WorkerError, match=r"^a worker process died twice at task 5 of client 0 \(exit code 3\), perhaps"
@@ -372,10 +377,7 @@ def test_a_task_that_ends_its_worker_twice_fails_the_run(weak: Processes) -> Non
 
 
 def test_a_pool_goes_on_with_the_next_run_and_an_exception_names_task_and_client(weak: Processes) -> None:
-    start = first(unscaled(fragile))
-    weak.begin(1, PLACEMENT)
-    weak.submit(task(6, client=1), start, 0.0)
-    weak.submit(task(7, client=2), start, 1.0)
+    submitted(weak, 1, task(6, client=1), task(7, client=2))
     assert weak.result(task(7, client=2)).report.examples == 40
     with pytest.raises(
         InputError, match=r"^task 6 of client 1 failed: ValueError: no such layer \(learning\.py, line \d+\)$"

@@ -23,24 +23,12 @@ from fairlag.learn.learner import Blueprint
 from fairlag.learn.local import Recipe
 from fairlag.rules.local import Local
 from fairlag.zoo import asofed, fedstaleweight
-from tests.support.clusters import started
-from tests.support.execute_memories import ASO, rounds, saved
-from tests.support.execute_memories import PLACES as FEW
-from tests.support.execute_memories import PLAN as REMEMBERING
-from tests.support.execute_processes import (
-    BY_ACCOUNT,
-    OVER,
-    PLACES,
-    PLAN,
-    TABLES,
-    everything,
-    expected,
-    life,
-    task,
-    version,
-)
-from tests.support.execute_ray import pids, settle
+from tests.support.clusters import pids, settle, started
+from tests.support.executors import BY_ACCOUNT, OVER, PLACES, PLAN, TABLES, everything, expected, life, task, version
 from tests.support.learning import PLACEMENT, Fragile, blueprint, data, first, fragile, plain, unscaled
+from tests.support.memories import ASO, rounds, saved
+from tests.support.memories import PLACES as FEW
+from tests.support.memories import PLAN as REMEMBERING
 
 BATCHED = blueprint("mlp", Recipe(steps=2, batch=8))
 CPUS = 6

@@ -15,7 +15,7 @@ from fairlag.fleet import availability
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
 from fairlag.fleet.timing import Throttle
-from tests.support.helpers import DELAYS
+from tests.support.worlds import DELAYS
 
 FAST = Group("fast", 3, parse("uniform(1, 2)"))
 SLOW = Group("slow", 2, parse("lognormal(10, 0.5)"), vanish=0.5, away=parse("exponential(3)"))

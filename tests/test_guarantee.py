@@ -23,9 +23,10 @@ from fairlag.fleet.delay import parse
 from fairlag.rules import admit, apply, select, trigger, weigh
 from fairlag.runtime.compiled.spec import loop_spec
 from fairlag.runtime.virtual import run
-from tests.support import invariants
-from tests.support.helpers import Computes, Watched, vec
-from tests.support.invariants import STEPS, groups, play
+from tests.support import worlds
+from tests.support.scenes import vec
+from tests.support.watched import Computes, Watched
+from tests.support.worlds import STEPS, groups, play
 
 TIMINGS = [
     "throttle(8)",
@@ -277,7 +278,7 @@ def test_with_the_cap_that_a_fleet_needs_everybody_gets_its_part_and_with_less_i
 def test_with_the_whole_reward_it_is_fedavg(made: list[Group], fresh: bool, seed: int) -> None:
     loop: dict[str, Any] = {"buffer": min(3, sum(each.count for each in made)) if fresh else 3, "fresh": fresh}
     whole = zoo.fairshare(estimator="account", cap=None, reward=1.0, **loop)
-    paid_out, plain = paid(made, whole, {}, seed), invariants.lived(made, zoo.buffered_fedavg(**loop), seed)
+    paid_out, plain = paid(made, whole, {}, seed), worlds.lived(made, zoo.buffered_fedavg(**loop), seed)
     length = min(len(paid_out.log), len(plain.log))
     for one, other in zip(paid_out.log[:length], plain.log[:length], strict=True):
         if isinstance(one, Aggregation) and isinstance(other, Aggregation):

@@ -14,8 +14,9 @@ from fairlag.core.types import Aggregation, Dispatch, Row
 from fairlag.fleet import availability
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
-from tests.support.helpers import Watched, vec
-from tests.support.invariants import STEPS, group, groups, lived, play, strategies, worlds
+from tests.support.scenes import vec
+from tests.support.watched import Watched
+from tests.support.worlds import STEPS, group, groups, lived, play, strategies, worlds
 
 
 def written(server: Watched) -> list[tuple[object, ...]]:

@@ -14,9 +14,9 @@ from fairlag.lab.resources import Resources
 from fairlag.lab.run import Run
 from fairlag.runtime.flower.wire import unpacked
 from tests.support.command import Call
-from tests.support.fleet import FakeGrid, FakeNode, replied
-from tests.support.lab_deploy import FLEET as DIGITS
-from tests.support.lab_deploy import Trained
+from tests.support.flower_deploy import FLEET as DIGITS
+from tests.support.flower_deploy import Trained
+from tests.support.flower_grid import FakeGrid, FakeNode, replied
 
 pytestmark = pytest.mark.usefixtures("quick_grid")
 

@@ -20,9 +20,9 @@ from fairlag.lab.schema import LAYOUT, LAYOUTS
 from fairlag.lab.simulate import simulate
 from fairlag.lab.store import Store
 from fairlag.lab.verify import verified
-from tests.support.lab_run import made
-from tests.support.lab_store import STATE, aggregation, create, rows
-from tests.support.sealed import edited
+from tests.support.edits import edited
+from tests.support.runs import made
+from tests.support.stores import STATE, aggregation, create, rows
 
 ROWS = st.lists(
     st.tuples(st.integers(0, 3), st.integers(0, 3), st.lists(st.integers(0, 7), min_size=1, unique=True), st.booleans())

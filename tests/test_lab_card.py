@@ -6,9 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from fairlag.text.markup import bar
-from tests.support.analyse_compare import bare
-from tests.support.lab_card import HOSTILE, bars, hostile, page, rows
-from tests.support.lab_run import made
+from tests.support.cards import HOSTILE, bars, hostile, page, rows
+from tests.support.runs import bare, made
 
 
 def test_a_finished_run(tmp_path: Path) -> None:

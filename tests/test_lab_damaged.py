@@ -14,9 +14,8 @@ from fairlag.errors import InputError, UnreadableError
 from fairlag.lab.folder import reading
 from fairlag.lab.run import Run
 from tests.support.command import Call
-from tests.support.lab_damaged import _BOMB, _ENDLESS, DAMAGES, said
-from tests.support.sealed import edited
-from tests.test_cli_report import runs  # noqa: F401 (a fixture)
+from tests.support.damage import BOMB, DAMAGES, ENDLESS, said
+from tests.support.edits import edited
 
 
 def page_of(folder: Path) -> dict[str, object]:
@@ -26,7 +25,7 @@ def page_of(folder: Path) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("how", DAMAGES)
-def test_the_others_are_shown_and_the_damaged_one_is_named(call: Call, runs: Path, how: str) -> None:  # noqa: F811
+def test_the_others_are_shown_and_the_damaged_one_is_named(call: Call, runs: Path, how: str) -> None:
     folder = runs / "fairshare-buffer-2-seed1"
     DAMAGES[how](folder)
     page = page_of(runs)
@@ -36,7 +35,7 @@ def test_the_others_are_shown_and_the_damaged_one_is_named(call: Call, runs: Pat
     assert call("runs", "runs").code == 0
 
 
-def test_every_command_that_looks_names_it(call: Call, runs: Path) -> None:  # noqa: F811
+def test_every_command_that_looks_names_it(call: Call, runs: Path) -> None:
     folder = runs / "fairshare-buffer-2-seed1"
     DAMAGES["no groups"](folder)
     for words in (
@@ -51,14 +50,14 @@ def test_every_command_that_looks_names_it(call: Call, runs: Path) -> None:  # n
         assert done.err.startswith(f"fairlag: left out: the run in {str(folder)!r} cannot be read: ")
 
 
-def test_who_would_gain_is_not_asked_of_a_damaged_experiment(call: Call, runs: Path) -> None:  # noqa: F811
+def test_who_would_gain_is_not_asked_of_a_damaged_experiment(call: Call, runs: Path) -> None:
     for folder in runs.glob("*-seed*"):
-        (folder / "experiment.json").write_text(_BOMB)
+        (folder / "experiment.json").write_text(BOMB)
     done = call("report", "runs")
     assert (done.code, done.err.count("is damaged: its experiment.json is not what was written")) == (2, 2)
 
 
-def test_a_strategy_that_is_unknown_by_now_is_shown_but_not_simulated(call: Call, runs: Path) -> None:  # noqa: F811
+def test_a_strategy_that_is_unknown_by_now_is_shown_but_not_simulated(call: Call, runs: Path) -> None:
     for folder in runs.glob("*-seed*"):
         file = folder / "experiment.json"
         file.write_text(file.read_text().replace('"fairshare"', '"fairshire"'))
@@ -69,20 +68,20 @@ def test_a_strategy_that_is_unknown_by_now_is_shown_but_not_simulated(call: Call
     assert "was not simulated: the experiment of the run in" in Path("report.html").read_text()
 
 
-def test_looking_needs_no_plan(runs: Path) -> None:  # noqa: F811
-    (runs / "plan.json").write_text(_BOMB)
+def test_looking_needs_no_plan(runs: Path) -> None:
+    (runs / "plan.json").write_text(BOMB)
     assert experiment_of(Run(runs / "fairshare-buffer-2-seed0")).name == "small"
 
 
 @pytest.mark.parametrize("how", ["a bomb in meta", "no groups", "a strange group"])
-def test_resume_goes_on_with_the_others_and_says_so(call: Call, runs: Path, how: str) -> None:  # noqa: F811
+def test_resume_goes_on_with_the_others_and_says_so(call: Call, runs: Path, how: str) -> None:
     DAMAGES[how](runs / "fairshare-buffer-2-seed1")
     done = call("resume", "runs")
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert f"the run in {str(runs / 'fairshare-buffer-2-seed1')!r} cannot be read" in done.err
 
 
-def test_in_python_there_is_a_warning(runs: Path) -> None:  # noqa: F811
+def test_in_python_there_is_a_warning(runs: Path) -> None:
     said("UPDATE clients SET grp = 'nobody'")(runs / "fairshare-buffer-2-seed1")
     with pytest.warns(UserWarning, match=r"left out: the run in .*seed1' cannot be read"):
         assert [each.seeds for each in fairlag.compare("runs")] == [(0,)]
@@ -93,7 +92,7 @@ def test_in_python_there_is_a_warning(runs: Path) -> None:  # noqa: F811
         fairlag.compare("runs")
 
 
-def test_a_mistake_that_is_no_damage_is_not_blamed_on_a_run(runs: Path) -> None:  # noqa: F811
+def test_a_mistake_that_is_no_damage_is_not_blamed_on_a_run(runs: Path) -> None:
     from fairlag.lab.damaged import without_damaged
     from fairlag.lab.runs import run_folders
 
@@ -105,10 +104,10 @@ def test_a_mistake_that_is_no_damage_is_not_blamed_on_a_run(runs: Path) -> None:
         without_damaged(run_folders(runs), make)
 
 
-def test_nothing_in_a_database_takes_for_ever(runs: Path) -> None:  # noqa: F811
+def test_nothing_in_a_database_takes_for_ever(runs: Path) -> None:
     folder = runs / "fairshare-buffer-2-seed0"
     with pytest.raises(UnreadableError, match="reading it takes too long for its size"), reading(folder) as database:
-        database.execute(f"{_ENDLESS} SELECT COUNT(*) FROM n").fetchone()
+        database.execute(f"{ENDLESS} SELECT COUNT(*) FROM n").fetchone()
     with pytest.raises(UnreadableError, match="attempt to write a readonly database"), reading(folder) as database:
         database.execute("DELETE FROM tasks")
     with warnings.catch_warnings():
@@ -116,7 +115,7 @@ def test_nothing_in_a_database_takes_for_ever(runs: Path) -> None:  # noqa: F811
         assert len(Run(folder).tasks)
 
 
-def test_a_rubbish_lock_is_named(call: Call, runs: Path) -> None:  # noqa: F811
+def test_a_rubbish_lock_is_named(call: Call, runs: Path) -> None:
     lock = runs / "fairshare-buffer-2-seed0/lock"
     with edited(runs / "fairshare-buffer-2-seed0") as database:
         database.execute("UPDATE meta SET value = '\"running\"' WHERE key = 'status'")
@@ -130,13 +129,13 @@ def test_a_rubbish_lock_is_named(call: Call, runs: Path) -> None:  # noqa: F811
 @pytest.mark.parametrize(
     ("file", "text", "words"),
     [
-        ("plan.json", _BOMB, "cannot read 'runs/plan.json': it is nested more than 32 deep"),
+        ("plan.json", BOMB, "cannot read 'runs/plan.json': it is nested more than 32 deep"),
         ("plan.json", '{"experiment": 3}', "'runs/plan.json' holds no experiment"),
         ("plan.json", "{}", "'runs/plan.json' holds no experiment"),
         ("plan.json", '{"experiment": {}}', "runs/plan.json: the key 'name' is missing"),
     ],
 )
-def test_a_damaged_plan_is_one_sentence(call: Call, runs: Path, file: str, text: str, words: str) -> None:  # noqa: F811
+def test_a_damaged_plan_is_one_sentence(call: Call, runs: Path, file: str, text: str, words: str) -> None:
     (runs / file).write_text(text)
     done = call("resume", "runs")
     assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
@@ -144,7 +143,7 @@ def test_a_damaged_plan_is_one_sentence(call: Call, runs: Path, file: str, text:
     assert call("compare", "runs").code == 0
 
 
-def test_the_seeds_of_a_plan_are_whole_numbers(call: Call, runs: Path) -> None:  # noqa: F811
+def test_the_seeds_of_a_plan_are_whole_numbers(call: Call, runs: Path) -> None:
     tables = json.loads((runs / "plan.json").read_text())
     (runs / "plan.json").write_text(json.dumps({**tables, "seeds": ["x"]}))
     done = call("resume", "runs")

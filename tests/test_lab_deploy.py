@@ -22,8 +22,8 @@ from fairlag.lab.events import Event, Kept, Progress
 from fairlag.lab.run import Run
 from fairlag.zoo import buffered_fedavg
 from tests.support.command import Call
-from tests.support.fleet import FakeGrid, FakeNode, failing, replied
-from tests.support.lab_deploy import FLEET, OWN, QUICK, Crash, Trained, _sent, adding, counted
+from tests.support.flower_deploy import FLEET, OWN, QUICK, Crash, Trained, adding, counted, values_of
+from tests.support.flower_grid import FakeGrid, FakeNode, failing, replied
 
 pytestmark = pytest.mark.usefixtures("quick_grid")
 
@@ -102,7 +102,7 @@ def test_arrays_may_be_a_model_and_need_no_judge(tmp_path: Path) -> None:
 
 def normalising(message: Message) -> Message:
     """Half way to a mean of 8 and a variance of 4, whatever it is handed; client 3 claims what cannot be."""
-    arrays = _sent(message)
+    arrays = values_of(message)
     assert arrays["norm.num_batches_tracked"] == 0
     arrays["last.weight"] = arrays["last.weight"] + np.float32(1)
     wrong = message.content.config_records["config"]["client"] == 3

@@ -19,7 +19,7 @@ from fairlag.lab.simulate import execute
 from fairlag.lab.strategies import Use
 from fairlag.rules import weigh
 from fairlag.rules.rule import factory
-from tests.support.lab_plan import FLEET, idle
+from tests.support.experiments import IDLE, idle
 
 
 @factory
@@ -50,7 +50,7 @@ def test_the_key_is_of_what_a_comparison_must_share(tmp_path: Path) -> None:
 
 
 def test_a_delay_per_task_is_not_written_so_that_older_runs_stay_the_same() -> None:
-    tables = FLEET["clients"][0]
+    tables = IDLE["clients"][0]
     assert written(idle(clients=[{**tables, "delay_per": "task"}])) == written(idle())
     assert "delay_per" not in written(idle()) and '"steps"' not in written(idle())
     other = idle(clients=[{**tables, "delay_per": "step", "steps": 4}])

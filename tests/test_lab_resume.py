@@ -21,10 +21,10 @@ from fairlag.lab.folder import is_begun
 from fairlag.lab.plan import Plan
 from fairlag.lab.run import Run
 from fairlag.lab.simulate import execute
-from tests.support.lab_plan import idle
-from tests.support.lab_resume import BY_ACCOUNT, begun, contents, experiment, killed_again_and_again, planned, under_way
-from tests.support.lab_store import alone
+from tests.support.experiments import idle
 from tests.support.patience import PATIENCE
+from tests.support.resuming import BY_ACCOUNT, begun, contents, experiment, killed_again_and_again, planned, under_way
+from tests.support.stores import alone
 
 
 @pytest.mark.slow

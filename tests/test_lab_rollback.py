@@ -18,10 +18,10 @@ from fairlag.lab.run import Run
 from fairlag.lab.simulate import execute
 from fairlag.lab.store import Store
 from fairlag.lab.verify import verified
-from tests.support import lab_resume
+from tests.support import resuming
 from tests.support.command import Call
-from tests.support.lab_deploy import OWN, QUICK, counted
-from tests.support.lab_store import STATE, aggregation, create, rows
+from tests.support.flower_deploy import OWN, QUICK, counted
+from tests.support.stores import STATE, aggregation, create, rows
 
 TABLES = ("clients", "tasks", "aggregations", "presence", "evaluations", "refusals")
 
@@ -79,7 +79,7 @@ def test_a_version_that_is_not_there_is_refused(tmp_path: Path, call: Call) -> N
 
 def test_a_simulation_that_went_back_ends_with_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use = {"use": "fairshare", "buffer": 3}
-    whole, stopped = (lab_resume.planned(tmp_path / name, use, 30) for name in ("whole", "stopped"))
+    whole, stopped = (resuming.planned(tmp_path / name, use, 30) for name in ("whole", "stopped"))
     execute(whole, workers=1)
     monkeypatch.setattr(loop, "CHECKPOINT", 0.0)
     monkeypatch.setattr(loop, "_COSTLY", 0)
@@ -94,7 +94,7 @@ def test_a_simulation_that_went_back_ends_with_the_same_bytes(tmp_path: Path, mo
     _, earlier = rollback.points(other.folder)
     rollback.rollback(other.folder, earlier.version)
     execute(stopped, workers=1)
-    assert lab_resume.contents(one.folder) == lab_resume.contents(other.folder)
+    assert resuming.contents(one.folder) == resuming.contents(other.folder)
 
 
 BEGIN: dict[str, Any] = {"arrays": {"weight": np.zeros(2, np.float32)}, **QUICK}

@@ -17,8 +17,8 @@ from fairlag.lab.run import Run
 from fairlag.lab.runs import runs
 from fairlag.lab.simulate import simulate
 from fairlag.lab.store import Store
-from tests.support.lab_run import made, scores
-from tests.support.lab_threads import TABLES
+from tests.support.experiments import DROPPING
+from tests.support.runs import made, scores
 
 
 def test_frames_of_a_run(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_model_that_was_given_as_a_function_is_built_by_it(tmp_path: Path) -> 
     def mine(classes: int) -> nn.Module:
         return nn.Sequential(nn.Flatten(), nn.Linear(64, classes))
 
-    run = simulate({**TABLES, "model": {"use": mine}}, executor="serial", out=tmp_path / "run")
+    run = simulate({**DROPPING, "model": {"use": mine}}, executor="serial", out=tmp_path / "run")
     weight = run.tensors()["1.weight"].tolist()
     assert run.model().state_dict()["1.weight"].tolist() == weight
     later = Run(run.folder)  # as in another session

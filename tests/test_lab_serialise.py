@@ -8,7 +8,7 @@ import pytest
 
 from fairlag.lab.experiment import load, parse, presets
 from fairlag.lab.serialise import as_tables, toml, written
-from tests.support.fleets import PAPER, STALE, tables
+from tests.support.experiments import PAPER, STALE, tables
 
 
 @pytest.mark.parametrize("name", presets())

@@ -31,8 +31,8 @@ from fairlag.lab.serialise import key_of
 from fairlag.lab.simulate import execute
 from fairlag.lab.store import Store
 from fairlag.rules.apply import Apply
-from tests.support.lab_plan import idle
-from tests.support.sealed import edited
+from tests.support.edits import edited
+from tests.support.experiments import idle
 
 _error: FairlagError | None = None
 """What the weighting raises; None once it is mended."""

@@ -27,7 +27,7 @@ from fairlag.lab.experiment import load
 from fairlag.lab.lock import is_locked
 from fairlag.lab.store import Score, Store
 from fairlag.runtime import virtual
-from tests.support.lab_store import STATE, aggregation, alone, create, rows, write
+from tests.support.stores import STATE, aggregation, alone, create, rows, write
 
 
 def test_a_run_that_failed_is_tried_again_from_its_last_checkpoint(tmp_path: Path) -> None:

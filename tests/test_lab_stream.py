@@ -14,8 +14,8 @@ from fairlag.data.stream import parse as parse_stream
 from fairlag.lab import timeline
 from fairlag.lab.experiment import parse
 from fairlag.lab.resources import Resources
-from tests.support.helpers import small
-from tests.support.lab_resume import contents
+from tests.support.experiments import small
+from tests.support.resuming import contents
 
 SEED = 3
 heard: list[tuple[Dispatch, int, int]] = []

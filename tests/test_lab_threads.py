@@ -12,12 +12,12 @@ import torch
 
 from fairlag.lab.simulate import simulate
 from fairlag.runtime.virtual import few_collections
-from tests.support.lab_threads import TABLES
+from tests.support.experiments import DROPPING
 
 
 def made(out: Path, seed: int) -> tuple[list[bytes], list[float]]:
     """The bytes of a run of a model that draws from torch's generator, which threads share."""
-    run = simulate(TABLES, seed=seed, executor="serial", out=out / str(seed))
+    run = simulate(DROPPING, seed=seed, executor="serial", out=out / str(seed))
     return [array.tobytes() for _, array in sorted(run.tensors().items())], run.evaluations["loss"].tolist()
 
 

@@ -16,9 +16,9 @@ from fairlag.lab.serialise import key_of
 from fairlag.lab.simulate import execute, simulate
 from fairlag.lab.track import ALL, TRACKERS, Tracker, listen
 from tests.support.command import Call
-from tests.support.lab_plan import idle
-from tests.support.lab_resume import contents
-from tests.support.lab_track import look_often, stopping_at, training
+from tests.support.experiments import idle
+from tests.support.resuming import contents
+from tests.support.trackers import look_often, stopping_at, training
 
 Told = list[tuple[Any, ...]]
 

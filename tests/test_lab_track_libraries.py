@@ -18,8 +18,8 @@ from fairlag.lab.run import Run
 from fairlag.lab.simulate import execute
 from fairlag.lab.track.points import Points
 from fairlag.lab.track.tensorboard import TensorBoard
-from tests.support.lab_resume import contents
-from tests.support.lab_track import look_often, stopping_at, training
+from tests.support.resuming import contents
+from tests.support.trackers import look_often, stopping_at, training
 
 Curves = dict[str, list[tuple[int, float]]]
 """Of each metric: its steps and values, in the order of the record."""

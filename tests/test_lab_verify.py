@@ -18,7 +18,7 @@ from fairlag.lab.run import Run
 from fairlag.lab.store import Score, Store
 from fairlag.lab.verify import verified
 from tests.support.command import Call
-from tests.support.lab_store import STATE, aggregation, create
+from tests.support.stores import STATE, aggregation, create
 
 
 def made(folder: Path, *, commits: int = 4, finished: bool = False) -> Path:

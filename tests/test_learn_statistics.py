@@ -23,7 +23,7 @@ from fairlag.lab.simulate import execute
 from fairlag.learn.eager import Eager
 from fairlag.learn.exclusive import exclusive
 from fairlag.zoo import ALGORITHMS
-from tests.support.helpers import small
+from tests.support.experiments import PAPER, small
 from tests.support.models import normalised_mlp
 
 STATISTICS = 64
@@ -40,14 +40,7 @@ FLEET: dict[str, Any] = {
     "local": {"steps": 10, "batch": 32, "lr": 0.05},
     "evaluate": {"every": 1_000_000, "sample": "all"},
 }
-PAPER: dict[str, Any] = {
-    **FLEET,
-    "clients": [
-        {"group": "fast", "count": 10, "delay": "uniform(1, 2)"},
-        {"group": "slow", "count": 5, "delay": "uniform(8, 12)"},
-    ],
-    "local": {"steps": 20, "batch": 32, "lr": 0.1},
-}
+LARGER: dict[str, Any] = {**FLEET, "clients": PAPER, "local": {"steps": 20, "batch": 32, "lr": 0.1}}
 
 
 @cache
@@ -131,7 +124,7 @@ def test_every_strategy_learns_with_batch_norm(name: str, tmp_path: Path, monkey
 )
 def test_the_papers_fleet_has_the_accuracy_of_recomputed_statistics(name: str, versions: int, tmp_path: Path) -> None:
     """Added up as changes, they gave .10 and .49 in the first two cases, and .10 with variances of −30,000 later."""
-    tables = {**PAPER, "aggregations": versions, "strategies": [{"use": name, "buffer": 5}]}
+    tables = {**LARGER, "aggregations": versions, "strategies": [{"use": name, "buffer": 5}]}
     run = fairlag.simulate(tables, out=tmp_path, executor="serial")
     assert run.tensors()["2.running_var"].min() > 0
     assert run.accuracy() >= 0.9
@@ -146,7 +139,7 @@ def sign(weights: Floats, updates: Matrix) -> Vector:
 
 def test_what_cannot_mix_statistics_refuses_the_model_before_anything_is_written(tmp_path: Path) -> None:
     mine = replace(fairlag.load("demo").strategy(fairlag.load("demo").strategies[0]), reduce=sign)
-    tables = {**PAPER, "aggregations": 2, "strategies": [{"use": "fedavg"}, {"use": mine}]}
+    tables = {**LARGER, "aggregations": 2, "strategies": [{"use": "fedavg"}, {"use": mine}]}
     plan = Plan(parse(tables), (0,), tmp_path / "runs")
     with pytest.raises(
         StrategyError, match=r"the reduction sign does not declare that it can mix .*'2.running_mean', '2.run"

@@ -9,10 +9,8 @@ import pytest
 import fairlag
 from fairlag.errors import InputError
 from fairlag.lab.run import Run
-from tests.support.analyse_compare import bare
-from tests.support.analyse_ranking import played
-from tests.support.lab_card import HOSTILE, bars, hostile, page, rows
-from tests.support.lab_run import made
+from tests.support.cards import HOSTILE, bars, hostile, page, rows
+from tests.support.runs import bare, made, played
 
 
 @pytest.fixture

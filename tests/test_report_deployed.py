@@ -14,7 +14,9 @@ from fairlag.report.figures.kinds import Kind
 from fairlag.report.page.build import runs_page
 from fairlag.report.page.shell import data
 from tests.support.command import Call
-from tests.support.fleets import PAPER, changed, deployed, made, tables
+from tests.support.edits import changed, deployed
+from tests.support.experiments import PAPER, tables
+from tests.support.runs import runs_of
 
 ASSUMED = [{**PAPER[0], "delay": "uniform(1, 2)"}, {**PAPER[1], "delay": "uniform(1, 2)"}]
 
@@ -22,7 +24,7 @@ ASSUMED = [{**PAPER[0], "delay": "uniform(1, 2)"}, {**PAPER[1], "delay": "unifor
 @pytest.fixture
 def real(tmp_path: Path) -> Run:
     """All were assumed to be equally fast, but some took six times as long as that."""
-    (run,) = made(tmp_path / "runs", tables(PAPER, aggregations=300))
+    (run,) = runs_of(tmp_path / "runs", tables(PAPER, aggregations=300))
     file = run.folder / "experiment.json"
     written = json.loads(file.read_text())
     written["experiment"]["clients"][1]["delay"] = "uniform(1, 2)"
@@ -41,7 +43,7 @@ def test_incentives_are_simulated_on_the_fleet_as_it_was_seen(real: Run) -> None
 
 
 def test_a_simulation_is_taken_at_its_word(tmp_path: Path) -> None:
-    runs = made(tmp_path / "runs", tables(ASSUMED, aggregations=100))
+    runs = runs_of(tmp_path / "runs", tables(ASSUMED, aggregations=100))
     (audit,), notes = throttled(repeated(runs), workers=1)
     assert notes == [] and audit.groups[1].share == pytest.approx(1 / 3, abs=0.03)
 
@@ -90,7 +92,7 @@ def test_time_is_not_called_virtual(call: Call, real: Run) -> None:
 
 
 def test_the_time_of_a_simulation_is(tmp_path: Path) -> None:
-    runs = made(tmp_path / "runs", tables(PAPER, aggregations=30))
+    runs = runs_of(tmp_path / "runs", tables(PAPER, aggregations=30))
     page = data(runs_page(runs))
     assert "virtual time" in page and "not virtual" not in page and "assumed" not in page
     assert "aggregations, virtual time " in repr(runs[0])

@@ -13,8 +13,7 @@ from fairlag.analyse.ranking import ranked
 from fairlag.errors import InputError
 from fairlag.report.comparison import Listed, compare_table, runs_table
 from fairlag.report.figures import accuracy_figure, holdings_figure
-from tests.support.analyse_compare import bare
-from tests.support.lab_run import made
+from tests.support.runs import bare, made
 
 
 def words(file: Path) -> list[str]:

@@ -7,8 +7,8 @@ from fairlag.analyse.compare import Spread
 from fairlag.analyse.curves import Curves, Scored
 from fairlag.report.page.accuracy import accuracy_section
 from fairlag.report.page.spec import Named
-from tests.support.analyse_curves import curve
 from tests.support.page import HOSTILE, checked, named, size, values
+from tests.support.runs import curve
 
 NOTHING = Scored((), Spread.of([]), Spread.of([]))
 

@@ -19,8 +19,8 @@ from fairlag.report.page.spec import Named, Section
 from fairlag.report.page.timeline import BARS, timeline_section
 from fairlag.report.page.weights import POINTS, weights_section
 from tests.support.browser import chromium, visiting
+from tests.support.edits import edited
 from tests.support.page import checked, size
-from tests.support.sealed import edited
 
 TASKS, CLIENTS, BUFFER = 1_000_000, 1_000, 10
 

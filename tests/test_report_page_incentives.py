@@ -14,7 +14,7 @@ from fairlag.fleet.timing import Schedule, Truthful
 from fairlag.lab.experiment import parse
 from fairlag.report.page.incentives import incentives_section
 from fairlag.report.page.spec import Named
-from tests.support.analyse_evidence import LEAN
+from tests.support.experiments import LEAN
 from tests.support.page import checked, named, values
 
 FEDBUFF = Named("FedBuff", 0)

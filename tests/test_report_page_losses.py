@@ -14,10 +14,9 @@ from fairlag.lab.run import Run
 from fairlag.lab.store import Store
 from fairlag.report.page.losses import losses_section
 from fairlag.report.page.spec import Named
-from tests.support.analyse_compare import bare
-from tests.support.analyse_evidence import LEAN, shuffled
-from tests.support.lab_run import made
+from tests.support.experiments import LEAN
 from tests.support.page import checked, named, size, values
+from tests.support.runs import bare, made, shuffled
 
 FEDAVG, MINE = Named("FedAvg", 0), Named("Mine", 1)
 

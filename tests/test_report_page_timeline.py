@@ -9,10 +9,8 @@ from fairlag.analyse.timeline import Bar, Timeline, timeline, timeline_if_any
 from fairlag.report.page.lanes import rows_of
 from fairlag.report.page.spec import Json, Named, View
 from fairlag.report.page.timeline import BARS, timeline_section
-from tests.support.analyse_compare import bare
-from tests.support.analyse_evidence import shuffled
-from tests.support.lab_run import made
 from tests.support.page import checked, size, values
+from tests.support.runs import bare, made, shuffled
 
 FEDAVG = Named("FedAvg", 0)
 

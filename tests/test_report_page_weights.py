@@ -12,10 +12,8 @@ from fairlag.lab.run import Run
 from fairlag.lab.store import Store
 from fairlag.report.page.spec import Named, View
 from fairlag.report.page.weights import POINTS, weights_section
-from tests.support.analyse_compare import bare
-from tests.support.analyse_evidence import shuffled
-from tests.support.lab_run import made
 from tests.support.page import checked, named, values
+from tests.support.runs import bare, made, shuffled
 
 FEDAVG = Named("FedAvg", 0)
 

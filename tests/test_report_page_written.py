@@ -10,8 +10,8 @@ import pytest
 from fairlag import simulate
 from fairlag.lab.experiment import parse
 from fairlag.lab.run import Run
-from tests.support.analyse_evidence import LEAN
 from tests.support.command import Call
+from tests.support.experiments import LEAN
 
 
 @pytest.fixture(scope="module")

@@ -24,9 +24,9 @@ from fairlag.lab.simulate import execute
 from fairlag.report.page.build import waiting_page
 from fairlag.report.watch import CONNECTIONS, Follower, Server
 from tests.support.browser import chromium, visiting
-from tests.support.cli_report import SMALL, spoilt
 from tests.support.command import Call
-from tests.support.lab_damaged import DAMAGES
+from tests.support.damage import DAMAGES, spoilt
+from tests.support.experiments import SMALL
 from tests.support.patience import PATIENCE
 
 

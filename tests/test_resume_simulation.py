@@ -21,9 +21,10 @@ from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
 from fairlag.rules import admit, apply, select, trigger, weigh
 from fairlag.runtime.virtual import Simulation
-from tests.support.helpers import Computes, vec
-from tests.support.invariants import worlds
-from tests.support.resume_simulation import exact, plain, through_a_file
+from tests.support.scenes import vec
+from tests.support.states import exact, plain, through_a_file
+from tests.support.watched import Computes
+from tests.support.worlds import worlds
 
 
 class Momentum(NamedTuple):

@@ -19,7 +19,7 @@ from fairlag.errors import StrategyError
 from fairlag.rules import apply
 from fairlag.rules.apply import Apply, example
 from fairlag.rules.reduce import weighted_sum
-from tests.support.helpers import Scene, vec
+from tests.support.scenes import Scene, vec
 
 LAYOUT = Layout(("weight", "bias"), ((2, 2), (2,)))
 FIRST = published([0.5, -1, 2, 0.25, 3, 0])

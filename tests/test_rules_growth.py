@@ -17,7 +17,7 @@ from fairlag.core.vector import Layout, published
 from fairlag.errors import StrategyError
 from fairlag.rules import admit, growth
 from fairlag.rules.rule import label_of
-from tests.support.helpers import Scene, vec
+from tests.support.scenes import Scene, vec
 
 LONG = "longer than 10 times the usual update"
 

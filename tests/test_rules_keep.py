@@ -11,7 +11,7 @@ from fairlag.core.vector import Vector, published
 from fairlag.core.versions import Versions
 from fairlag.core.view import View
 from fairlag.rules import keep
-from tests.support.helpers import vec
+from tests.support.scenes import vec
 
 
 class Desk:

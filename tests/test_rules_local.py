@@ -19,7 +19,7 @@ from fairlag.errors import StrategyError
 from fairlag.rules.drift import drift, drifts
 from fairlag.rules.local import Feedback, Local, Stepper, Steps, log_delay, toward_drift
 from fairlag.zoo import buffered_fedavg
-from tests.support.helpers import Scene, vec
+from tests.support.scenes import Scene, vec
 
 # Feedback
 

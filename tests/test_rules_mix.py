@@ -13,7 +13,7 @@ from fairlag.core.vector import Matrix, Vector
 from fairlag.rules import mixes_statistics
 from fairlag.rules.mix import mixed
 from fairlag.rules.reduce import Reduce, trimmed_mean, weighted_sum
-from tests.support.helpers import vec
+from tests.support.scenes import vec
 
 
 @mixes_statistics

@@ -17,7 +17,7 @@ from fairlag.errors import StrategyError
 from fairlag.rules import admit, edit, reads_updates, reduce, weigh
 from fairlag.rules.rule import Traits, reads_profiles, traits
 from fairlag.rules.utility import Credit
-from tests.support.helpers import Scene, vec
+from tests.support.scenes import Scene, vec
 
 
 @pytest.mark.parametrize(

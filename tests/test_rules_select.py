@@ -12,7 +12,7 @@ from fairlag.core.strategy import Strategy
 from fairlag.core.view import View
 from fairlag.errors import StrategyError
 from fairlag.rules import select, trigger, weigh
-from tests.support.helpers import Scene, handed
+from tests.support.scenes import Scene, handed
 
 
 def places(m: int, *, buffer: int = 1, fresh: bool = False) -> Strategy:

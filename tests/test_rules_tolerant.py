@@ -3,7 +3,7 @@
 import math
 
 from fairlag import zoo
-from tests.support.helpers import Scene, cancelled, handed, vec, wakes
+from tests.support.scenes import Scene, cancelled, handed, vec, wakes
 
 
 def test_nobody_is_given_anything_in_the_middle_of_a_round() -> None:

@@ -11,7 +11,7 @@ from fairlag.core.strategy import Strategy
 from fairlag.core.types import Outcome
 from fairlag.errors import StrategyError
 from fairlag.rules import select, trigger, weigh
-from tests.support.helpers import Scene, cancelled, handed, vec, wakes
+from tests.support.scenes import Scene, cancelled, handed, vec, wakes
 
 
 def loop(rule: trigger.Trigger, *, fresh: bool = True) -> Strategy:

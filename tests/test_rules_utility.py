@@ -12,8 +12,8 @@ from fairlag.errors import StrategyError
 from fairlag.rules import trigger, weigh
 from fairlag.rules.local import Local
 from fairlag.rules.utility import Credit, by_utility
-from tests.support.helpers import Scene, handed
-from tests.support.rules_utility import outlier
+from tests.support.scenes import Scene, handed
+from tests.support.twins import outlier
 
 
 def useful(

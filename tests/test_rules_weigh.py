@@ -13,7 +13,7 @@ from fairlag.core.types import Floats
 from fairlag.core.view import View
 from fairlag.errors import StrategyError
 from fairlag.rules import reads_updates, weigh
-from tests.support.helpers import Scene, vec
+from tests.support.scenes import Scene, vec
 
 STALENESS = st.lists(st.integers(0, 10_000), min_size=2, max_size=2)
 

@@ -28,7 +28,7 @@ from fairlag.runtime.compiled.spec import LoopSpec, loop_spec
 from fairlag.runtime.compiled.sums import exact_sums
 from fairlag.runtime.compiled.timeline import Timeline
 from fairlag.runtime.compiled.weights import Fallback
-from tests.support.runtime_compiled import worlds
+from tests.support.compiled_worlds import worlds
 
 BY_BOOKS = {"buffer": 3, "estimator": "account"}
 ZOO: list[tuple[str, dict[str, Any]]] = [

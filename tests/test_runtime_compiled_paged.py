@@ -39,10 +39,10 @@ from fairlag.runtime import virtual
 from fairlag.runtime.compiled import moment, paged
 from fairlag.runtime.compiled.paged import PagedSimulation, known
 from fairlag.runtime.virtual import Simulation
-from tests.support.lab_resume import contents, killed_again_and_again
+from tests.support.compiled_worlds import worlds
+from tests.support.edits import edited
 from tests.support.learning import blueprint, data, first
-from tests.support.runtime_compiled import worlds
-from tests.support.sealed import edited
+from tests.support.resuming import contents, killed_again_and_again
 
 ONE_BY_ONE = zoo.async_fedavg()
 STRATEGIES: dict[str, Strategy] = {

@@ -1,6 +1,6 @@
 """FairShare's accounts over a Grid: kept through restarts and rejoining, and what clients say cannot raise them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +13,14 @@ from fairlag.lab.deploy import deploy
 from fairlag.lab.events import Event, Kept, Tell
 from fairlag.lab.run import Run
 from fairlag.zoo import fairshare
-from tests.support.fleet import FakeGrid, FakeNode, replied
-from tests.support.fleet_bench import Bench, benches
-from tests.support.lab_deploy import OWN, QUICK, Crash, adding
-from tests.support.resume_simulation import through_a_file
-from tests.support.runtime_flower_accounts import books
+from tests.support.flower_bench import Bench
+from tests.support.flower_deploy import OWN, QUICK, Crash, adding
+from tests.support.flower_grid import FakeGrid, FakeNode, replied
+from tests.support.states import books, through_a_file
 
 pytestmark = pytest.mark.usefixtures("quick_grid")
 
 BY_ACCOUNT: dict[str, Any] = {"buffer": 2, "estimator": "account", "cap": 2.0}
-
-
-@pytest.fixture
-def bench() -> Iterator[Callable[..., Bench]]:
-    with benches() as make:
-        yield make
 
 
 def devices() -> FakeGrid:

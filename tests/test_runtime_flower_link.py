@@ -10,16 +10,10 @@ from flwr.app import Message
 
 from fairlag.core.types import Aggregation, Outcome
 from fairlag.zoo import fedasync, fedbuff
-from tests.support.fleet import Answer, FakeGrid, FakeNode, failing, replied, trained
-from tests.support.fleet_bench import Bench, benches, four
+from tests.support.flower_bench import Bench, four
+from tests.support.flower_grid import Answer, FakeGrid, FakeNode, failing, replied, trained
 
 pytestmark = pytest.mark.usefixtures("quick_grid")
-
-
-@pytest.fixture
-def bench() -> Iterator[Callable[..., Bench]]:
-    with benches() as make:
-        yield make
 
 
 def test_a_fleet_trains_to_the_end(bench: Callable[..., Bench]) -> None:

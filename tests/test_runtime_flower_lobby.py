@@ -1,20 +1,14 @@
 """Nodes say who they are, sooner or later: who cannot yet is asked again, and nobody waits for it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from flwr.app import Message
 
-from tests.support.fleet import FakeGrid, FakeNode, failing
-from tests.support.fleet_bench import Bench, benches, four
+from tests.support.flower_bench import Bench, four
+from tests.support.flower_grid import FakeGrid, FakeNode, failing
 
 pytestmark = pytest.mark.usefixtures("quick_grid")
-
-
-@pytest.fixture
-def bench() -> Iterator[Callable[..., Bench]]:
-    with benches() as make:
-        yield make
 
 
 @pytest.mark.parametrize("code", [1, 3, 5, 8])

@@ -1,6 +1,6 @@
 """Rounds, deadlines and times on a fleet: what is called off, what waits its turn, and what a restart finds."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -8,16 +8,10 @@ from fairlag.core.state import take
 from fairlag.core.strategy import Strategy
 from fairlag.core.types import Outcome
 from fairlag.zoo import buffered_fedavg, fedavg, fedfix, safa
-from tests.support.fleet import failing
-from tests.support.fleet_bench import Bench, benches, four
+from tests.support.flower_bench import Bench, four
+from tests.support.flower_grid import failing
 
 pytestmark = pytest.mark.usefixtures("quick_grid")
-
-
-@pytest.fixture
-def bench() -> Iterator[Callable[..., Bench]]:
-    with benches() as make:
-        yield make
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRec
 from fairlag.core.types import Dispatch, Report, Update
 from fairlag.core.vector import Layout, published
 from fairlag.runtime.flower.wire import Told, Wire, failure, introduction, reason
-from tests.support.fleet import failing, replied, trained
+from tests.support.flower_grid import failing, replied, trained
 
 LAYOUT = Layout(("weight", "bias"), ((2, 3), (3,)))
 START = published(np.arange(9))

@@ -24,7 +24,8 @@ from fairlag.fleet.delay import parse
 from fairlag.fleet.timing import Throttle
 from fairlag.rules import select, trigger, weigh
 from fairlag.runtime import virtual
-from tests.support.helpers import Computes, Watched, vec
+from tests.support.scenes import vec
+from tests.support.watched import Computes, Watched
 
 ENDLESS = "nothing more can happen: no task is running and no client will come"
 

@@ -34,9 +34,10 @@ from fairlag.core.types import (
 )
 from fairlag.core.types import Woke as Woken
 from fairlag.core.vector import Vector
-from tests.support.helpers import Watched, vec
-from tests.support.resume_simulation import exact
-from tests.support.rules_utility import outlier
+from tests.support.scenes import vec
+from tests.support.states import exact
+from tests.support.twins import outlier
+from tests.support.watched import Watched
 
 FIRST = vec(0.5, -1.0, 2.0)
 

@@ -28,13 +28,13 @@ from fairlag.report.page.build import runs_page
 from fairlag.report.page.shell import data
 from fairlag.runtime.threads import RESUMED
 from tests.support.command import Call
-from tests.support.lab_threads import TABLES
+from tests.support.experiments import DROPPING
 
 WALL = {"clock": "wall", "speed": 2000}
 
 
 def trained(folder: Path, **changes: Any) -> Run:
-    return simulate({**TABLES, **changes}, executor="serial", out=folder)
+    return simulate({**DROPPING, **changes}, executor="serial", out=folder)
 
 
 def rows(run: Run, question: str) -> list[tuple[Any, ...]]:
@@ -112,7 +112,7 @@ def test_a_run_that_trains_has_the_same_directory_as_in_virtual_time(tmp_path: P
 def test_the_fleet_draws_the_same_durations_as_in_virtual_time(tmp_path: Path) -> None:
     """No task arrives before it is due, and its duration does not depend on the clock."""
     wall = trained(tmp_path / "wall", **WALL)
-    fleet, tasks = parse(TABLES).fleet(), wall.tasks
+    fleet, tasks = parse(DROPPING).fleet(), wall.tasks
     assert len(tasks) >= 36
     for row in tasks.to_dict("records"):
         due = row["dispatched"] + fleet.duration(row["client"], row["ordinal"], row["steps"])
@@ -160,7 +160,7 @@ def test_an_exception_of_the_model_ends_the_run_as_in_virtual_time(tmp_path: Pat
 def test_an_interrupted_run_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "CHECKPOINT", 0.0)
     monkeypatch.setattr(loop, "_COSTLY", 0)
-    tables = {**TABLES, **WALL, "aggregations": 60}
+    tables = {**DROPPING, **WALL, "aggregations": 60}
 
     def interrupt(event: Event) -> None:
         if isinstance(event, Progress) and event.version >= 20:
@@ -181,7 +181,7 @@ def test_an_interrupted_run_continues(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_run_does_not_continue_on_a_different_clock(tmp_path: Path) -> None:
     trained(tmp_path / "run", **WALL)
     with pytest.raises(InputError, match=r"by a different experiment: clock is wall there and None here"):
-        simulate(TABLES, executor="serial", out=tmp_path / "run", resume=True)
+        simulate(DROPPING, executor="serial", out=tmp_path / "run", resume=True)
 
 
 # Shown

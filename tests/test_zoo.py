@@ -9,7 +9,7 @@ from fairlag import zoo
 from fairlag.core.strategy import Strategy
 from fairlag.errors import StrategyError
 from fairlag.rules.rule import traits
-from tests.support.helpers import Scene, one_late, vec
+from tests.support.scenes import Scene, one_late, vec
 
 EQUAL = [0.5, 0.5]
 WITH_LR = [name for name, each in zoo.ALGORITHMS.items() if "lr" in each.parameters]

@@ -9,7 +9,7 @@ import pytest
 from fairlag import zoo
 from fairlag.core.types import Command, Dispatch
 from fairlag.rules.local import Local
-from tests.support.helpers import Scene, handed, vec, wakes
+from tests.support.scenes import Scene, handed, vec, wakes
 
 
 def asked(commands: list[Command]) -> list[tuple[int, int, int]]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from fairlag import zoo
 from fairlag.core.strategy import Strategy
 from fairlag.rules.local import Local
-from tests.support.helpers import Scene, cancelled, handed, vec
+from tests.support.scenes import Scene, cancelled, handed, vec
 
 ROUNDS = [((0, 0.1, 3), (1, 0.7, 9), (2, -2.3, 1)), ((2, 1e-3, 7), (0, 0.3, 3), (1, -0.9, 2))]
 """Who sends what, and how many examples are said to be behind it."""

@@ -1,4 +1,4 @@
-"""Ray clusters for tests: on loopback, each in its own folder, gone afterwards; other clusters are left alone."""
+"""Ray clusters on loopback, each in its own folder and gone afterwards, and the actors of an executor."""
 
 import gc
 import os
@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from fairlag.execute import cluster
+from fairlag.execute.ray import Actors
 from tests.support.patience import wait_until
 
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
@@ -89,3 +90,16 @@ def several(nodes: int) -> Iterator[Any]:
         finally:
             made.shutdown()
             gc.collect()
+
+
+def pids(pool: Actors) -> list[int]:
+    """The processes of the actors, once these have done what they were handed."""
+    asked = [worker.actor.__ray_call__.remote(lambda actor: os.getpid()) for worker in pool._workers]
+    found: list[int] = pool._ray.get(asked)
+    return found
+
+
+def settle(pool: Actors) -> None:
+    """Waits until every actor has started."""
+    ready = lambda: all(worker.ready for worker in pool._workers)  # noqa: E731
+    wait_until(ready, "the start of every actor", meanwhile=lambda: pool._pump(0.05))

@@ -5,8 +5,13 @@ import io
 import json
 import struct
 import tarfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -126,3 +131,29 @@ def empty_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         sums = {part: sha256(content).hexdigest() for part, content in files.items()}
         monkeypatch.setitem(SOURCES, name, replace(SOURCES[name], sums=sums, installed=installed))
     return tmp_path / "data"
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    """Serves a folder without a word."""
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+@contextmanager
+def served(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A web server from which the data sets are downloaded: the folder that it serves."""
+    put(folder / "fashion_mnist", gzipped(SMALL["fashion_mnist"]))
+    put(folder / "cifar10", FORMS["packed bin"][1])
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as web:
+        thread = threading.Thread(target=web.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        for name, source in SOURCES.items():
+            address = f"http://127.0.0.1:{web.server_port}/{name}/"
+            size = sum(file.stat().st_size for file in folder.glob(f"{name}/*"))
+            monkeypatch.setitem(SOURCES, name, replace(source, address=address, size=size))
+        try:
+            yield folder
+        finally:
+            web.shutdown()
+            thread.join()

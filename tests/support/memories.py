@@ -1,4 +1,4 @@
-"""What other tests share with test_execute_memories.py."""
+"""Rounds of tasks whose clients remember something, on any executor."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What other tests share with test_lab_track.py."""
+"""A run to be tracked, looked at at every event, and interrupted."""
 
 import signal
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What other tests share with test_lab_damaged.py."""
+"""Damaging a run, in many ways."""
 
 import json
 import sqlite3
@@ -7,10 +7,26 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from tests.support.sealed import edited
+from tests.support.edits import edited
 
-_BOMB = "[" * 100_000
-_ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)"
+
+def spoilt(folder: Path, how: str) -> None:
+    """Spoils a run."""
+    database, experiment = folder / "run.sqlite", folder / "experiment.json"
+    if how == "no database":
+        database.write_bytes(b"x" * 5000)
+    elif how == "pages":
+        content = bytearray(database.read_bytes())
+        content[4096 * 2 :] = b"\xaa" * (len(content) - 4096 * 2)
+        database.write_bytes(content)
+    elif how == "no file":
+        experiment.unlink()
+    else:
+        experiment.write_text(how)
+
+
+BOMB = "[" * 100_000
+ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)"
 
 
 def said(*statements: str) -> Callable[[Path], None]:
@@ -49,7 +65,7 @@ def without(*keys: str) -> Callable[[Path], None]:
 
 
 DAMAGES: dict[str, Callable[[Path], None]] = {
-    "a bomb in meta": said(f"UPDATE meta SET value = '{_BOMB}' WHERE key = 'groups'"),
+    "a bomb in meta": said(f"UPDATE meta SET value = '{BOMB}' WHERE key = 'groups'"),
     "a blob in meta": said("UPDATE meta SET value = x'ff00' WHERE key = 'label'"),
     "no JSON in meta": said("UPDATE meta SET value = '{' WHERE key = 'label'"),
     "no groups": said("DELETE FROM meta WHERE key = 'groups'"),
@@ -59,8 +75,8 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
     "a staleness that is text": said("UPDATE tasks SET staleness = 'late' WHERE task = 3"),
     "a strange group": said("UPDATE clients SET grp = 'nobody'"),
     "no tasks": said("DROP TABLE tasks"),
-    "an endless view": said("DROP TABLE tasks", f"CREATE VIEW tasks AS {_ENDLESS} SELECT x AS client FROM n"),
-    "a bomb as experiment": written(_BOMB),
+    "an endless view": said("DROP TABLE tasks", f"CREATE VIEW tasks AS {ENDLESS} SELECT x AS client FROM n"),
+    "a bomb as experiment": written(BOMB),
     "a list as experiment": written('{"experiment": [1]}'),
     "a client without a group": without("group"),
 }

@@ -1,4 +1,4 @@
-"""A server, a grid in memory and the link between them, for tests of a fleet."""
+"""A server, a Flower grid in memory and the link between them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ from fairlag.runtime.flower.options import Options
 from fairlag.runtime.flower.roster import Roster
 from fairlag.runtime.flower.wire import Wire
 from fairlag.zoo import buffered_fedavg
-from tests.support.fleet import FakeGrid, FakeNode
+from tests.support.flower_grid import FakeGrid, FakeNode
 from tests.support.patience import wait_until
 
 LAYOUT = Layout(("weight",), ((3,),))

@@ -1,4 +1,4 @@
-"""What other tests share with test_invariants.py."""
+"""Random fleets, strategies and orders of events, for properties that hold whatever happens."""
 
 from math import inf
 from typing import Any, Literal
@@ -8,14 +8,39 @@ from hypothesis import strategies as st
 
 from fairlag import zoo
 from fairlag.core.strategy import Strategy
-from fairlag.core.types import Arrived, Event, Failed, Joined, Left, Report, Update, Wake, Woke
+from fairlag.core.types import (
+    Arrived,
+    Event,
+    Failed,
+    Joined,
+    Left,
+    Report,
+    Update,
+    Wake,
+    Woke,
+)
 from fairlag.errors import StalledError
 from fairlag.fleet import availability
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
 from fairlag.rules import select, trigger, weigh
 from fairlag.runtime.virtual import run
-from tests.support.helpers import DELAYS, Computes, Watched, vec
+from tests.support.scenes import vec
+from tests.support.watched import Computes, Watched
+
+DELAYS = [
+    "constant(2)",
+    "uniform(1, 3)",
+    "normal(10, 2)",
+    "exponential(4)",
+    "lognormal(3, 1)",
+    "gamma(2, 2)",
+    "pareto(1, 1.5)",
+    "mixture(0.9, uniform(1, 2), 0.1, 30)",
+    "scaled(0.1, uniform(1, 2))",
+    "empirical(1, 1.5, 4)",
+]
+"""One of every kind that needs no file."""
 
 PER: list[Literal["task", "step"]] = ["task", "task", "step"]
 PRESENCE = [

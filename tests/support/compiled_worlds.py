@@ -1,4 +1,4 @@
-"""What other tests share with test_runtime_compiled.py."""
+"""Random fleets and strategies of the kinds that the compiled loop implements."""
 
 import math
 
@@ -9,7 +9,7 @@ from fairlag.fleet import timing
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
 from fairlag.rules import admit, select, trigger, weigh
-from tests.support.helpers import DELAYS
+from tests.support.worlds import DELAYS
 
 TIMINGS = ["throttle(3)", "late(5, 0.3)", "late(5, 12)", "alternate(3, 5, 4)", "schedule(4, 1, 16, 0.5)"]
 

@@ -1,4 +1,4 @@
-"""A fleet without Flower's processes: a Grid in memory whose nodes answer as a test tells them to."""
+"""A Flower grid in memory, whose nodes answer as a test tells them to."""
 
 import itertools
 import threading

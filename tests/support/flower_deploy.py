@@ -1,4 +1,4 @@
-"""What other tests share with test_lab_deploy.py."""
+"""Experiments to deploy on a Flower grid in memory, and its clients."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from torch import nn
 import fairlag
 from fairlag.lab.resources import Resources
 from fairlag.runtime.flower.wire import unpacked
-from tests.support.fleet import FakeGrid, FakeNode, replied
+from tests.support.flower_grid import FakeGrid, FakeNode, replied
 
 FLEET: dict[str, Any] = {
     "name": "deployed",
@@ -29,7 +29,7 @@ OWN = {key: table for key, table in FLEET.items() if key not in ("data", "model"
 QUICK: dict[str, Any] = {"poll": 0.005, "look": 0.01, "backoff": 0.05, "at_least": 4, "max_examples": 1000}
 
 
-def _sent(message: Message) -> dict[str, Any]:
+def values_of(message: Message) -> dict[str, Any]:
     """The values of the arrays of a message."""
     return {name: unpacked(each) for name, each in message.content.array_records["arrays"].items()}
 
@@ -44,7 +44,7 @@ class Trained:
     def __call__(self, message: Message) -> Message:
         config: dict[str, Any] = dict(message.content.config_records["config"])
         model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
-        model.load_state_dict({name: torch.from_numpy(each) for name, each in _sent(message).items()})
+        model.load_state_dict({name: torch.from_numpy(each) for name, each in values_of(message).items()})
         optimizer = torch.optim.SGD(model.parameters(), lr=config["lr"])
         for _ in range(config["local-steps"]):
             batch = torch.randperm(len(self._labels))[: config["batch-size"]]
@@ -56,7 +56,7 @@ class Trained:
 
 
 def adding(message: Message) -> Message:
-    arrays = _sent(message)
+    arrays = values_of(message)
     return replied(message, {**arrays, "weight": arrays["weight"] + np.float32(1)}, 5)
 
 

@@ -1,4 +1,4 @@
-"""What other tests share with test_execute_processes.py."""
+"""Tasks and whole runs on any executor, to compare with the serial one."""
 
 import hashlib
 import os

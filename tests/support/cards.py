@@ -1,4 +1,4 @@
-"""What other tests share with test_lab_card.py."""
+"""What a card of a run shows, read from its HTML."""
 
 import xml.etree.ElementTree as ElementTree
 from math import nan

@@ -1,4 +1,4 @@
-"""What other tests share with test_rules_utility.py."""
+"""Plain twins of rules, written from their definitions."""
 
 
 def outlier(losses: list[float], place: int, reach: float, least: int) -> bool:

@@ -1,4 +1,4 @@
-"""What other tests share with test_lab_resume.py."""
+"""Runs in processes of their own that are killed and continued, and all that such a run holds."""
 
 import random
 import sqlite3

@@ -1,4 +1,4 @@
-"""What other tests share with test_lab_store.py."""
+"""A small store, what is written into it, and a process that writes until it is killed."""
 
 import subprocess
 import sys

@@ -1,12 +1,13 @@
-"""What other tests share with test_runtime_flower_accounts.py."""
+"""States and records as values that compare, and what a checkpoint says of accounts."""
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from safetensors.numpy import load, save
 
 from fairlag.core.accounts import Accounts, Entitlement
-from fairlag.core.state import take, unpack
+from fairlag.core.state import State, pack, take, unpack
 from fairlag.core.types import Floats
 from fairlag.lab.checkpoints import found
 from fairlag.lab.folder import unpacked
@@ -35,3 +36,20 @@ def books(out: Path) -> Books:
     accounts = Accounts(Entitlement())
     accounts.restore(kept)
     return Books(accounts, take(kept, "importance", np.ndarray).tolist(), take(state, "columns", dict)["weight"])
+
+
+def plain(value: Any) -> Any:
+    """Records, events and commands as values that compare, arrays by their bytes."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.tobytes()
+    return (type(value), *map(plain, value)) if isinstance(value, tuple) else value
+
+
+def exact(state: State) -> tuple[object, str]:
+    arrays, text = pack(state)
+    return {path: plain(array) for path, array in arrays.items()}, text
+
+
+def through_a_file(state: State) -> State:
+    arrays, text = pack(state)
+    return unpack(load(save(arrays)), text)
