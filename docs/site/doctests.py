@@ -1,4 +1,4 @@
-"""Examples in docstrings, shown as code: Markdown would take `>>>` for quotations."""
+"""Shows examples in docstrings as code: Markdown would read `>>>` as a quotation."""
 
 import re
 from typing import Any
@@ -9,7 +9,7 @@ EXAMPLE = re.compile(r"^>>> .*?(?=\n\s*\n|\Z)", re.DOTALL | re.MULTILINE)
 
 
 class Doctests(griffe.Extension):
-    """Fences the examples of every docstring."""
+    """Puts the examples of every docstring into code fences."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
         """Called once for each object that was read."""

@@ -1,4 +1,4 @@
-"""What the site adds to docs/: pages made of files elsewhere, and links that lead to where they are shown."""
+"""What the site adds to docs/: pages from files elsewhere, links between them, and indices in formulas."""
 
 import json
 import re
@@ -24,6 +24,9 @@ PAGES = {
 }
 """Where files and folders outside docs/ are shown; any other that a page links to gets a page below source/."""
 LINK = re.compile(r"(?<=\]\()([^)\s#:]+)(#[^)\s]*)?(?=\))")
+VERBATIM = re.compile(r"(<pre.*?</pre>|<code.*?</code>|<h\d.*?</h\d>|<[^>]*>)", re.DOTALL)
+SUBSCRIPT = re.compile(r"\b(\w|[Σ∇]\w?|(?:soft)?max|spent|earned|held|cache)_(?:\{([^}]*)\}|(max|[\wℓ]{1,2}))(?!\w)")
+SUPERSCRIPT = re.compile(r"\^([−\w½]+(?:<sub>\w+</sub>)?)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -38,7 +41,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
-    """Links lead to the pages of the site, and the lists of GitHub's Markdown become those of Python's."""
+    """Points links to the pages of the site, and adapts numbered lists from GitHub's Markdown to Python's."""
     uri = page.file.src_uri
     if uri.startswith("source/"):
         return markdown
@@ -51,8 +54,18 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     return _lists(LINK.sub(here, markdown))
 
 
+def on_page_content(html: str, **_: Any) -> str:
+    """Formulas are plain text such as r_i and 2^128; the site shows their indices and powers."""
+    return "".join(part if place % 2 else _indexed(part) for place, part in enumerate(VERBATIM.split(html)))
+
+
+def _indexed(text: str) -> str:
+    text = SUBSCRIPT.sub(lambda found: f"{found[1]}<sub>{found[2] or found[3]}</sub>", text)
+    return SUPERSCRIPT.sub(r"<sup>\1</sup>", text)
+
+
 def _origin(uri: str) -> Path:
-    """The file that a page is made of."""
+    """The file that a page is made from."""
     path = next((path for path, shown in PAGES.items() if shown == uri and (ROOT / path).is_file()), f"docs/{uri}")
     return ROOT / path
 
@@ -85,7 +98,7 @@ def _text(path: Path) -> str:
 
 
 def _source(path: str) -> str:
-    """A file as it is, or what is in a folder; the search does not look into it."""
+    """A file unchanged, or the names in a folder; the search skips it."""
     file = ROOT / path
     text = "\n".join(sorted(each.name for each in file.iterdir())) if file.is_dir() else file.read_text("utf-8")
     language = {".py": "python", ".toml": "toml"}.get(file.suffix, "text")
@@ -93,7 +106,7 @@ def _source(path: str) -> str:
 
 
 def _lists(markdown: str) -> str:
-    """Three spaces continue an item of a numbered list on GitHub; Python's Markdown wants four."""
+    """On GitHub three spaces continue an item of a numbered list; Python's Markdown needs four."""
     lines, inside = [], False
     for line in markdown.split("\n"):
         if line.strip():
