@@ -11,6 +11,7 @@ from fairlag.core import seeds
 from fairlag.core.types import Floats, Integers
 from fairlag.core.vector import Matrix, Vector, finite, published
 from fairlag.learn.blas import ONE_THREAD
+from fairlag.learn.examples import Examples
 from fairlag.learn.local import Recipe
 from fairlag.learn.stack import Stack
 
@@ -62,28 +63,18 @@ class Trained(NamedTuple):
 class Small:
     """Trains and evaluates small models; a task's result does not depend on the tasks computed with it."""
 
-    def __init__(
-        self,
-        stack: Stack,
-        recipe: Recipe,
-        data: tuple[NDArray[Any], Integers],
-        holdings: Integers,
-        scaling: tuple[float, float],
-        *,
-        compiled: int = 0,
-    ) -> None:
-        """The data are inputs and labels; the scaling is a factor and an offset.
+    def __init__(self, stack: Stack, recipe: Recipe, examples: Examples, *, compiled: int = 0) -> None:
+        """If `compiled` is not 0, compiled loops train all tasks, each of up to `compiled` examples.
 
-        If `compiled` is not 0, compiled loops train all tasks, each of up to `compiled` examples; that needs the extra
-        `fast`.
+        That needs the extra `fast`.
         """
-        inputs, self._labels = data
         self._stack = stack
         self._recipe = recipe
-        self._inputs = inputs.reshape(len(inputs), -1)
-        self._holdings = holdings
-        self._scaling = None if scaling == (1, 0) else scaling
-        if inputs.size <= _KEPT:
+        self._inputs = examples.inputs.reshape(len(examples.inputs), -1)
+        self._labels = examples.labels
+        self._holdings = examples.holdings
+        self._scaling = examples.scaling
+        if self._inputs.size <= _KEPT:
             self._inputs, self._scaling = self._scaled(self._inputs), None
         self._still = published(np.zeros(stack.size, np.float32))
         """The update of a task without examples."""
@@ -92,8 +83,8 @@ class Small:
         if compiled:
             from fairlag.learn import trainer
 
-            shown = self._inputs, self._labels
-            self.trainer = trainer.CompiledTrainer(stack, recipe, shown, holdings, self._scaling or (1, 0), compiled)
+            shown = Examples(self._inputs, self._labels, self._holdings, *(self._scaling or ()))
+            self.trainer = trainer.CompiledTrainer(stack, recipe, shown, compiled)
 
     def train(self, lot: Lot) -> Trained:
         """Trains all tasks of a lot, in as few computations as possible."""
