@@ -79,7 +79,7 @@ def resume(
     track: Track = None,
     no_code: NoCode = False,
 ) -> None:
-    """Go on where runs were interrupted; they end with the same bytes as if nothing had happened."""
+    """Continue interrupted runs; in virtual time, they end with the same bytes as if nothing had happened."""
     with redirect_stdout(sys.stderr):
         plan = Plan.open(folder)
         plan = replace(plan, experiment=_tracked(plan.experiment, track))

@@ -66,6 +66,9 @@ class Learning(Evaluating, Executor, Protocol):
     def begin(self, seed: int, placement: "Placement", local: Local) -> None:
         """A new run with this seed, whose strategy asks for this local training; forgets all other tasks."""
 
+    def warm_up(self) -> None:
+        """Returns when tasks can be computed without waiting for a worker to start: from then on, time may pass."""
+
 
 class Work(NamedTuple):
     """What an executor is made for."""

@@ -112,6 +112,14 @@ class Pool(ABC, Generic[Hand]):
             self._forget()
             self._announce(placement)
 
+    def warm_up(self) -> None:
+        """Waits until somebody has started, and everybody to whom tasks are handed before that."""
+        with self._lock:
+            while not any(worker.ready for worker in self._workers) or any(
+                not worker.ready and self._may_be_handed(worker) for worker in self._workers
+            ):
+                self._pump(None)
+
     def submit(self, task: Dispatch, parameters: Vector, due: float) -> None:
         """The task takes its place among those that wait, by the time when it will be read."""
         with self._lock:

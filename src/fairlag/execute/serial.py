@@ -41,6 +41,9 @@ class Serial:
         """A new run, of that seed, whose strategy asks for that."""
         self._engage(seed, placement, local)
 
+    def warm_up(self) -> None:
+        """Nobody has to start."""
+
     def _engage(self, seed: int, placement: Placement, local: Local) -> None:
         self._seed = seed
         self._tasks: dict[int, tuple[Dispatch, Vector]] = {}

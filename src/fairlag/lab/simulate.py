@@ -222,6 +222,7 @@ def _run(resources: Resources, planned: Planned, watch: Watch) -> None:
             from fairlag.execute.background import BackgroundEvaluator
 
             evaluator = held.enter_context(closing(BackgroundEvaluator(resources.scorer(setting))))
+            executor.warm_up()
         every, most = experiment.evaluate.every, MOST_PENDING if real_time else inf
         evaluations = Evaluations(store, evaluator, setting.scoring, every=every, most_pending=most)
         server = simulated_server(experiment, setting, strategy, store, evaluations)
