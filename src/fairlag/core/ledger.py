@@ -1,14 +1,14 @@
 """Every client's history as arrays, written by the server alone; what rules may see of it is in view.py."""
 
 from collections.abc import Callable, Iterator
-from heapq import heapify, heappop, heappush
-from math import inf
-from typing import Protocol, cast
+from typing import cast
 
 import numpy as np
 
 from fairlag.core import columns
 from fairlag.core.accounts import Accounts, Entitlement
+from fairlag.core.durations import SlowestTask, mean_duration
+from fairlag.core.rounds import NoRound, Round
 from fairlag.core.state import State, copy_into, rows, table, take
 from fairlag.core.types import Dispatch, Floats, Integers, Parts, Report, record_of
 
@@ -28,30 +28,6 @@ _SCALARS = {
 }
 _TASK = Dispatch.__annotations__
 _REPORT = Report.__annotations__
-
-INSTANT = 1e-9
-"""The shortest mean duration of a task, in seconds, that a rate is made of."""
-
-
-class Round(Protocol):
-    """What selection tells of the round that is going on."""
-
-    target: int
-    """How many updates complete it, 0 where there are no rounds."""
-    until: float
-    """Its deadline."""
-    restarted: list[int]
-    """The clients that were called off their tasks, or lost them, and in this round began anew."""
-
-
-class NoRound:
-    """There are no rounds."""
-
-    target = 0
-    until = inf
-
-    def __init__(self) -> None:
-        self.restarted: list[int] = []
 
 
 class Ledger:
@@ -145,7 +121,7 @@ class Ledger:
         self.round: Round = NoRound()
         self.profiles = profiles
         self.unseen = unseen
-        self._slowest: list[tuple[float, int]] = []
+        self._slowest = SlowestTask(self.running, self._awaited)
         self._told = examples
         self.accounts = None if account is None else Accounts(account, clients)
         self._importance = _importance(account, self, group_of)
@@ -211,7 +187,7 @@ class Ledger:
         task = record_of(Dispatch, (number, client, version, ordinal, self.time, steps, pace))
         self.running[number] = task
         if self.profiles:
-            self._profile(client, number)
+            self._slowest.enter(client, number)
         return task
 
     def admit(self, task: Dispatch, report: Report) -> None:
@@ -256,7 +232,7 @@ class Ledger:
             if profiles:
                 self.rate += 1 / self.usual(client)
                 if self.task[client] in self.running:  # it has gone on meanwhile
-                    self._profile(client, self.task[client])
+                    self._slowest.enter(client, self.task[client])
         self.received = received
         if self.accounts is not None:
             self.accounts.earn([task[1] for task in tasks])
@@ -268,23 +244,7 @@ class Ledger:
 
     def slowest(self) -> float:
         """The longest mean duration among the clients that are running; of those not known yet it is `unseen`."""
-        heap = self._slowest
-        while heap and not self._holds(*heap[0]):
-            heappop(heap)
-        return -heap[0][0] if heap else 0.0
-
-    def _profile(self, client: int, number: int) -> None:
-        """A running task is entered with what is usual for its client now."""
-        heap = self._slowest
-        heappush(heap, (-self._awaited(client), number))
-        if len(heap) > 2 * len(self.running) + 16:  # the entries of fast clients might never come to the top
-            heap[:] = [entry for entry in heap if self._holds(*entry)]
-            heapify(heap)
-
-    def _holds(self, usual: float, number: int) -> bool:
-        """Does the task still run, and was nothing learnt of its client since this was entered?"""
-        task = self.running.get(number)
-        return task is not None and -usual == self._awaited(task.client)
+        return self._slowest.duration()
 
     def _awaited(self, client: int) -> float:
         """How long a task of the client is taken to last."""
@@ -339,7 +299,7 @@ class Ledger:
             "buffer": table(self.buffer, **_TASK),
             "reports": table(self._reports, **_REPORT),
             "arrivals": np.array(self._arrivals, np.float64),
-            "slowest": table(self._slowest, usual=float, task=int),
+            "slowest": table(self._slowest.heap, usual=float, task=int),
             **({} if self.accounts is None else {"accounts": self.accounts.state()}),
         }
 
@@ -358,18 +318,9 @@ class Ledger:
         self.buffer = list(_tasks(state, "buffer"))
         self._reports = [record_of(Report, row) for row in rows(take(state, "reports", dict), *_REPORT)]
         self._arrivals = take(state, "arrivals", np.ndarray).tolist()
-        self._slowest = list(rows(take(state, "slowest", dict), "usual", "task"))
+        self._slowest.heap = list(rows(take(state, "slowest", dict), "usual", "task"))
         if self.accounts is not None:
             self.accounts.restore(take(state, "accounts", dict))
-
-
-def mean_duration(busy: float, updates: int) -> float:
-    """Of the tasks of a client, never quite 0 unless there was none.
-
-    >>> mean_duration(6.0, 3), mean_duration(0.0, 0)
-    (2.0, 0.0)
-    """
-    return max(busy / updates, INSTANT) if updates else 0.0
 
 
 def _importance(
