@@ -39,7 +39,7 @@ def _tile(height: int) -> Tile:
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         # All but this is llvmlite's public interface. Numba documents no way to the data and strides of an array; if
-        # `make_array` goes, nothing here compiles, and `local.engine = "compiled"` ends with an AttributeError.
+        # `make_array` goes, nothing here compiles, which tests/test_learn_product.py would notice.
         kinds = zip(signature.args[:3], arguments[:3], strict=True)
         one, panel, out = (context.make_array(kind)(context, builder, value) for kind, value in kinds)
         row, place, fresh = arguments[3:]
