@@ -285,4 +285,4 @@ def test_profiles_of_a_long_life_need_no_more_memory(asks: bool) -> None:
         trains(ledger, number, 1 + number % 2, ledger.time + 1.0)
         ledger.merge()
         assert not asks or ledger.slowest() == 50.0
-    assert len(ledger._slowest) <= 2 * 2 + 17
+    assert len(ledger._slowest.heap) <= 2 * 2 + 17

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from fairlag.core.buffer import Buffer
-from fairlag.core.ledger import Ledger, NoRound
+from fairlag.core.ledger import Ledger
+from fairlag.core.rounds import NoRound
 from fairlag.core.state import pack
 from fairlag.core.types import Dispatch, Report
 from fairlag.core.vector import Vector, published

@@ -1,14 +1,14 @@
 """Every client's history as arrays. Only the server writes them; view.py is what rules may read."""
 
 from collections.abc import Callable, Iterator
-from heapq import heapify, heappop, heappush
-from math import inf
-from typing import Protocol, cast
+from typing import cast
 
 import numpy as np
 
 from fairlag.core import columns
 from fairlag.core.accounts import Accounts, Entitlement
+from fairlag.core.durations import SlowestTask, mean_duration
+from fairlag.core.rounds import NoRound, Round
 from fairlag.core.state import State, copy_into, rows, table, take
 from fairlag.core.types import Dispatch, Floats, Integers, Parts, Report, record_of
 
@@ -28,30 +28,6 @@ _SCALARS = {
 }
 _TASK = Dispatch.__annotations__
 _REPORT = Report.__annotations__
-
-INSTANT = 1e-9
-"""The shortest mean duration of a task, in seconds, that counts in a rate: no rate is infinite."""
-
-
-class Round(Protocol):
-    """What selection publishes about the current round."""
-
-    target: int
-    """How many updates complete it; 0 if there are no rounds."""
-    until: float
-    """Its deadline."""
-    restarted: list[int]
-    """The clients whose tasks were cancelled or lost, and that started a new one in this round."""
-
-
-class NoRound:
-    """The `Round` of a selection without rounds."""
-
-    target = 0
-    until = inf
-
-    def __init__(self) -> None:
-        self.restarted: list[int] = []
 
 
 class Ledger:
@@ -145,7 +121,7 @@ class Ledger:
         self.round: Round = NoRound()
         self.profiles = profiles
         self.unseen = unseen
-        self._slowest: list[tuple[float, int]] = []
+        self._slowest = SlowestTask(self.running, self._awaited)
         self._initial_examples = examples
         self.accounts = None if account is None else Accounts(account, clients)
         self._importance = _importance(account, self, group_of)
@@ -211,7 +187,7 @@ class Ledger:
         task = record_of(Dispatch, (number, client, version, ordinal, self.time, steps, pace))
         self.running[number] = task
         if self.profiles:
-            self._profile(client, number)
+            self._slowest.enter(client, number)
         return task
 
     def admit(self, task: Dispatch, report: Report) -> None:
@@ -256,7 +232,7 @@ class Ledger:
             if profiles:
                 self.rate += 1 / self.usual(client)
                 if self.task[client] in self.running:  # it has started another task meanwhile
-                    self._profile(client, self.task[client])
+                    self._slowest.enter(client, self.task[client])
         self.received = received
         if self.accounts is not None:
             self.accounts.earn([task[1] for task in tasks])
@@ -268,23 +244,7 @@ class Ledger:
 
     def slowest(self) -> float:
         """The longest mean duration among the running clients; `unseen` for those without updates."""
-        heap = self._slowest
-        while heap and not self._holds(*heap[0]):
-            heappop(heap)
-        return -heap[0][0] if heap else 0.0
-
-    def _profile(self, client: int, number: int) -> None:
-        """Enters a running task with its client's mean duration as of now."""
-        heap = self._slowest
-        heappush(heap, (-self._awaited(client), number))
-        if len(heap) > 2 * len(self.running) + 16:  # entries of fast clients might never reach the top
-            heap[:] = [entry for entry in heap if self._holds(*entry)]
-            heapify(heap)
-
-    def _holds(self, usual: float, number: int) -> bool:
-        """Is the task still running, and its client's mean duration unchanged since the entry?"""
-        task = self.running.get(number)
-        return task is not None and -usual == self._awaited(task.client)
+        return self._slowest.duration()
 
     def _awaited(self, client: int) -> float:
         """The expected duration of the client's tasks."""
@@ -340,7 +300,7 @@ class Ledger:
             "buffer": table(self.buffer, **_TASK),
             "reports": table(self._reports, **_REPORT),
             "arrivals": np.array(self._arrivals, np.float64),
-            "slowest": table(self._slowest, usual=float, task=int),
+            "slowest": table(self._slowest.heap, usual=float, task=int),
             **({} if self.accounts is None else {"accounts": self.accounts.state()}),
         }
 
@@ -359,18 +319,9 @@ class Ledger:
         self.buffer = list(_tasks(state, "buffer"))
         self._reports = [record_of(Report, row) for row in rows(take(state, "reports", dict), *_REPORT)]
         self._arrivals = take(state, "arrivals", np.ndarray).tolist()
-        self._slowest = list(rows(take(state, "slowest", dict), "usual", "task"))
+        self._slowest.heap = list(rows(take(state, "slowest", dict), "usual", "task"))
         if self.accounts is not None:
             self.accounts.restore(take(state, "accounts", dict))
-
-
-def mean_duration(busy: float, updates: int) -> float:
-    """The mean duration of a client's tasks: 0 without tasks, otherwise at least `INSTANT`.
-
-    >>> mean_duration(6.0, 3), mean_duration(0.0, 0)
-    (2.0, 0.0)
-    """
-    return max(busy / updates, INSTANT) if updates else 0.0
 
 
 def _importance(

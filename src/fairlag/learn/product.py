@@ -10,9 +10,7 @@ from typing import Any, cast
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
-from numba.np.arrayobj import make_array
 
 from fairlag.core.vector import Matrix
 from fairlag.jit import compiled
@@ -29,34 +27,43 @@ Tile = Callable[[Matrix, Matrix, Matrix, int, int, bool], None]
 
 _NUMBER, _INDEX = ir.FloatType(), ir.IntType(64)
 _VECTOR = ir.VectorType(_NUMBER, _LANES)
+_BYTES = ir.IntType(8).as_pointer()
 _FUSED = f"llvm.fma.v{_LANES}f32"
 
 
 def _tile(height: int) -> Tile:
     """A function that adds `height` rows of `one`, from `row`, times a panel to WIDTH columns of `out`, from `place`.
 
-    If `fresh`, it overwrites `out` instead of adding.
+    If `fresh`, it overwrites `out` instead of adding. A panel has at least one row.
     """
 
     def emit(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        # All but this is llvmlite's public interface. Numba documents no way to the data and strides of an array; if
+        # `make_array` goes, nothing here compiles, which tests/test_learn_product.py would notice.
         kinds = zip(signature.args[:3], arguments[:3], strict=True)
-        one, panel, out = (make_array(kind)(context, builder, value) for kind, value in kinds)
+        one, panel, out = (context.make_array(kind)(context, builder, value) for kind, value in kinds)
         row, place, fresh = arguments[3:]
         zero = ir.Constant(_VECTOR, [0.0] * _LANES)
-        sums = []
-        for pointer in _places(builder, out, row, place, height):
-            held = cgutils.alloca_once(builder, _VECTOR)
-            builder.store(builder.select(fresh, zero, builder.load(pointer, align=4)), held)
-            sums.append((pointer, held))
-        with cgutils.for_range(builder, cgutils.unpack_tuple(builder, one.shape, 2)[1]) as loop:
-            right = [builder.load(each, align=4) for each in _places(builder, panel, loop.index, _INDEX(0), 1)]
-            for number, (_, held) in enumerate(sums):
-                if number % _VECTORS == 0:
-                    where = _where(builder, one, builder.add(row, _INDEX(number // _VECTORS)), loop.index)
-                    left = _spread(builder, builder.load(where, align=4))
-                builder.store(_fused(builder, left, right[number % _VECTORS], builder.load(held)), held)
-        for pointer, held in sums:
-            builder.store(builder.load(held), pointer, align=4)
+        pointers = list(_places(builder, out, row, place, height))
+        before = [builder.select(fresh, zero, builder.load(each, align=4)) for each in pointers]
+        start, body, after = builder.block, builder.append_basic_block(), builder.append_basic_block()
+        builder.branch(body)
+        builder.position_at_end(body)
+        index, *sums = (builder.phi(value.type) for value in (_INDEX(0), *before))
+        right = [builder.load(each, align=4) for each in _places(builder, panel, index, _INDEX(0), 1)]
+        further = [builder.add(index, _INDEX(1))]
+        for number, held in enumerate(sums):
+            if number % _VECTORS == 0:
+                where = _where(builder, one, builder.add(row, _INDEX(number // _VECTORS)), index)
+                left = _spread(builder, builder.load(where, align=4))
+            further.append(_fused(builder, left, right[number % _VECTORS], held))
+        for value, first, then in zip((index, *sums), (_INDEX(0), *before), further, strict=True):
+            value.add_incoming(first, start)
+            value.add_incoming(then, body)
+        builder.cbranch(builder.icmp_signed("<", further[0], builder.extract_value(one.shape, 1)), body, after)
+        builder.position_at_end(after)
+        for pointer, total in zip(pointers, further[1:], strict=True):
+            builder.store(total, pointer, align=4)
         return context.get_dummy_value()
 
     def tile(typing: Any, one: Any, panel: Any, out: Any, row: Any, place: Any, fresh: Any) -> Any:
@@ -75,8 +82,9 @@ def _places(builder: Any, array: Any, row: Any, place: Any, height: int) -> Iter
 
 def _where(builder: Any, array: Any, row: Any, place: Any) -> Any:
     """The pointer to an entry."""
-    rows, places = cgutils.unpack_tuple(builder, array.strides, 2)
-    return cgutils.pointer_add(builder, array.data, builder.add(builder.mul(row, rows), builder.mul(place, places)))
+    rows, places = (builder.extract_value(array.strides, axis) for axis in range(2))
+    offset = builder.add(builder.mul(row, rows), builder.mul(place, places))
+    return builder.bitcast(builder.gep(builder.bitcast(array.data, _BYTES), [offset]), _NUMBER.as_pointer())
 
 
 def _spread(builder: Any, number: Any) -> Any:
@@ -88,7 +96,7 @@ def _spread(builder: Any, number: Any) -> Any:
 
 def _fused(builder: Any, one: Any, other: Any, rest: Any) -> Any:
     """one · other + rest, rounded once."""
-    function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(_VECTOR, [_VECTOR] * 3), _FUSED)
+    function = builder.module.declare_intrinsic(_FUSED, (), ir.FunctionType(_VECTOR, [_VECTOR] * 3))
     return builder.call(function, [one, other, rest])
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fairlag.core.ledger import INSTANT
+from fairlag.core.durations import INSTANT
 from fairlag.core.types import Floats, Integers
 from fairlag.jit import compiled, subkey
 from fairlag.runtime.compiled.layout import (

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fairlag.core.ledger import mean_duration
+from fairlag.core.durations import mean_duration
 from fairlag.core.state import State, table, take
 from fairlag.core.types import Dispatch, Integers
 from fairlag.core.vector import Vector

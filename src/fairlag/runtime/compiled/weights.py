@@ -9,7 +9,8 @@ from functools import reduce
 import numpy as np
 
 from fairlag.core.buffer import Buffer
-from fairlag.core.ledger import INSTANT, Ledger
+from fairlag.core.durations import INSTANT
+from fairlag.core.ledger import Ledger
 from fairlag.core.types import Floats, Integers
 from fairlag.core.view import View
 from fairlag.errors import FairlagError
