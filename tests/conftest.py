@@ -31,4 +31,4 @@ def interruptible() -> Iterator[None]:
 @pytest.fixture
 def quick_grid(monkeypatch: pytest.MonkeyPatch) -> None:
     """A grid in memory may be asked as often as a test likes, other than a SuperLink."""
-    monkeypatch.setattr("fairlag.runtime.flower.courier._MOST_A_SECOND", 2_000.0)
+    monkeypatch.setattr("fairlag.runtime.flower.courier._MAX_PER_SECOND", 2_000.0)
