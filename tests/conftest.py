@@ -61,7 +61,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def quick_grid(monkeypatch: pytest.MonkeyPatch) -> None:
     """A Flower grid in memory may be asked as often as a test likes, unlike a SuperLink."""
-    monkeypatch.setattr("fairlag.runtime.flower.courier._MOST_A_SECOND", 2_000.0)
+    monkeypatch.setattr("fairlag.runtime.flower.courier._MAX_PER_SECOND", 2_000.0)
 
 
 @pytest.fixture

@@ -151,7 +151,7 @@ def test_a_fleet_with_tls_and_keys_survives_a_killed_node_and_a_killed_server(
     tasks = run.tasks
     assert counts["lost"] == (tasks["outcome"] == "lost").sum() > 0
     reasons = tasks[tasks["outcome"] == "lost"].groupby("reason")["client"].agg(set).to_dict()
-    mishaps = {"its node went offline", "its node was started anew"}
+    mishaps = {"its node went offline", "its node was restarted"}
     assert set(reasons) <= {*mishaps, "the server was restarted"} and set().union(
         *(clients for reason, clients in reasons.items() if reason in mishaps)
     ) == {1}

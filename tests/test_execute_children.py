@@ -64,7 +64,7 @@ def test_what_no_file_defines_is_one_sentence() -> None:
     with here, there:
         here.send_bytes(b"c__main__\nmine\n.")  # a function of a notebook, as pickled
         with pytest.raises(
-            InputError, match=r"^'mine' is not in a file that a worker could read: put it into a module"
+            InputError, match=r"^'mine' is not in a file that a worker can read: put it into a separate module"
         ):
             child.received(there)
 
@@ -87,7 +87,7 @@ def process_of(subject: int, detail: int) -> int:
 def test_answers_come_in_the_order_of_the_questions(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(crew, "_LOOK", 0.01)
+    monkeypatch.setattr(crew, "_CHECK_INTERVAL", 0.01)
     made = Crew(7, 2)
     try:
         assert list(made.answers(asked, range(20))) == [7 * each for each in range(20)]
@@ -99,9 +99,7 @@ def test_answers_come_in_the_order_of_the_questions(
         assert list(made.answers(asked, range(20))) == [7 * each for each in range(20)]
         (said,) = capfd.readouterr().err.splitlines()
         assert said == (f"worker process {first} is stopped (SIGSTOP): another one replaces it and repeats its tasks")
-        with pytest.raises(
-            WorkerError, match=r"^a worker process died, perhaps for want of memory: try fewer workers$"
-        ):
+        with pytest.raises(WorkerError, match=r"^a worker process died, perhaps out of memory: try fewer workers$"):
             list(made.answers(asked, [99]))
     finally:
         made.close()

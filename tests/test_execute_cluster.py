@@ -110,7 +110,7 @@ def test_without_ray_a_sentence_says_how_to_get_it(call: Call, tmp_path: Path, m
     ("words", "sentence"),
     [
         (["--executor", "rays"], "unknown executor 'rays': did you mean 'ray'?"),
-        (["--executor", "x"], "unknown executor 'x': known are: processes, ray, serial"),
+        (["--executor", "x"], "unknown executor 'x': choose from processes, ray, serial"),
         (["--address", "auto"], "the address 'auto' is only for the executor ray"),
         (
             ["--executor", "ray"],
@@ -145,7 +145,7 @@ def test_an_address_at_which_nobody_listens(call: Call, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_an_address_at_which_somebody_else_listens(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "_SILENT", 8.0)
+    monkeypatch.setattr(cluster, "_JOIN_TIMEOUT", 8.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         done = call("run", "demo", "--executor", "ray", "--address", address, "--out", str(tmp_path / "runs"))

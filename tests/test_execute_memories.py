@@ -131,7 +131,7 @@ def test_a_saved_memory_goes_on_in_any_executor(serial: Serial, pools: Pools) ->
 def test_a_memory_of_another_size_is_refused() -> None:
     one, other = Memories(4), Memories(6)
     one.keep(3, np.ones(4, np.float32))
-    with pytest.raises(InputError, match=r"^1 clients who remember 6 numbers each are not \(1, 4\)$"):
+    with pytest.raises(InputError, match=r"^the saved memories have shape \(1, 4\), they must have shape \(1, 6\)$"):
         other.restore(one.state())
 
 
@@ -152,7 +152,9 @@ def test_too_many_vectors_for_the_room_are_refused(pools: Pools) -> None:
     pool = pools[2]
     pool.begin(4, PLACES, ASO)
     found = rounds(pool, 0)
-    with pytest.raises(ProtocolError, match=r"^there is no room for the 3 vectors that clients are to remember$"):
+    with pytest.raises(
+        ProtocolError, match=r"^clients are to remember 3 vectors, the workers have no memory for them$"
+    ):
         pool.begin(4, PLACES, Local(direction=Three()))
     pool.begin(4, PLACES, ASO)
     assert rounds(pool, 0) == found
@@ -172,5 +174,5 @@ def test_a_direction_that_does_not_travel_is_refused_in_words(pools: Pools) -> N
         pass
 
     room = Local(direction=Own(vectors=2))
-    with pytest.raises(InputError, match=r"cannot be sent to other processes \(.*Own.*\): take workers=1"):
+    with pytest.raises(InputError, match=r"cannot be sent to other processes \(.*Own.*\): use workers=1"):
         pools[2].begin(4, PLACES, room)

@@ -408,7 +408,7 @@ def test_a_function_that_does_not_travel_is_refused_before_a_process_starts() ->
     with pytest.raises(
         InputError,
         match=r"^the experiment cannot be sent to other processes \(.*lambda.*\): "
-        r"take workers=1, or name your function as 'module:function'$",
+        r"use workers=1, or name your function as 'module:function'$",
     ):
         Processes(blueprint(lambda: None), data(), PLACES, workers=2)  # type: ignore[arg-type, return-value]
 
@@ -472,7 +472,7 @@ def test_interrupts_do_not_reach_workers_which_end_when_their_parent_is_killed(t
 def test_a_worker_that_is_stopped_is_replaced_and_said(
     serial: Serial, pair: Processes, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("fairlag.execute.processes._LOOK", 0.01)
+    monkeypatch.setattr("fairlag.execute.processes._CHECK_INTERVAL", 0.01)
     wait_until_ready(pair)
     before, strategy = pids(pair), fedbuff(buffer=3, concurrency=5)
     stopped = life(pair, strategy, 5, {3: lambda: os.kill(before[0], signal.SIGSTOP)})
@@ -492,7 +492,7 @@ def test_ctrl_c_is_obeyed_while_a_stopped_worker_is_waited_for(serial: Serial, s
     single.submit(task(0), version(0), 0.0)
     pressed = interrupted.set(lambda: True)
     try:
-        with pytest.raises(Interrupted, match=r"^interrupted while task 0 of client 1 was waited for$"):
+        with pytest.raises(Interrupted, match=r"^interrupted while task 0 of client 1 was running$"):
             single.result(task(0))
     finally:
         interrupted.reset(pressed)

@@ -269,7 +269,7 @@ def test_a_function_of_a_module_that_python_finds_only_here(
 
 @pytest.mark.slow
 def test_no_room_for_an_actor_is_said_after_a_while(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executor, "_NOBODY", 3.0)
+    monkeypatch.setattr(executor, "_START_TIMEOUT", 3.0)
     make(workers=CPUS)
     pool = make(workers=1)
     pool.submit(task(0), version(0), 0.0)
@@ -280,7 +280,7 @@ def test_no_room_for_an_actor_is_said_after_a_while(make: Make, monkeypatch: pyt
 @pytest.mark.slow
 def test_a_process_is_in_one_cluster_only(make: Make) -> None:
     with pytest.raises(
-        InputError, match=r"is in the Ray cluster at 127\.0\.0\.1:\d+ already: it cannot join .* '127\.0\.0\.1:1'$"
+        InputError, match=r"is already in the Ray cluster at 127\.0\.0\.1:\d+: it cannot join .* '127\.0\.0\.1:1'$"
     ):
         make(address="127.0.0.1:1")
 
@@ -296,7 +296,7 @@ def test_a_job_whose_nodes_are_lost_is_tried_more_often_than_one_that_kills(make
         assert pool._workers[0].jobs
         pool._replace(pool._workers[0], unseen)
 
-    for _ in range(executor._LOST):
+    for _ in range(executor._MAX_NODE_LOSSES):
         lose()
     with pytest.raises(
         WorkerError, match=r"^the node of a Ray actor died 4 times at task 0 of client 1 \(.*out of sig"
@@ -309,7 +309,7 @@ def test_a_job_whose_nodes_are_lost_is_tried_more_often_than_one_that_kills(make
 def test_an_actor_that_is_stopped_is_replaced_and_said(
     serial: Serial, make: Make, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(executor, "_LOOK", 0.05)
+    monkeypatch.setattr(executor, "_CHECK_INTERVAL", 0.05)
     pool = make(workers=1)
     settle(pool)
     (before,) = pids(pool)

@@ -125,7 +125,7 @@ def test_a_timeline_with_a_new_field_is_left_to_the_server(
     make: Callable[[int | None], tuple[Strategy, Fleet]], words: str
 ) -> None:
     assert isinstance(spec.loop_spec(*make(None)), spec.LoopSpec) and paged.known(*make(None), 650) is not None
-    assert spec.loop_spec(*make(1)) == f"the loop does not know {words}"
+    assert spec.loop_spec(*make(1)) == f"the loop does not implement {words}"
     assert paged.known(*make(1), 650) is None
 
 

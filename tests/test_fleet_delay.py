@@ -189,7 +189,7 @@ def test_delays_travel_to_other_processes(text: str) -> None:
     ("written", "parts"),
     [
         ("unifrom(1, 2)", ["'unifrom'", "did you mean 'uniform'?"]),
-        ("zzz", ["'zzz': known are: constant, empirical, exponential, gamma", "pareto", "trace"]),
+        ("zzz", ["'zzz': choose from constant, empirical, exponential, gamma", "pareto", "trace"]),
         ("uniform", ["uniform does not fit", "write uniform(low, high)"]),
         ("uniform(1)", ["uniform(1) does not fit", "'high'", "write uniform(low, high)"]),
         ("gamma(1, 2, 3)", ["gamma(1, 2, 3) does not fit", "too many", "gamma(shape, scale)"]),

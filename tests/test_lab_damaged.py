@@ -129,7 +129,7 @@ def test_a_rubbish_lock_is_named(call: Call, runs: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "text", "words"),
     [
-        ("plan.json", BOMB, "cannot read 'runs/plan.json': it is nested more than 32 deep"),
+        ("plan.json", BOMB, "cannot read 'runs/plan.json': it is nested more than 32 levels deep"),
         ("plan.json", '{"experiment": 3}', "'runs/plan.json' holds no experiment"),
         ("plan.json", "{}", "'runs/plan.json' holds no experiment"),
         ("plan.json", '{"experiment": {}}', "runs/plan.json: the key 'name' is missing"),

@@ -281,9 +281,9 @@ def test_simulate_is_told_whom_to_tell(tmp_path: Path, records: Records) -> None
     ("track", "sentence"),
     [
         (["tensorbord"], "track: there is no tracker 'tensorbord': did you mean 'tensorboard'?"),
-        (["x"], "track: there is no tracker 'x': known are: mlflow, tensorboard, wandb"),
+        (["x"], "track: there is no tracker 'x': choose from mlflow, tensorboard, wandb"),
         (3, "track: it is 3, but must be a list of mlflow, tensorboard, wandb"),
-        ([3], "track: there is no tracker 3: known are: mlflow, tensorboard, wandb"),
+        ([3], "track: there is no tracker 3: choose from mlflow, tensorboard, wandb"),
     ],
     ids=str,
 )

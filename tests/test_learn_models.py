@@ -109,7 +109,7 @@ def test_the_pool_is_that_of_pytorch_to_the_bit(shape: tuple[int, ...], kinds: i
         ("mlp", (64,), {"layers": 0}, "0 hidden layers of width 64, both must be at least 1"),
         ("mlp", (64,), {"hiden": 5}, r"the model mlp has no parameter 'hiden': did you mean 'hidden'\?"),
         ("fashion-cnn", (64,), {}, "^unknown model 'fashion-cnn': did you mean 'fashion_cnn'\\?$"),
-        ("zzz", (64,), {}, "known are: cifar_cnn, fashion_cnn, logistic, mlp, module:function"),
+        ("zzz", (64,), {}, "choose from cifar_cnn, fashion_cnn, logistic, mlp, module:function"),
     ],
 )
 def test_what_cannot_be_built_is_refused(use: str, shape: tuple[int, ...], parameters: Any, words: str) -> None:

@@ -202,11 +202,11 @@ LEFT_ALONE: list[tuple[Strategy, str]] = [
 @pytest.mark.parametrize(("strategy", "what"), LEFT_ALONE)
 def test_what_it_does_not_know_is_left_to_the_reference(strategy: Strategy, what: str) -> None:
     reason = loop_spec(strategy, Fleet(PAPER, seed=0))
-    assert isinstance(reason, str) and reason.startswith("the loop does not know ") and what in reason
+    assert isinstance(reason, str) and reason.startswith("the loop does not implement ") and what in reason
 
 
 def test_clients_that_come_and_go_are_left_to_the_reference() -> None:
-    assert loop_spec(BUFFERED, Fleet([PAPER[0], LATE], seed=0)) == "clients come, go or vanish"
+    assert loop_spec(BUFFERED, Fleet([PAPER[0], LATE], seed=0)) == "clients join, leave or vanish"
 
 
 def test_weights_that_the_reference_refuses_are_in_doubt() -> None:

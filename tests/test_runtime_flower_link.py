@@ -112,7 +112,7 @@ def test_a_restart_that_is_faster_than_flower_notices_takes_over(bench: Callable
     made.until(lambda: made.server.view.version >= 10)
     grid.nodes[777] = FakeNode({"partition-id": 3}, seconds=0.01)
     made.to_the_end()
-    assert made.ended == [(3, Outcome.LOST, "its node was started anew")]
+    assert made.ended == [(3, Outcome.LOST, "its node was restarted")]
     assert len(grid.nodes[777].sent) > 3
     assert made.roster.holder(3).node == 777
 
@@ -126,7 +126,7 @@ def test_a_node_known_by_its_key_is_told_by_when_it_was_started(bench: Callable[
     made.until(lambda: made.server.view.version >= 10)
     node.answer, node.activated = trained, "again"
     made.to_the_end()
-    assert [(outcome, reason) for _, outcome, reason in made.ended] == [(Outcome.LOST, "its node was started anew")]
+    assert [(outcome, reason) for _, outcome, reason in made.ended] == [(Outcome.LOST, "its node was restarted")]
     assert len(made.roster.places) == 4
 
 
@@ -187,7 +187,7 @@ def test_nothing_is_kept_of_messages_that_were_answered(bench: Callable[..., Ben
     made = bench(four(), aggregations=50, at_least=4)
     made.to_the_end()
     courier = made.link._courier
-    assert courier is not None and len(courier._errands) <= 4
+    assert courier is not None and len(courier._pending) <= 4
 
 
 def test_a_message_that_expires_is_lost(bench: Callable[..., Bench]) -> None:

@@ -46,7 +46,7 @@ def test_nobody_waits_for_a_node_that_never_answers(bench: Callable[..., Bench])
     assert len(asked) == 1 and asked[0].metadata.ttl == 600  # Flower itself gives the question up then
     assert made.updates(2) == 0 and not made.ended
     courier = made.link._courier
-    assert courier is not None and 102 not in courier._errands
+    assert courier is not None and 102 not in courier._pending
 
 
 def test_of_two_nodes_of_one_name_the_first_goes_on_when_the_second_leaves(bench: Callable[..., Bench]) -> None:
@@ -93,4 +93,4 @@ def test_there_are_at_most_so_many_clients_under_whatever_names(
     grid.nodes[7] = FakeNode({"name": f"client {number}"}, seconds=0.01)
     del grid.nodes[number]
     made.until(lambda: made.roster.places[known].node == 7)
-    assert "is given nothing: there are 3 clients already (max_clients)" in caplog.text
+    assert "gets no tasks: there are already 3 clients (max_clients)" in caplog.text

@@ -75,8 +75,8 @@ def test_a_client_may_say_how_many_steps_it_made_and_its_loss() -> None:
 @pytest.mark.parametrize(
     ("spoilt", "reason"),
     [
-        ({"weight": np.ones((3, 2), np.float32)}, "an array has another shape than the one that was sent"),
-        ({"weight": np.ones((2, 3), np.float64)}, "an array is not of float32"),
+        ({"weight": np.ones((3, 2), np.float32)}, "an array has a different shape than the one that was sent"),
+        ({"weight": np.ones((2, 3), np.float64)}, "an array is not float32"),
         ({"bias": np.array([1, np.nan, 0], np.float32)}, "not finite"),
         ({"bias": np.array([1, np.inf, 0], np.float32)}, "not finite"),
         ({"other": np.ones(1, np.float32)}, "its arrays are not named as those that were sent"),
@@ -114,7 +114,7 @@ def test_the_number_of_examples_must_be_possible(examples: int) -> None:
         (Array("float32", (3,), "numpy.ndarray", b"made up"), "an array cannot be read"),
         (
             Array("float32", (3,), "numpy.ndarray", bytes(10_000)),
-            "an array has another shape than the one that was sent",
+            "an array has a different shape than the one that was sent",
         ),
         (
             Array("float32", (3,), "numpy.ndarray", Array(np.ones(4, np.float32)).data),

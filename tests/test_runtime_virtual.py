@@ -157,7 +157,7 @@ def stalls(strategy: Strategy, group: Group) -> str:
     with pytest.raises(StalledError) as caught:
         virtual.run(server, fleet)
     message = str(caught.value)
-    assert "\n" not in message and repr(strategy) in message and message.startswith("nothing but waiting in ")
+    assert "\n" not in message and repr(strategy) in message and message.startswith("no progress in ")
     return message
 
 

@@ -1,6 +1,6 @@
 """fairlag: an engine and test bench for asynchronous federated learning.
 
-What this module exports is public, with all that `fairlag.zoo` and `fairlag.rules` export. Anything else may change
+This module's exports are public, and so are those of `fairlag.zoo` and `fairlag.rules`. Anything else may change
 without notice.
 
 >>> import fairlag
@@ -63,7 +63,7 @@ __all__ = ["__version__", *_HOMES, *_MODULES]
 
 
 def __getattr__(name: str) -> object:
-    """What users need, imported when first asked for: the core must not load what only the laboratory needs."""
+    """Imports public names on first use, so that the core does not load what only experiments need."""
     if name in _MODULES:
         return import_module(_MODULES[name])
     if name in _HOMES:

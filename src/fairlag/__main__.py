@@ -1,4 +1,4 @@
-"""The entry point of the command `fairlag` and of `python -m fairlag`: an interrupt is clean from the start."""
+"""The entry point of the command `fairlag` and of `python -m fairlag`: handles interrupts from the start."""
 
 import sys
 
@@ -6,7 +6,7 @@ from fairlag.lab.ending import shortage, terminated_cleanly
 
 
 def main() -> None:
-    """Runs the command line; what it imports takes a while, and may be interrupted too."""
+    """Runs the command line; its imports take a while, and may be interrupted too."""
     try:
         with terminated_cleanly():
             from fairlag.cli import main as run

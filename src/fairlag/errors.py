@@ -1,4 +1,4 @@
-"""The exception tree: every error that fairlag raises on purpose, and what helps to word them.
+"""The exception tree: every error that fairlag raises on purpose, and a helper for their messages.
 
 >>> import fairlag
 >>> try:
@@ -16,17 +16,17 @@ from fairlag.limits import sentence
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """What a misspelt name probably meant, or all names that are known.
+    """A suggestion for a misspelt name, or else all known names.
 
     >>> nearest("agregations", ["aggregations", "seed"])
     "did you mean 'aggregations'?"
     >>> nearest("xyz", ["aggregations", "seed"]), nearest("xyz", [])
-    ('known are: aggregations, seed', 'there are none')
+    ('choose from aggregations, seed', 'there are none')
     """
     names = sorted(known)
     if meant := get_close_matches(name, names, n=1):
         return f"did you mean {meant[0]!r}?"
-    return f"known are: {', '.join(names)}" if names else "there are none"
+    return f"choose from {', '.join(names)}" if names else "there are none"
 
 
 class FairlagError(Exception):
@@ -37,15 +37,15 @@ class FairlagError(Exception):
     │   ├── ExperimentError     an experiment file or preset
     │   ├── StrategyError       a strategy that cannot be built, or a user's rule that misbehaves
     │   ├── UnreadableError     a run directory whose files cannot be read
-    │   └── StalledError        a strategy that waits for what never comes on this fleet
-    ├── DivergedError       a version of the model that is not finite any more
-    ├── StoreError          a run directory that cannot be written, such as on a full disk
+    │   └── StalledError        a strategy that waits for something that never happens on this fleet
+    ├── DivergedError       a version of the model that is not finite
+    ├── StoreError          a run directory that cannot be written, for example on a full disk
     ├── Interrupted         Ctrl-C during a run, after a checkpoint was made
-    ├── WorkerError         a worker that died twice at the same task, or workers or compiled loops that cannot be had
+    ├── WorkerError         a worker that died twice at the same task, or workers or compiled loops that cannot start
     └── ProtocolError       a runtime broke the server's contract (time ran backwards, a client joined twice)
 
-    The command line prints an InputError as one sentence and exits with code 2. Whatever a message quotes, it is
-    printable and of a bounded length.
+    The command line prints an InputError as one sentence and exits with code 2. Messages are always printable and of
+    bounded length, whatever they quote.
     """
 
     def __init__(self, message: str = "") -> None:
@@ -53,7 +53,7 @@ class FairlagError(Exception):
 
 
 class InputError(FairlagError):
-    """Something the user wrote cannot be used; says what, and what would be accepted."""
+    """Something that the user wrote cannot be used; says what, and what would be accepted."""
 
 
 class ExperimentError(InputError):
@@ -71,30 +71,30 @@ class UnreadableError(InputError):
 
     @classmethod
     def of(cls, folder: Path, sentence: str) -> "UnreadableError":
-        """About the run in that folder."""
+        """The error for the run in this folder."""
         error = cls(sentence)
         error.folder = folder
         return error
 
 
 class StalledError(InputError):
-    """A run that makes no progress any more; names the strategy and what it waits for."""
+    """A run that no longer makes progress; names the strategy and what it waits for."""
 
 
 class DivergedError(FairlagError):
-    """A version of the model is not finite any more: training cannot go on from it."""
+    """A version of the model is not finite: training cannot continue from it."""
 
 
 class StoreError(FairlagError):
-    """A run directory cannot be written; says what, where, and how to go on: what was there before is unharmed."""
+    """A run directory cannot be written; says what, where, and how to continue. Existing files are unharmed."""
 
 
 class Interrupted(FairlagError):
-    """Somebody pressed Ctrl-C: the run was saved and can be resumed."""
+    """The user pressed Ctrl-C: the run was saved and can be resumed."""
 
 
 class WorkerError(FairlagError):
-    """A worker died, was replaced, and died again; names the task and its client. Or no worker can be had at all."""
+    """A worker died, was replaced, and died again; names the task and its client. Or no worker can start at all."""
 
 
 class ProtocolError(FairlagError):

@@ -1,8 +1,8 @@
-"""How evenly the model listens: numbers computed from per-client influence; where influence comes from is not here.
+"""How evenly influence is distributed: indices computed from per-client influence, wherever that comes from.
 
 Influence is any amount per client that is not negative, such as the sum of its updates' weights; only proportions
-matter. Where nobody has any influence, nobody is preferred: that counts as perfectly even. Of clients that come and go,
-each is entitled to its part of the versions made while it was there (lab/entitlement.py).
+matter. If no client has any influence, that counts as perfectly even. If clients join and leave, each is entitled to
+its part of the versions made while it was present (lab/entitlement.py).
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ _ALIKE = 0.01
 
 
 def normalised(weights: ArrayLike) -> Floats:
-    """Weights as shares of their sum, x_i / Σ_j x_j; equal shares where all are zero.
+    """Weights as shares of their sum, x_i / Σ_j x_j; equal shares if all are zero.
 
     >>> normalised([1.0, 3.0]).tolist()
     [0.25, 0.75]
@@ -41,7 +41,7 @@ def jain(influence: ArrayLike) -> float:
 def jain_entitled(influence: ArrayLike, entitled: ArrayLike) -> float:
     """Jain's index of x_i / e_i, influence ÷ entitlement: 1 if each client has what it is entitled to.
 
-    Clients that were never entitled to anything are left out; not a number if nobody was.
+    Clients that were never entitled to anything are left out; NaN if none was.
 
     >>> jain_entitled([4.0, 1.0, 1.0], [0.8, 0.2, 0.0]), jain_entitled([1.0, 1.0], [0.5, 0.25])
     (1.0, 0.9)
@@ -61,7 +61,7 @@ def comes_and_goes(entitled: Floats) -> bool:
 
 
 def jain_if_any(weights: Floats) -> float:
-    """Jain's index, or not a number where nobody has influence yet or some have less than none."""
+    """Jain's index; NaN if no client has influence yet, or some have negative influence."""
     return jain(weights) if weights.min() >= 0 and weights.any() else nan
 
 
@@ -75,7 +75,7 @@ def welfare(influence: ArrayLike) -> float:
 
 
 def largest_deviation(influence: ArrayLike) -> float:
-    """Distance from 1/n of the share that is farthest from it: max_i |x_i − 1/n|.
+    """The largest distance of a share from 1/n: max_i |x_i − 1/n|.
 
     >>> largest_deviation([3.0, 1.0, 0.0, 0.0])
     0.5
@@ -109,10 +109,10 @@ def gini(influence: ArrayLike) -> float:
 
 @dataclass(frozen=True, slots=True)
 class GroupFairness:
-    """What a group of clients sent and got: its shares of updates and influence beside its fair share.
+    """What a group of clients sent and got: its shares of updates and influence, and its fair share.
 
     `fair` is its part of all clients, `entitled` its part of what all clients were entitled to, and `per_presence` its
-    influence per time present, 1 being the mean over all clients: not a number if it was never there.
+    influence per time present, relative to the mean over all clients; NaN if it was never present.
     """
 
     name: str
@@ -137,8 +137,8 @@ def by_group(
     """One record per group, from per-client numbers of updates, sums of weights and sums of staleness.
 
     A group's influence is its share of all weights, its fair share is (its clients)/n, and its mean staleness is over
-    its updates. `entitled` and `presence` are what each client was entitled to and how long it was there; without
-    them, all alike. A share of nothing is 0.0: this reports what happened.
+    its updates. `entitled` and `presence` are what each client was entitled to and how long it was present; without
+    them, all clients count the same. A share of nothing is 0.0, because this reports what happened.
 
     >>> fast, slow = by_group(np.array([0, 0, 1]), ["fast", "slow"], updates=np.array([4, 4, 2]),
     ...                       weights=np.array([1.0, 1.0, 2.0]), staleness_sum=np.array([4, 4, 6]))
@@ -178,7 +178,7 @@ def _ratio(part: Floats, whole: Floats | np.float64) -> Floats:
 
 
 def _amounts(influence: ArrayLike) -> Floats:
-    """Influence in units of the largest, so that neither sums nor squares overflow or vanish."""
+    """Influence in units of the largest, so that sums and squares neither overflow nor vanish."""
     amount = np.asarray(influence, dtype=np.float64)
     if amount.ndim != 1 or not amount.size:
         raise InputError(f"Influence must be a list of at least one number, not an array of shape {amount.shape}.")

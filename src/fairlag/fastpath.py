@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def other_field(record: "DataclassInstance", implemented: Set[str]) -> str | None:
-    """The first field of a record that is neither implemented nor at its default; None: a fast path may take it.
+    """The first field of a record that is neither implemented nor at its default; None if the fast path applies.
 
     A new field is in no list, so the reference takes over until the fast path implements it.
 

@@ -1,4 +1,4 @@
-"""Writing files: under its name a file is whole, or as it was before. What is in them is decided elsewhere."""
+"""Atomic writing of files: under its name, a file is either complete or unchanged."""
 
 import os
 from contextlib import suppress
@@ -8,11 +8,11 @@ from shutil import copymode
 from fairlag.errors import InputError
 
 PARTIAL = ".partial"
-"""Ends the name of a file that is not whole yet."""
+"""The suffix of a file that is not complete yet."""
 
 
 def save(file: Path, content: str | bytes) -> None:
-    """Writes a file that a user asked for; if that fails, an error names it, and the file is as it was before.
+    """Writes a file that the user asked for; if that fails, an error names the file, which is unchanged.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -23,7 +23,7 @@ def save(file: Path, content: str | bytes) -> None:
     data = content.encode() if isinstance(content, str) else content
     try:
         if file.exists() and not file.is_file():
-            file.write_bytes(data)  # a pipe or a device, such as /dev/stdout: it must not be replaced by a file
+            file.write_bytes(data)  # a pipe or a device, such as /dev/stdout, must not be replaced by a file
         else:
             put(file.resolve(), data)  # a link stays a link
     except OSError as error:
@@ -31,8 +31,8 @@ def save(file: Path, content: str | bytes) -> None:
 
 
 def put(file: Path, content: bytes | memoryview) -> None:
-    """Writes a file so that under its name it is whole, or as it was before, even after a power cut."""
-    # Named after the process: another one may be writing the same file.
+    """Writes a file so that under its name it is either complete or unchanged, even after a power cut."""
+    # Named after the process, because another one may be writing the same file.
     partial = file.with_name(f"{file.name}.{os.getpid()}{PARTIAL}")
     try:
         write_anew(partial, content)
@@ -43,9 +43,9 @@ def put(file: Path, content: bytes | memoryview) -> None:
 
 
 def write_anew(file: Path, content: bytes | memoryview) -> None:
-    """Writes a new file in the place of what was there: never through a link that somebody put there.
+    """Replaces a file with a new one, and never follows a link that was put in its place.
 
-    Only for a file that does no harm if half of it is there; any other is `put`.
+    Only for a file that does no harm if it is incomplete; use `put` for any other.
     """
     if file.is_symlink() or file.exists():
         file.unlink()
@@ -54,12 +54,12 @@ def write_anew(file: Path, content: bytes | memoryview) -> None:
 
 
 def place(partial: Path, file: Path) -> None:
-    """Gives a complete file its name and the mode of the file before it, once its content has reached the disk."""
+    """Gives a complete file its final name, and the mode of the file that it replaces, after flushing it to disk."""
     _flush(partial)
     with suppress(FileNotFoundError):
         copymode(file, partial)
     partial.replace(file)
-    if os.name == "posix":  # elsewhere a folder cannot be opened, and names need no flushing
+    if os.name == "posix":  # other systems cannot open a folder, and need no flushing of names
         _flush(file.parent)
 
 

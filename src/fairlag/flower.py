@@ -1,4 +1,4 @@
-"""What a Flower ClientApp needs of fairlag; the ServerApp calls `fairlag.deploy`. It needs the extra `flower`.
+"""What a Flower ClientApp needs from fairlag; the ServerApp calls `fairlag.deploy`. Needs the extra `flower`.
 
 >>> from flwr.clientapp import ClientApp
 >>> import fairlag

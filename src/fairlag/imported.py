@@ -1,6 +1,6 @@
-"""A user's own function: found by its name, "module:function", and called with parameters that come from a file.
+"""A user's own function: found by its name, "module:function", and called with parameters from a file.
 
-Importing a module runs it. Nothing else in fairlag imports what a file names, so what is refused here never runs.
+Importing a module runs it. Only this module imports what a file names, so a module that is refused here never runs.
 """
 
 import importlib
@@ -20,17 +20,17 @@ _before: Callable[[str, str], None] | None = None
 
 
 def before_importing(ask: Callable[[str, str], None] | None) -> None:
-    """Sets who is asked before this process imports a module that a file names; None: nobody.
+    """Sets a function that is called before this process imports a module that a file names; None for none.
 
-    It is called with the "module:function" and with what that is used as, such as "strategy". It may raise an
-    InputError to refuse. The command line uses it to name the module, or to refuse all of them (`--no-code`).
+    It gets the "module:function" and its purpose, such as "strategy". It may raise an InputError to refuse. The command
+    line uses it to print the module's name, or to refuse all modules (`--no-code`).
     """
     global _before
     _before = ask
 
 
 def is_code(use: object) -> bool:
-    """Does that name a function of the user's own, which only importing a module gives?
+    """Does this name a user's own function, which must be imported from a module?
 
     >>> is_code("fedbuff"), is_code("my_rules:by_trust")
     (False, True)
@@ -39,7 +39,7 @@ def is_code(use: object) -> bool:
 
 
 def function(use: str, noun: str, folder: Path | None = None, error: type[InputError] = InputError) -> Maker:
-    """The function that "module:function" names, imported from the folder, the current one, or wherever Python looks.
+    """The function that "module:function" names, imported from `folder`, the current folder, or Python's path.
 
     >>> function("math:gcd", "data set")(12, 18)
     6
@@ -63,14 +63,14 @@ def function(use: str, noun: str, folder: Path | None = None, error: type[InputE
         inspect.signature(found)
     except ValueError:
         raise error(
-            f"{use!r} does not say what it takes, so it cannot be used as a {noun}: wrap it in a function"
+            f"{use!r} does not declare its parameters, so it cannot be used as a {noun}: wrap it in a function"
         ) from None
     maker: Maker = found
     return maker
 
 
 def name_of(use: object) -> str:
-    """A word for what is used: its name, or that of the function itself.
+    """The name of what is used: the text, or the name of the function.
 
     >>> name_of("fedbuff"), name_of(called)
     ('fedbuff', 'called')
@@ -79,7 +79,7 @@ def name_of(use: object) -> str:
 
 
 def found(use: str | Maker, makers: Mapping[str, Maker], noun: str, folder: Path | None = None) -> Maker:
-    """What makes it: the maker of that name, "module:function", or the function itself.
+    """The maker: by name, by "module:function", or the function itself.
 
     >>> found("grater", {"greater": max}, "rule")
     Traceback (most recent call last):
@@ -96,7 +96,7 @@ def found(use: str | Maker, makers: Mapping[str, Maker], noun: str, folder: Path
 
 
 def called(make: Maker, name: str, parameters: Mapping[str, object], noun: str) -> Any:
-    """What a function returns for these parameters; a failure becomes a sentence that says what and where.
+    """The result of a function for these parameters; an error becomes a sentence with its kind and line.
 
     >>> called(dict, "own:table", {"rows": 3}, "data set")
     {'rows': 3}
@@ -122,7 +122,7 @@ def _check_fit(make: Maker, name: str, parameters: Mapping[str, object], noun: s
     try:
         signature = inspect.signature(make)
     except ValueError:
-        return  # a function written in C may not say what it takes
+        return  # a function written in C may not declare its parameters
     anything = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
     if not anything and (unknown := [each for each in parameters if each not in signature.parameters]):
         known = nearest(unknown[0], signature.parameters)
@@ -130,7 +130,7 @@ def _check_fit(make: Maker, name: str, parameters: Mapping[str, object], noun: s
     try:
         signature.bind(**parameters)
     except TypeError as reason:
-        raise InputError(f"the {noun} {name} cannot be had with these parameters: {reason}") from None
+        raise InputError(f"the {noun} {name} cannot be called with these parameters: {reason}") from None
 
 
 @contextmanager

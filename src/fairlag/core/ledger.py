@@ -265,7 +265,7 @@ class Ledger:
             self.book()
 
     def stand(self, parts: Parts) -> None:
-        """Changes clients' parts from the version being made on, in which a unit is worth `parts.unit`.
+        """Changes clients' parts, starting with the version being made, in which a unit is worth `parts.unit`.
 
         Let a unit be worth A in all versions before a change of c units, and S in all versions up to now. The change
         adds c·S − c·A to its client's weight. c·S is added when the weight is read, so the versions in between touch

@@ -77,11 +77,11 @@ def take(state: State, name: str, kind: type[Kind]) -> Kind:
     >>> take({"time": 0.5}, "version", int)
     Traceback (most recent call last):
     ...
-    fairlag.errors.InputError: the saved state has no int named 'version': it was not saved by this object
+    fairlag.errors.InputError: the saved state has no int named 'version': something else saved it
     """
     value = state.get(name)
     if not isinstance(value, (int, float) if kind is float else kind):
-        raise InputError(f"the saved state has no {kind.__name__} named {name!r}: it was not saved by this object")
+        raise InputError(f"the saved state has no {kind.__name__} named {name!r}: something else saved it")
     return value  # type: ignore[return-value]  # an int is accepted as a float
 
 

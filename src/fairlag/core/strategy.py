@@ -68,8 +68,8 @@ class Strategy:
             )
         if self.select.rounds and not (self.trigger.rounds or self.trigger.wake):
             raise StrategyError(
-                f"{self.trigger.label} may wait for ever: a round gets no new tasks after its last one has ended. "
-                "Use cohort_done(), or a trigger with a deadline"
+                f"{self.trigger.label} may wait for ever: a round gets no new tasks after its last one has ended; "
+                "use cohort_done(), or a trigger with a deadline"
             )
 
     @property
@@ -91,7 +91,7 @@ class Strategy:
 
     @property
     def readers(self) -> tuple[str, ...]:
-        """The slots whose rules read single updates. A deployment that hides single updates refuses these.
+        """The slots whose rules read single updates; secure aggregation, which hides them, must refuse these.
 
         A weighting reads updates only if it declares so. Any other rule receives updates, so it reads them unless it
         declares that it does not.

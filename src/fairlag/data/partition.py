@@ -281,9 +281,9 @@ def _held_together(labels: Integers, groups: Sequence[Holding]) -> dict[tuple[in
             raise InputError(f"group {group.name!r} holds label {strange[0]}, but the labels are {_listed(holders)}")
         for label in set(group.labels):
             holders[label].append(place)
-    if nobodys := [label for label, held in holders.items() if not held]:
+    if missing := [label for label, held in holders.items() if not held]:
         raise InputError(
-            f"no group holds label {_listed(nobodys)}: the partition 'labels' needs a group for every label"
+            f"no group holds label {_listed(missing)}: the partition 'labels' needs a group for every label"
         )
     together: dict[tuple[int, ...], list[int]] = {}
     for label, held in holders.items():

@@ -1,7 +1,7 @@
-"""Executors: where a task is computed. The contract of all of them, and which there are.
+"""Executors: where a task is computed. Their contract, and their registry.
 
-A dispatched task is a future: it may be computed any time before it is read. To add an executor, write a module with a
-class that does what Learning says, add it to EXECUTORS below, and give it a row in docs/executors.md.
+A dispatched task is a future: it may be computed any time before its result is read. To add an executor, write a module
+with a class that implements Learning, add it to EXECUTORS below, and add a row to docs/executors.md.
 """
 
 from collections.abc import Callable
@@ -20,51 +20,51 @@ if TYPE_CHECKING:
     from fairlag.learn.learner import Blueprint, Learner, Placement, ScoreSums
 
 interrupted: ContextVar[Callable[[], bool]] = ContextVar("interrupted", default=lambda: False)
-"""Has somebody pressed Ctrl-C? Whoever waits for a result that is computed elsewhere then raises Interrupted instead.
+"""Has the user pressed Ctrl-C? Then an executor that waits for a result computed elsewhere raises Interrupted.
 
-A variable of the context: other threads, which no Ctrl-C reaches, do not see it.
+A context variable: other threads, which Ctrl-C does not reach, do not see it.
 """
 
 
 class Executor(Savable, Protocol):
-    """Computes tasks; the result depends only on the task, the parameters and what its client remembers.
+    """Computes tasks; a result depends only on the task, the parameters and the client's memory.
 
-    What clients remember changes when a result is read, and is all there is to save: tasks are submitted again. A
-    runtime may ask for results, and discard tasks, from several threads at once, each task from one of them.
+    The clients' memory changes when a result is read. It is the only saved state: after a restart, tasks are submitted
+    again. A runtime may read results and discard tasks from several threads at once, each task from one of them.
     """
 
     def submit(self, task: Dispatch, parameters: Vector, due: float) -> None:
-        """The task was dispatched; it may be computed from now on, and is asked for at time `due` of the fleet."""
+        """The task was dispatched. It may be computed from now on; its result is read at the fleet's time `due`."""
 
     def result(self, task: Dispatch) -> Update:
-        """The update of a task, each asked for at most once."""
+        """The update of a task; called at most once per task."""
 
     def discard(self, number: int) -> None:
-        """The update of the task of that number will not be asked for."""
+        """The update of the task with this number will not be read."""
 
 
 class Evaluating(Protocol):
-    """Evaluates versions."""
+    """Evaluates versions on the test examples."""
 
     def evaluate(self, version: int, parameters: Vector, due: float, stop: int) -> None:
-        """A version is to be evaluated on the first test examples up to `stop`."""
+        """Requests the evaluation of a version on the test examples up to `stop`."""
 
     def evaluated(self, patience: float = 0.0) -> "list[tuple[int, ScoreSums]]":
-        """The evaluations done since the last call, in the order asked for; waits up to `patience` seconds for one."""
+        """The evaluations finished since the last call, in order of request; waits up to `patience` seconds for one."""
 
     def close(self) -> None:
-        """Ends whatever computes."""
+        """Ends the workers."""
 
 
 class Learning(Evaluating, Executor, Protocol):
-    """An executor that trains and evaluates, for one run after the other; always with the bytes of the serial one."""
+    """An executor that trains and evaluates, for one run after the other; byte-identical to the serial executor."""
 
     @property
     def learner(self) -> "Learner | None":
-        """Who trains, if tasks are computed in this process: compiled loops call it directly. None: elsewhere."""
+        """The learner, if tasks are computed in this process: compiled loops call it directly. None if elsewhere."""
 
     def begin(self, seed: int, placement: "Placement", local: Local) -> None:
-        """A new run with this seed, whose strategy asks for this local training; forgets all other tasks."""
+        """Starts a new run with this seed, whose strategy asks for this local training; forgets all other tasks."""
 
     def warm_up(self) -> None:
         """Returns when tasks can be computed without waiting for a worker to start: from then on, time may pass."""
@@ -77,22 +77,22 @@ class Work(NamedTuple):
     data: "Dataset"
     placement: "Placement"
     vectors: int
-    """How many vectors a client remembers at most."""
+    """The most vectors that a client remembers."""
     workers: int | None
-    """How many workers the user asks for, if they do."""
+    """The number of workers that the user asks for; None for the default."""
     cores: int
-    """How many cores of this machine may be used."""
+    """The number of cores of this machine that may be used."""
     address: str
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What is known of an executor before it is made."""
+    """What is known about an executor before it is made."""
 
     make: Callable[[Work], Learning]
-    """Imports what it needs only now: most of it is slow to import, or an extra."""
+    """Makes the executor. It imports its module only now, because most are slow to import, or need an extra."""
     check: Callable[[str], None] = lambda address: None
-    """Refuses what cannot be had, before anything is written."""
+    """Refuses an executor that is not available, before anything is written."""
     alone: bool = False
     """Does it compute in this process, without workers?"""
     cluster: str = ""
@@ -132,7 +132,7 @@ EXECUTORS: dict[str, Kind] = {
 
 
 def named(task: int, client: int) -> str:
-    """A task as messages name it.
+    """A task's name in messages.
 
     >>> named(7, 3)
     'task 7 of client 3'
@@ -140,7 +140,7 @@ def named(task: int, client: int) -> str:
     return f"task {task} of client {client}"
 
 
-def not_there(task: Dispatch) -> ProtocolError:
-    """What to say where the result of a task is asked for that nobody computes: waiting for it would never end."""
+def not_submitted(task: Dispatch) -> ProtocolError:
+    """The error for reading a task that no worker computes: waiting for it would never end."""
     name = named(task.task, task.client)
     return ProtocolError(f"{name} was never submitted, or its result was already read or discarded")

@@ -1,4 +1,4 @@
-"""The other side of the Ray executor: an actor that is given the data once, and computes one job after the other."""
+"""The worker side of the Ray executor: an actor that gets the data once, and computes one job after the other."""
 
 import os
 import pickle
@@ -18,21 +18,21 @@ from fairlag.learn.failure import Failure
 from fairlag.learn.learner import Blueprint, Learner, Order, Placement, ScoreSums, keep_memory
 
 Trained = tuple[Vector, Vector, Report]
-"""An update, what its client is to remember, and what is said of it."""
+"""An update, its client's new memory, and its report."""
 
 
 class Actor:
-    """Computes as a worker process does: with one thread, and the same bytes."""
+    """Computes like a worker process: with one thread, and byte-identical."""
 
     def __init__(
         self, blueprint: bytes, inputs: NDArray[Any], labels: Integers, *, place: str, path: list[str]
     ) -> None:
-        """The data are in the memory that all actors of a node share; the place is the folder to work in.
+        """The data are in memory that all actors of a node share; `place` is the working folder.
 
-        The blueprint comes pickled: a user's own functions in it are found only once Python looks for modules where the
-        main process does.
+        The blueprint is pickled: it may name the user's own functions, which Python finds only after the main process's
+        module path is set.
         """
-        with suppress(OSError):  # on another machine there may be no such folder
+        with suppress(OSError):  # on another machine the folder may not exist
             os.chdir(place)
         sys.path += [each for each in path if each not in sys.path]
         torch.set_num_threads(1)
@@ -41,7 +41,7 @@ class Actor:
         self._given: tuple[Blueprint, NDArray[Any], Integers] = pickle.loads(blueprint), inputs, labels
 
     def begin(self, beginning: Beginning, placement: Placement) -> tuple[str, int, Failure | None]:
-        """From now on everything is for that run; answers which node and process this is, and why there is no model."""
+        """Starts a run; returns the node and the process of this actor, and a failure if the model cannot be built."""
         import ray
 
         node = ray.get_runtime_context().get_node_id()
@@ -52,8 +52,8 @@ class Actor:
         return node, os.getpid(), None
 
     def train(self, order: Order, parameters: Vector, memory: Vector) -> Trained | Failure:
-        """The update of a task, or what went wrong."""
-        delta, remembered = np.empty_like(parameters), memory.copy()  # what Ray hands over cannot be written
+        """The update of a task, or the failure."""
+        delta, remembered = np.empty_like(parameters), memory.copy()  # arrays from Ray are read-only
         try:
             report = self._learner.train(order, parameters, delta, remembered)
         except Exception as error:
@@ -61,7 +61,7 @@ class Actor:
         return delta, remembered, report
 
     def evaluate(self, parameters: Vector, start: int, stop: int) -> ScoreSums | Failure:
-        """The sums over some test examples, or what went wrong."""
+        """The sums over some test examples, or the failure."""
         try:
             return self._learner.evaluate(parameters, start, stop)
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Evaluating in a thread of its own, so that a server that waits for a real fleet never waits for an evaluation."""
+"""Evaluation in a separate thread, so that a server of a real fleet never waits for an evaluation."""
 
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
@@ -11,28 +11,28 @@ from fairlag.learn.failure import reason
 from fairlag.learn.learner import ScoreSums
 
 
-class _Asked(NamedTuple):
+class _Request(NamedTuple):
     version: int
     parameters: Vector
     stop: int
 
 
 class BackgroundEvaluator:
-    """Evaluates one version after the other, in the order asked for."""
+    """Evaluates one version after the other, in order of request."""
 
     def __init__(self, score: Callable[[Vector, int], ScoreSums]) -> None:
-        """`score` is given the parameters, and on how many of the test examples."""
+        """`score` gets the parameters and the number of test examples to use."""
         self._score = score
-        self._asked: SimpleQueue[_Asked | None] = SimpleQueue()
+        self._requests: SimpleQueue[_Request | None] = SimpleQueue()
         self._done: SimpleQueue[tuple[int, ScoreSums | Exception]] = SimpleQueue()
-        Thread(target=self._live, name="fairlag evaluation", daemon=True).start()
+        Thread(target=self._run, name="fairlag evaluation", daemon=True).start()
 
     def evaluate(self, version: int, parameters: Vector, due: float, stop: int) -> None:
-        """A version is to be evaluated on the first test examples up to `stop`."""
-        self._asked.put(_Asked(version, parameters, stop))
+        """Requests the evaluation of a version on the test examples up to `stop`."""
+        self._requests.put(_Request(version, parameters, stop))
 
     def evaluated(self, patience: float = 0.0) -> list[tuple[int, ScoreSums]]:
-        """The evaluations done since the last call, in the order asked for; waits so many seconds for the first."""
+        """The evaluations finished since the last call, in order of request; waits up to `patience` seconds for one."""
         scores: list[tuple[int, ScoreSums]] = []
         while True:
             try:
@@ -45,11 +45,11 @@ class BackgroundEvaluator:
             patience = 0.0
 
     def close(self) -> None:
-        """The thread ends after the evaluation that it is making."""
-        self._asked.put(None)
+        """Ends the thread after its current evaluation."""
+        self._requests.put(None)
 
-    def _live(self) -> None:
-        while (asked := self._asked.get()) is not None:
+    def _run(self) -> None:
+        while (asked := self._requests.get()) is not None:
             try:
                 self._done.put((asked.version, self._score(asked.parameters, asked.stop)))
             except Exception as error:

@@ -1,4 +1,4 @@
-"""The other side of children.py: a process of our own settles in, and calls the function that it was started for."""
+"""The child side of children.py: a worker process sets itself up and calls the function that it was started for."""
 
 import io
 import os
@@ -15,7 +15,7 @@ from fairlag.errors import InputError
 
 
 class Setup(NamedTuple):
-    """What a process is told before anything else: the command line of its parent, and the user's script."""
+    """The first message to a process: the command line of its parent, and the user's script."""
 
     arguments: list[str]
     script: str | None
@@ -23,33 +23,33 @@ class Setup(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """What a process says if it cannot even be told what to do."""
+    """What a process sends if it cannot read its first messages."""
 
     reason: str
 
 
 class _StartedAgain(BaseException):
-    """The user's script has come to where it starts runs."""
+    """Raised where the user's script starts runs."""
 
 
 _setup = Setup([], None, None)
 _script: ModuleType | None = None
-"""What was read of the user's script, if anything was."""
+"""The user's script as a module, if it was read."""
 _reading = False
 
 
 def stop_if_started_again() -> None:
-    """Whoever starts runs calls this first: a script that is only read for its functions must not start them again."""
+    """Called first by code that starts runs: a script that is only read for its functions must not start them again."""
     if _reading:
         raise _StartedAgain
 
 
-def live(line: Connection) -> None:
-    """The life of a process."""
+def main(line: Connection) -> None:
+    """The main function of a process."""
     global _setup
     _setup = line.recv()
     sys.argv = list(_setup.arguments)
-    sys.stdout = sys.stderr  # what a user's code prints must not mix with results
+    sys.stdout = sys.stderr  # output of the user's code must not mix with results
     threading.Thread(target=_end_with_the_parent, args=(line.fileno(),), daemon=True).start()
     try:
         target, given = received(line)
@@ -62,7 +62,7 @@ def live(line: Connection) -> None:
 
 
 def received(line: Connection) -> Any:
-    """The next message; the user's script is read if, and only if, something in it is the script's own."""
+    """The next message. The user's script is read only if the message contains something that the script defines."""
     return _Unpickler(io.BytesIO(line.recv_bytes())).load()
 
 
@@ -82,14 +82,14 @@ class _Unpickler(pickle.Unpickler):
 
 
 _MAIN = "__mp_main__"
-"""What Python's own multiprocessing calls the script of a parent: so `if __name__ == "__main__"` is false in it."""
+"""The name of the parent's script in Python's multiprocessing: `if __name__ == "__main__"` is false in it."""
 
 
 def _read_script(name: str) -> None:
-    """The user's script as a module, up to where it starts runs: all that was there when they were started."""
+    """Reads the user's script as a module, up to where it starts runs: everything that was defined by then."""
     global _script, _reading
     if _setup.script is None or not Path(_setup.script).is_file():
-        raise InputError(f"{name!r} is not in a file that a worker could read: put it into a module of its own")
+        raise InputError(f"{name!r} is not in a file that a worker can read: put it into a separate module")
     _script = sys.modules["__main__"] = sys.modules[_MAIN] = ModuleType(_MAIN)
     _script.__file__, _script.__package__ = _setup.script, _setup.package
     _reading = True
@@ -104,7 +104,7 @@ def _read_script(name: str) -> None:
 
 
 def _end_with_the_parent(line: int) -> None:
-    """Nobody works for a parent that is gone: then the other end of the line is closed."""
+    """Ends this process when its parent has ended, which closes the other end of the connection."""
     watch = select.poll()
     watch.register(line, 0)
     watch.poll()

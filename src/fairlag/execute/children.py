@@ -1,4 +1,4 @@
-"""How processes of our own are started: Ctrl-C does not reach them, and they end with their parent. See child.py."""
+"""How worker processes are started: Ctrl-C does not reach them, and they end with their parent. See child.py."""
 
 import os
 import pickle
@@ -19,30 +19,30 @@ from fairlag.execute.child import Setup
 Process = subprocess.Popen[bytes]
 
 _FLAGS = {"optimize": "-O", "ignore_environment": "-E"}
-"""Flags of the interpreter that a process of our own must have, too."""
+"""Flags of the interpreter that a worker process needs too."""
 _BOOT = """
 import sys
 from multiprocessing.connection import Connection
 line = Connection(int(sys.argv[1]))
 sys.path[:] = line.recv()
 from fairlag.execute import child
-child.live(line)
+child.main(line)
 """
-"""Before fairlag can be imported, it must be known where it is."""
+"""The path must be set before fairlag can be imported."""
 
 
 @contextmanager
 def interrupts_held_back() -> Iterator[None]:
-    """While processes are started: they inherit that Ctrl-C does not reach them, and here it arrives a moment later."""
+    """Used while processes start: they inherit that Ctrl-C is ignored, and this process handles it a moment later."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
     handler = signal.getsignal(signal.SIGINT)
-    # A thread of a library may still take the signal, and then Python calls the handler here.
+    # A library's thread may still receive the signal; then Python calls this handler.
     swapped = callable(handler) and threading.current_thread() is threading.main_thread()
-    noted: list[int] = []
+    signals: list[int] = []
     if swapped:
-        signal.signal(signal.SIGINT, lambda number, frame: noted.append(number))
+        signal.signal(signal.SIGINT, lambda number, frame: signals.append(number))
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -50,15 +50,15 @@ def interrupts_held_back() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         if swapped:
             signal.signal(signal.SIGINT, handler)
-    if noted:
+    if signals:
         signal.raise_signal(signal.SIGINT)
 
 
 def started(target: Callable[..., None], *given: object, files: Sequence[int] = ()) -> tuple[Process, Connection]:
-    """A new process that calls the function with a line to us and what is given; and our end of the line.
+    """Starts a process that calls `target` with a connection and `given`; returns it and our end of the connection.
 
-    It inherits these open files, under the same numbers. It does not run the user's script, unless what is given is
-    made of the script's own functions: so a script need not protect itself by `if __name__ == "__main__"`.
+    The process inherits these open files, with the same numbers. It does not run the user's script unless `given`
+    contains something that the script defines, so a script needs no `if __name__ == "__main__"`.
     """
     main = sys.modules["__main__"]
     script = getattr(main, "__file__", None), getattr(main, "__package__", None)
@@ -70,7 +70,7 @@ def started(target: Callable[..., None], *given: object, files: Sequence[int] = 
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, env=_environment(), pass_fds=(there.fileno(), *files)
             )
-    with suppress(OSError):  # if it has died already, its line says so
+    with suppress(OSError):  # if it has died already, reading the connection will show it
         here.send(sys.path)
         here.send(Setup(sys.argv, *script))
         here.send_bytes(pickle.dumps((target, given)))
@@ -78,39 +78,37 @@ def started(target: Callable[..., None], *given: object, files: Sequence[int] = 
 
 
 def _environment() -> dict[str, str]:
-    """Ours, and a mark; and the allocator asks Linux for large pages, unless the user has tuned it already.
+    """Our environment, plus a mark, plus large pages for the allocator on Linux unless the user has tuned it already.
 
-    A step of a CNN is about a tenth faster with them; glibc reads this only when a process begins.
+    They make a step of a CNN about a tenth faster; glibc reads this setting only when a process starts.
     """
     tuned = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"} if sys.platform.startswith("linux") else {}
     return {**tuned, **os.environ, "FAIRLAG_WORKER": "1"}
 
 
 STOPPED = 5
-"""At how many looks in a row a process must be found stopped: after Ctrl-Z and `fg`, it may wake after us."""
+"""How many checks in a row must find a process stopped: after Ctrl-Z and `fg`, it may resume after us."""
 
 
 def replaced(pid: int) -> str:
-    """What is said if a process is replaced because somebody has stopped it."""
+    """The message if a process is replaced because it was stopped."""
     return f"worker process {pid} is stopped (SIGSTOP): another one replaces it and repeats its tasks"
 
 
 def is_stopped(pid: int) -> bool:
-    """Has somebody stopped the process, by SIGSTOP or Ctrl-Z? Only Linux says; a debugger that looks is no stop."""
+    """Was the process stopped by SIGSTOP or Ctrl-Z? Known only on Linux; an attached debugger does not count."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0] == "T"
     except OSError:
         return False
 
 
-def check_that_it_travels(
-    thing: object, dumps: Callable[[Any], bytes] = pickle.dumps, instead: str = "workers=1"
-) -> None:
-    """Refuses what cannot be sent to another process, before one is started."""
+def check_picklable(thing: object, dumps: Callable[[Any], bytes] = pickle.dumps, instead: str = "workers=1") -> None:
+    """Refuses an object that cannot be sent to another process, before one is started."""
     try:
         dumps(thing)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise InputError(
             f"the experiment cannot be sent to other processes ({error}): "
-            f"take {instead}, or name your function as 'module:function'"
+            f"use {instead}, or name your function as 'module:function'"
         ) from None

@@ -1,4 +1,4 @@
-"""The Ray cluster that actors live on: it was there before us, and stays as it was."""
+"""The Ray cluster that actors run on. It existed before, and is left unchanged."""
 
 import os
 import signal
@@ -13,13 +13,13 @@ from typing import Any
 
 from fairlag.errors import InputError
 
-_REFUSED = 5.0
-"""How many seconds a port may take to answer at all."""
-_SILENT = 60.0
-"""How many seconds a cluster may take to let us in; Ray itself would wait for minutes."""
+_CONNECT_TIMEOUT = 5.0
+"""Seconds to wait for a connection to the port."""
+_JOIN_TIMEOUT = 60.0
+"""Seconds to wait for joining a cluster; Ray itself would wait for minutes."""
 
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
-"""No usage statistics; and Ray leaves the choice of devices alone, instead of warning that one day it will."""
+"""No usage statistics; and Ray does not change the visible devices, and does not warn about it."""
 
 _PROBE = """
 import sys, ray
@@ -32,7 +32,7 @@ ray.shutdown()
 
 
 def library() -> Any:
-    """Ray, which is imported only where it is used."""
+    """Ray, imported only when it is used."""
     try:
         with _environment(_QUIET):
             return import_module("ray")
@@ -41,79 +41,83 @@ def library() -> Any:
 
 
 def check(address: str) -> None:
-    """Refuses, within a bounded time, to compute without Ray, or at an address where no cluster answers."""
+    """Refuses a missing Ray, or an address at which no cluster answers, within a bounded time."""
     ray = library()
     if ray.is_initialized():
-        _check_that_it_is_ours(ray, address)
+        _check_same_cluster(ray, address)
         return
-    _knock(address)
-    # By a process of its own: where nobody answers, Ray waits for minutes and then ends the process that asked.
+    _check_port(address)
+    # In a separate process: if no cluster answers, Ray waits for minutes and then ends the process that asked.
     command = [sys.executable, "-c", _PROBE, address]
     try:
         asked = subprocess.run(
-            command, env={**os.environ, **_QUIET}, timeout=_SILENT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            command,
+            env={**os.environ, **_QUIET},
+            timeout=_JOIN_TIMEOUT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
         )
     except subprocess.TimeoutExpired:
-        raise _nobody(address, f"no answer within {_SILENT:g} seconds") from None
+        raise _no_answer(address, f"no answer within {_JOIN_TIMEOUT:g} seconds") from None
     if asked.returncode:
-        raise _nobody(address, asked.stdout.decode(errors="replace").strip() or f"exit code {asked.returncode}")
+        raise _no_answer(address, asked.stdout.decode(errors="replace").strip() or f"exit code {asked.returncode}")
 
 
-def _knock(address: str) -> None:
+def _check_port(address: str) -> None:
     if address == "auto":
         return
     host, _, port = address.rpartition(":")
     if not host or "/" in host or not (port.isascii() and port.isdecimal()) or not 0 < int(port) < 65536:
         raise InputError(f"the address of a Ray cluster is HOST:PORT or auto, not {address!r}")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_REFUSED).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_TIMEOUT).close()
     except OSError as error:
-        raise _nobody(address, str(error)) from None
+        raise _no_answer(address, str(error)) from None
 
 
-def _nobody(address: str, why: str) -> InputError:
-    return InputError(f"no Ray cluster answers at the address {address!r} ({why}): `ray start --head` begins one")
+def _no_answer(address: str, why: str) -> InputError:
+    return InputError(f"no Ray cluster answers at the address {address!r} ({why}): start one with `ray start --head`")
 
 
-def _check_that_it_is_ours(ray: Any, address: str) -> None:
-    """A process can be in one cluster only."""
+def _check_same_cluster(ray: Any, address: str) -> None:
+    """Refuses a second cluster: a process can be in only one."""
     here = ray.get_runtime_context().gcs_address
     if address not in {"auto", here, *(each.address for each in _members)}:
-        raise InputError(f"this process is in the Ray cluster at {here} already: it cannot join the one at {address!r}")
+        raise InputError(f"this process is already in the Ray cluster at {here}: it cannot join the one at {address!r}")
 
 
 _LOCK = threading.Lock()
 _members: "list[Cluster]" = []
-"""Threads that simulate at once share the one cluster that a process can be in: the last one leaves it."""
+"""The users of the process's one cluster: threads that simulate at the same time share it, the last one leaves it."""
 
 
 class Cluster:
-    """What actors are made on."""
+    """A membership in a Ray cluster."""
 
     _left: ExitStack
-    """What is undone when the last of us leaves."""
+    """What to undo when the last member leaves."""
 
     def __init__(self, address: str) -> None:
         """Joins the cluster at the address, unless this process is in it already."""
         self.ray, self.address = library(), address
         with _LOCK:
             if self.ray.is_initialized():
-                _check_that_it_is_ours(self.ray, address)
+                _check_same_cluster(self.ray, address)
                 if not _members:
-                    return  # the user's own code has joined it, and leaves it
+                    return  # the user's own code has joined it and will leave it
                 self._left = _members[0]._left
             else:
-                _knock(address)
+                _check_port(address)
                 self._left = self._joined(address)
             _members.append(self)
 
     @property
     def cpus(self) -> int:
-        """How many CPUs there are in it."""
+        """The number of CPUs of the cluster."""
         return int(self.ray.cluster_resources().get("CPU", 0))
 
     def close(self) -> None:
-        """Leaves the cluster if no other thread is in it."""
+        """Leaves the cluster, unless another thread still uses it."""
         with _LOCK:
             if self in _members:
                 _members.remove(self)
@@ -131,7 +135,7 @@ class Cluster:
 
 @contextmanager
 def _environment(settings: dict[str, str]) -> Iterator[None]:
-    """Meanwhile these variables are set, unless the user has; afterwards, those that Ray has set are gone, too."""
+    """Sets these variables unless the user has; afterwards removes them, and those that Ray has set."""
     before = dict(os.environ)
     os.environ.update({name: value for name, value in settings.items() if name not in before})
     try:
@@ -143,7 +147,7 @@ def _environment(settings: dict[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _sigterm_restored() -> Iterator[None]:
-    """Ray puts its own handler in place of whatever was there."""
+    """Restores the handler of SIGTERM, which Ray replaces with its own."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -151,5 +155,5 @@ def _sigterm_restored() -> Iterator[None]:
     try:
         yield
     finally:
-        if before is not None:  # one that was not set by Python cannot be set again
+        if before is not None:  # a handler that was not set by Python cannot be restored
             signal.signal(signal.SIGTERM, before)

@@ -6,7 +6,7 @@ from fairlag.core.vector import EMPTY, Vector
 
 
 class Nothing:
-    """Answers every task with an empty update, made in as many local steps as were asked for, or its client makes.
+    """Returns an empty update for every task, with the number of local steps that was asked for or is the client's own.
 
     >>> import numpy as np
     >>> Nothing().result(Dispatch(task=0, client=0, version=0, ordinal=0, time=0.0)).delta.size
@@ -16,7 +16,7 @@ class Nothing:
     """
 
     def __init__(self, steps: Integers | None = None) -> None:
-        """The clients' own numbers of local steps; None: one each."""
+        """`steps` is each client's own number of local steps; None for one step each."""
         self._steps = None if steps is None or (steps == 1).all() else steps.tolist()
 
     def submit(self, task: Dispatch, parameters: Vector, due: float) -> None:
@@ -33,8 +33,8 @@ class Nothing:
         """Nothing to forget."""
 
     def state(self) -> State:
-        """Nobody remembers anything."""
+        """Empty: there is nothing to remember."""
         return {}
 
     def restore(self, state: State) -> None:
-        """Nothing to remember."""
+        """Nothing to restore."""

@@ -1,4 +1,4 @@
-"""What executors with workers share: what is asked for, in the order in which it will be read, and what came back."""
+"""What executors with workers share: a queue of jobs in the order in which they will be read, and their results."""
 
 from abc import ABC, abstractmethod
 from collections import Counter, deque
@@ -13,7 +13,7 @@ from fairlag.core.state import State
 from fairlag.core.types import Dispatch, Update
 from fairlag.core.vector import Vector
 from fairlag.errors import InputError, Interrupted, WorkerError
-from fairlag.execute import interrupted, named, not_there
+from fairlag.execute import interrupted, named, not_submitted
 from fairlag.execute.memories import Memories
 from fairlag.execute.worker import Beginning
 from fairlag.learn.failure import Failure
@@ -21,13 +21,13 @@ from fairlag.learn.learner import Placement, ScoreSums, chunks, total
 from fairlag.rules.local import Local
 
 DEPTH = 2
-"""How many jobs a worker has at hand: it begins the next while this process is busy elsewhere."""
-_BEHIND = 3
-"""How many evaluations may be under way before a further one waits: each holds a whole model."""
+"""How many jobs a worker has at a time: it can start the next while this process is busy."""
+_MAX_EVALUATIONS = 3
+"""The most evaluations in progress; further ones wait, because each holds a whole model."""
 
 
-class Asked(NamedTuple):
-    """Something to compute, of a version: a task, or a part of an evaluation."""
+class Request(NamedTuple):
+    """A computation on a version: a task, or a part of an evaluation."""
 
     version: int
     parameters: Vector
@@ -36,57 +36,57 @@ class Asked(NamedTuple):
     part: tuple[int, int] = (0, 0)
 
     def __str__(self) -> str:
-        """As messages name it."""
+        """Its name in messages."""
         if self.task is None:
             return f"evaluating version {self.version}"
         return named(self.task.task, self.task.client)
 
 
 How = TypeVar("How")
-"""How an executor tells a worker what to do, or hears of it."""
+"""What an executor keeps of a job that it sent to a worker."""
 
 
-class Handed(NamedTuple, Generic[How]):
-    """A job: what a worker was handed. That of a part of an evaluation has a negative number."""
+class Job(NamedTuple, Generic[How]):
+    """A request that was sent to a worker. Parts of evaluations have negative numbers."""
 
     number: int
-    asked: Asked
+    request: Request
     how: How
 
 
 @dataclass(slots=True)
 class Worker(Generic[How]):
-    """One of those who compute."""
+    """A worker and its jobs."""
 
-    jobs: deque[Handed[How]] = field(default_factory=deque, kw_only=True)
-    """What it was handed and has not answered, oldest first."""
+    jobs: deque[Job[How]] = field(default_factory=deque, kw_only=True)
+    """Its unfinished jobs, oldest first."""
     ready: bool = field(default=False, kw_only=True)
     """Has it started?"""
 
     @property
     def doing(self) -> str:
-        """What it is at."""
+        """What it is doing, in words."""
         if not self.ready:
             return "its start"
-        return str(self.jobs[0].asked) if self.jobs else "waiting for a job"
+        return str(self.jobs[0].request) if self.jobs else "waiting for a job"
 
 
-Hand = TypeVar("Hand", bound=Worker[Any])
+AnyWorker = TypeVar("AnyWorker", bound=Worker[Any])
 
 
-class Pool(ABC, Generic[Hand]):
-    """Answers the runtime; who the workers are, and how they are spoken to, is for the executors to say."""
+class Pool(ABC, Generic[AnyWorker]):
+    """The side towards the runtime; each executor defines its workers and how to communicate with them."""
 
     def __init__(self, trained: int) -> None:
-        """Of a model with so many trained parameters."""
+        """`trained` is the model's number of trained parameters."""
         self._trained = trained
-        self._workers: list[Hand] = []
+        self._workers: list[AnyWorker] = []
         self._lock = RLock()
         self._beginning = Beginning()
         self._forget()
 
     def _forget(self) -> None:
-        self._orders: dict[int, Asked] = {}
+        self._orders: dict[int, Request] = {}
         self._waiting: list[tuple[float, int, int]] = []
         self._sequence = count()
         self._done: dict[int, tuple[Update, Vector] | Failure] = {}
@@ -98,10 +98,10 @@ class Pool(ABC, Generic[Hand]):
 
     @property
     def learner(self) -> None:
-        """The workers train."""
+        """None: the workers train."""
 
     def begin(self, seed: int, placement: Placement, local: Local = Local()) -> None:  # noqa: B008 (frozen)
-        """A new run, whose strategy asks for that; whatever is still under way for another is not wanted any more."""
+        """Starts a new run, whose strategy asks for `local`; drops everything still in progress for another run."""
         self._check(local.at_clients)
         with self._lock:
             self._orders.clear()
@@ -121,12 +121,12 @@ class Pool(ABC, Generic[Hand]):
                 self._pump(None)
 
     def submit(self, task: Dispatch, parameters: Vector, due: float) -> None:
-        """The task takes its place among those that wait, by the time when it will be read."""
+        """Queues the task by the time at which its result will be read."""
         with self._lock:
-            self._put(task.task, Asked(task.version, parameters, due, task))
+            self._put(task.task, Request(task.version, parameters, due, task))
 
     def result(self, task: Dispatch) -> Update:
-        """The update of a task; waits for it while the workers go on with what comes after."""
+        """The update of a task; waits for it while the workers continue with later tasks."""
         number = task.task
         while True:
             with self._lock:
@@ -137,32 +137,32 @@ class Pool(ABC, Generic[Hand]):
                     self._pump(0)
                     break
                 if number not in self._orders:
-                    raise not_there(task)
+                    raise not_submitted(task)
                 if interrupted.get()():
-                    raise Interrupted(f"interrupted while {named(number, task.client)} was waited for")
+                    raise Interrupted(f"interrupted while {named(number, task.client)} was running")
                 self._pump(None)
         if isinstance(done, Failure):
             raise InputError(f"{named(number, task.client)} failed: {done.sentence}") from done.cause
         return done[0]
 
     def discard(self, number: int) -> None:
-        """The task is not computed if it still waits, and its result thrown away if not."""
+        """Drops the task if it is still queued, otherwise its result."""
         with self._lock:
             self._orders.pop(number, None)
             self._done.pop(number, None)
 
     def evaluate(self, version: int, parameters: Vector, due: float, stop: int) -> None:
-        """A version is to be evaluated on the first test examples up to `stop`, by whoever is free."""
+        """Requests the evaluation of a version on the test examples up to `stop`, by any free workers."""
         with self._lock:
-            while sum(self._is_open(parts) for _, parts in self._evaluations) > _BEHIND:
+            while sum(self._is_open(parts) for _, parts in self._evaluations) > _MAX_EVALUATIONS:
                 self._pump(None)
             numbers = [next(self._parts) for _ in chunks(stop)]
             self._evaluations.append((version, numbers))
             for number, part in zip(numbers, chunks(stop), strict=True):
-                self._put(number, Asked(version, parameters, due, None, part))
+                self._put(number, Request(version, parameters, due, None, part))
 
     def evaluated(self, patience: float = 0.0) -> list[tuple[int, ScoreSums]]:
-        """The evaluations done since the last call, in the order asked for; waits so many seconds for an answer."""
+        """The evaluations finished since the last call, in order of request; waits up to `patience` seconds for one."""
         scores = []
         with self._lock:
             if self._evaluations:
@@ -176,12 +176,12 @@ class Pool(ABC, Generic[Hand]):
         return scores
 
     def state(self) -> State:
-        """What clients remember; what is under way is no part of it."""
+        """The clients' memories; tasks in progress are not included."""
         with self._lock:
             return self._memories.state()
 
     def restore(self, state: State) -> None:
-        """Clients remember that instead."""
+        """Replaces the clients' memories."""
         with self._lock:
             self._memories.restore(state)
 
@@ -189,52 +189,52 @@ class Pool(ABC, Generic[Hand]):
 
     @abstractmethod
     def _check(self, local: Local) -> None:
-        """Refuses a strategy's local rules that the workers cannot be given."""
+        """Refuses local rules of a strategy that cannot be sent to the workers."""
 
     @abstractmethod
     def _announce(self, placement: Placement) -> None:
-        """Tells the workers, who have nothing to do, that a run begins."""
+        """Tells the idle workers that a run begins."""
 
     @abstractmethod
     def _pump(self, patience: float | None) -> None:
-        """Takes the answers that are there, or waits a moment for one; and hands out new work."""
+        """Takes the available answers, or waits a moment for one; then sends new jobs."""
 
     @abstractmethod
-    def _hand(self, worker: Hand, number: int, asked: Asked) -> None:
-        """Gives a worker something to compute."""
+    def _send_job(self, worker: AnyWorker, number: int, request: Request) -> None:
+        """Sends a job to a worker."""
 
-    def _may_be_handed(self, worker: Hand) -> bool:
+    def _accepts_jobs(self, worker: AnyWorker) -> bool:
         return len(worker.jobs) < DEPTH
 
-    def _hand_out(self) -> None:
-        """Whoever has the least to do gets what will be read first, until everyone has enough."""
+    def _dispatch(self) -> None:
+        """Gives the jobs that will be read first to the workers with the fewest jobs, until all have enough."""
         while self._waiting:
-            free = filter(self._may_be_handed, self._workers)
+            free = filter(self._accepts_jobs, self._workers)
             worker = min(free, key=lambda each: len(each.jobs), default=None)
             if worker is None:
                 return
             _, _, number = heappop(self._waiting)
             if number in self._orders:
-                self._hand(worker, number, self._orders[number])
+                self._send_job(worker, number, self._orders[number])
 
-    def _blame(self, worker: Hand, kind: str, how: str, *, allowed: int = 1) -> None:
-        """A worker has died, not more often than is allowed: by its job, wherever that kills, or else by itself."""
+    def _count_death(self, worker: AnyWorker, kind: str, how: str, *, allowed: int = 1) -> None:
+        """Counts a worker's death, by its job or else by the worker; raises if there are more than allowed."""
         what = worker.doing
-        blamed = worker.jobs[0].number if worker.ready and worker.jobs else id(worker)
-        self._deaths[kind, what, blamed] += 1
-        if self._deaths[kind, what, blamed] > allowed:
+        cause = worker.jobs[0].number if worker.ready and worker.jobs else id(worker)
+        self._deaths[kind, what, cause] += 1
+        if self._deaths[kind, what, cause] > allowed:
             times = "twice" if allowed == 1 else f"{allowed + 1} times"
-            raise WorkerError(f"{kind} died {times} at {what} ({how}), perhaps for want of memory: try fewer workers")
+            raise WorkerError(f"{kind} died {times} at {what} ({how}), perhaps out of memory: try fewer workers")
 
-    def _wait_again(self, jobs: Iterable[Handed[Any]]) -> None:
+    def _requeue(self, jobs: Iterable[Job[Any]]) -> None:
         for job in jobs:
             if job.number in self._orders:
-                heappush(self._waiting, (job.asked.due, next(self._sequence), job.number))
+                heappush(self._waiting, (job.request.due, next(self._sequence), job.number))
 
     def _is_open(self, numbers: list[int]) -> bool:
         return any(number not in self._scores for number in numbers)
 
-    def _put(self, number: int, asked: Asked) -> None:
-        self._orders[number] = asked
-        heappush(self._waiting, (asked.due, next(self._sequence), number))
-        self._hand_out()
+    def _put(self, number: int, request: Request) -> None:
+        self._orders[number] = request
+        heappush(self._waiting, (request.due, next(self._sequence), number))
+        self._dispatch()

@@ -1,4 +1,4 @@
-"""The executor of worker processes, one thread each, that look ahead: what will be read first is computed first."""
+"""The executor of worker processes, one thread each. They work ahead: what will be read first is computed first."""
 
 import sys
 from contextlib import suppress
@@ -15,17 +15,17 @@ from fairlag.data.dataset import Dataset
 from fairlag.errors import InputError, ProtocolError
 from fairlag.execute import children
 from fairlag.execute.child import Failed
-from fairlag.execute.pool import DEPTH, Asked, Handed, Pool, Worker
+from fairlag.execute.pool import DEPTH, Job, Pool, Request, Worker
 from fairlag.execute.worker import READY, Answer, Beginning, Evaluation, Shared, Trained, Training, work
 from fairlag.learn.failure import Failure
 from fairlag.learn.flat import Flat
 from fairlag.learn.learner import Blueprint, Order, Placement, ScoreSums
 from fairlag.rules.local import Local
 
-_PATIENCE = 5.0
-"""How many seconds a worker that has hung up may take to end by itself."""
-_LOOK = 1.0
-"""How many seconds pass between two looks at workers that say nothing."""
+_END_TIMEOUT = 5.0
+"""Seconds that a worker may take to end by itself after its connection was closed."""
+_CHECK_INTERVAL = 1.0
+"""Seconds between two checks of workers that do not answer."""
 
 
 @dataclass(slots=True)
@@ -33,24 +33,25 @@ class _Worker(Worker[Training | Evaluation]):
     process: children.Process
     line: Connection
     rows: list[int]
-    """Those of its rows for updates that are free."""
+    """Its free rows for updates."""
     stopped: int = 0
-    """At how many looks in a row it was found stopped."""
+    """How many checks in a row found it stopped."""
 
 
 class Processes(Pool[_Worker]):
-    """Computes in so many processes; results are the same bytes as those of one.
+    """Computes in a number of processes; results are byte-identical to those of one process.
 
-    A worker that dies is replaced and what it was at is computed again, once; so is one that somebody has stopped.
+    A worker that dies or is stopped from outside is replaced, and its jobs are computed again. A job that kills two
+    workers ends the run.
     """
 
     def __init__(
         self, blueprint: Blueprint, data: Dataset, placement: Placement, *, workers: int, vectors: int = 0
     ) -> None:
-        """Room for clients who remember up to so many vectors."""
+        """Reserves memory for clients that remember up to `vectors` vectors."""
         if workers < 1:
             raise InputError(f"workers is {workers}, it must be at least 1")
-        children.check_that_it_travels(blueprint)
+        children.check_picklable(blueprint)
         flat = Flat(blueprint.build(0))
         jobs = workers * DEPTH
         self._blueprint = blueprint
@@ -59,14 +60,14 @@ class Processes(Pool[_Worker]):
         self._slots, self._rows = self._shared.slots.array, self._shared.rows.array
         self._recalled = self._shared.memories.array
         self._lines = DefaultSelector()
-        """Tells which workers have said something; made once, as asking anew each time takes several times as long."""
-        self._looked = monotonic()
+        """Selects the workers that have sent something; made once, because one per call takes several times as long."""
+        self._checked = monotonic()
         super().__init__(flat.trained)
         try:
             for start in range(0, jobs, DEPTH):
-                self._workers.append(self._hire(list(range(start, start + DEPTH))))
+                self._workers.append(self._start(list(range(start, start + DEPTH))))
                 self._lines.register(self._workers[-1].line, EVENT_READ, self._workers[-1])
-        except BaseException:  # such as Ctrl-C
+        except BaseException:  # for example Ctrl-C
             self.close()
             raise
 
@@ -77,8 +78,8 @@ class Processes(Pool[_Worker]):
 
     def _check(self, local: Local) -> None:
         if local.vectors * self._trained > self._recalled.shape[1]:
-            raise ProtocolError(f"there is no room for the {local.vectors} vectors that clients are to remember")
-        children.check_that_it_travels(local)
+            raise ProtocolError(f"clients are to remember {local.vectors} vectors, the workers have no memory for them")
+        children.check_picklable(local)
 
     def _announce(self, placement: Placement) -> None:
         for room, array in zip(self._shared.placement, placement, strict=True):
@@ -97,23 +98,23 @@ class Processes(Pool[_Worker]):
         self._lines.close()
         self._closed()
 
-    # Between this process and the workers
+    # Communication with the workers
 
-    def _hand(self, worker: _Worker, number: int, asked: Asked) -> None:
-        slot = self._slot(asked.version, asked.parameters)
+    def _send_job(self, worker: _Worker, number: int, request: Request) -> None:
+        slot = self._slot(request.version, request.parameters)
         self._pins[slot] += 1
         job: Training | Evaluation
-        if asked.task is None:
-            job = Evaluation(number, slot, *asked.part)
+        if request.task is None:
+            job = Evaluation(number, slot, *request.part)
         else:
-            job = Training(number, slot, worker.rows.pop(), Order.of(asked.task, self._beginning.seed))
+            job = Training(number, slot, worker.rows.pop(), Order.of(request.task, self._beginning.seed))
             if size := self._memories.size:
-                self._recalled[job.row, :size] = self._memories.of(asked.task.client)
-        worker.jobs.append(Handed(number, asked, job))
+                self._recalled[job.row, :size] = self._memories.of(request.task.client)
+        worker.jobs.append(Job(number, request, job))
         _send(worker, job)
 
     def _slot(self, version: int, parameters: Vector) -> int:
-        """Where the parameters of a version are, or now are put: there are as many slots as jobs under way."""
+        """The slot of a version's parameters, filled if needed: there are as many slots as jobs in progress."""
         if version in self._versions:
             return self._versions.index(version)
         slot = self._pins.index(0)
@@ -122,39 +123,39 @@ class Processes(Pool[_Worker]):
         return slot
 
     def _pump(self, patience: float | None) -> None:
-        """Takes the answers that are there, or waits a moment for one; and hands out new work."""
-        for key, _ in self._lines.select(_LOOK if patience is None else patience):
-            self._hear(key.data)
+        """Takes the available answers, or waits a moment for one; then sends new jobs."""
+        for key, _ in self._lines.select(_CHECK_INTERVAL if patience is None else patience):
+            self._receive(key.data)
         if patience != 0:
-            self._look_for_the_stopped()
-        self._hand_out()
+            self._check_stopped()
+        self._dispatch()
 
-    def _look_for_the_stopped(self) -> None:
-        """Whoever is waited for may have been stopped by somebody: then it would never answer."""
-        if monotonic() - self._looked < _LOOK:
+    def _check_stopped(self) -> None:
+        """Replaces workers that were stopped from outside: they would never answer."""
+        if monotonic() - self._checked < _CHECK_INTERVAL:
             return
-        self._looked = monotonic()
+        self._checked = monotonic()
         for worker in self._workers:
             worker.stopped = worker.stopped + 1 if children.is_stopped(worker.process.pid) else 0
             if worker.stopped >= children.STOPPED:
                 print(children.replaced(worker.process.pid), file=sys.stderr, flush=True)
                 worker.process.kill()
-                self._succeed(worker)
+                self._restart(worker)
 
-    def _hear(self, worker: _Worker) -> None:
+    def _receive(self, worker: _Worker) -> None:
         try:
-            said = worker.line.recv()
+            message = worker.line.recv()
         except (EOFError, OSError):
             self._replace(worker)
             return
-        if said is READY:
+        if message is READY:
             worker.ready = True
             return
-        if isinstance(said, Failed):
-            raise InputError(f"a worker cannot start: {said.reason}")
-        if isinstance(said, Failure):
-            raise InputError(f"a worker cannot build the model: {said.sentence}") from said.cause
-        number, answer = said
+        if isinstance(message, Failed):
+            raise InputError(f"a worker cannot start: {message.reason}")
+        if isinstance(message, Failure):
+            raise InputError(f"a worker cannot build the model: {message.sentence}") from message.cause
+        number, answer = message
         job = worker.jobs.popleft().how
         self._release(worker, job)
         if self._orders.pop(number, None) is not None:
@@ -178,33 +179,33 @@ class Processes(Pool[_Worker]):
 
     # The workers themselves
 
-    def _hire(self, rows: list[int]) -> _Worker:
+    def _start(self, rows: list[int]) -> _Worker:
         given = (self._blueprint, self._shared, self._beginning)
         return _Worker(*children.started(work, *given, files=self._shared.files), rows)
 
     def _replace(self, worker: _Worker) -> None:
-        """A worker has died: another one does what it was at, unless that has already happened."""
+        """A worker has died: starts another one for its jobs, unless the same job has killed a worker before."""
         with suppress(TimeoutExpired):
-            worker.process.wait(_PATIENCE)
+            worker.process.wait(_END_TIMEOUT)
         worker.process.kill()
-        self._blame(worker, "a worker process", f"exit code {worker.process.wait()}")
-        self._succeed(worker)
+        self._count_death(worker, "a worker process", f"exit code {worker.process.wait()}")
+        self._restart(worker)
 
-    def _succeed(self, worker: _Worker) -> None:
-        """A new process takes the place of one that was ended, and what that was at waits for whoever is free."""
+    def _restart(self, worker: _Worker) -> None:
+        """Starts a new process in place of one that has ended, and queues its jobs again."""
         worker.process.wait()
         self._lines.unregister(worker.line)
         worker.line.close()
-        fresh, jobs = self._hire(worker.rows), list(worker.jobs)
+        fresh, jobs = self._start(worker.rows), list(worker.jobs)
         worker.process, worker.line, worker.ready, worker.stopped = fresh.process, fresh.line, False, 0
         self._lines.register(worker.line, EVENT_READ, worker)
         worker.jobs.clear()
         for job in jobs:
             self._release(worker, job.how)
-        self._wait_again(jobs)
+        self._requeue(jobs)
 
 
 def _send(worker: _Worker, message: Beginning | Training | Evaluation) -> None:
-    # Where nobody listens any more, what was said before is still to be heard; after it comes the end of the line.
+    # If the worker has ended, its earlier messages are still to be read; after them comes the end of the connection.
     with suppress(OSError):
         worker.line.send(message)

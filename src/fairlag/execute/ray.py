@@ -1,4 +1,4 @@
-"""The executor of Ray actors, on a cluster that is already there: what will be read first is computed first."""
+"""The executor of Ray actors, on an existing cluster: what will be read first is computed first."""
 
 import os
 import signal
@@ -16,46 +16,46 @@ from fairlag.errors import InputError, WorkerError
 from fairlag.execute import children
 from fairlag.execute.actor import Actor
 from fairlag.execute.cluster import Cluster
-from fairlag.execute.pool import Asked, Handed, Pool, Worker
+from fairlag.execute.pool import Job, Pool, Request, Worker
 from fairlag.learn.failure import Failure
 from fairlag.learn.flat import Flat
 from fairlag.learn.learner import Blueprint, Order, Placement
 from fairlag.rules.local import Local
 
-_MOST = 64
-"""How many actors there are at most, unless somebody asks for more."""
-_LOOK = 1.0
-"""How many seconds pass until we look whether anybody works at all."""
-_NOBODY = 120.0
-"""How many seconds there may be no actor that works: none has started, or all have died and no node has room."""
-_LOST = 3
-"""How often a job may be at work on a node that is lost: such a job is rarely to blame, but it may be what kills."""
+_MAX_ACTORS = 64
+"""The most actors, unless the user asks for more."""
+_CHECK_INTERVAL = 1.0
+"""Seconds between two checks whether any actor works."""
+_START_TIMEOUT = 120.0
+"""Seconds without any working actor (none has started, or all have died and no node has a free CPU) until we fail."""
+_MAX_NODE_LOSSES = 3
+"""How often the node of the same job may be lost: the job is rarely the cause, but it may be."""
 
 
 @dataclass(slots=True)
 class _Worker(Worker[Any]):
-    """An actor; how it tells of a job is a reference to the answer."""
+    """An actor; a job's `how` is a reference to its answer."""
 
     actor: Any
     started: Any
-    """A reference to what it says when it is ready for a run."""
+    """A reference to its answer when it is ready for a run."""
     node: str = ""
     process: int = 0
     stopped: int = 0
-    """At how many looks in a row it was found stopped."""
+    """How many checks in a row found it stopped."""
 
     @property
     def awaited(self) -> Any:
-        """A reference to what it will say next, None if it has nothing to do."""
+        """A reference to its next answer; None if it has no job."""
         if not self.ready:
             return self.started
         return self.jobs[0].how if self.jobs else None
 
 
 class Actors(Pool[_Worker]):
-    """Computes on so many actors of a Ray cluster; results are the same bytes as those of one process.
+    """Computes on a number of actors of a Ray cluster; results are byte-identical to those of one process.
 
-    An actor that dies, alone or with its node, is replaced, and what it was at is computed again.
+    An actor that dies, alone or with its node, is replaced, and its jobs are computed again.
     """
 
     def __init__(
@@ -67,38 +67,38 @@ class Actors(Pool[_Worker]):
         address: str,
         workers: int | None = None,
     ) -> None:
-        """On the cluster at the address; without a number of workers, one per CPU of the cluster, but at most 64."""
+        """Joins the cluster at the address. The default number of workers is one per CPU of the cluster, at most 64."""
         if workers is not None and workers < 1:
             raise InputError(f"workers is {workers}, it must be at least 1")
         self._cluster = Cluster(address)
         self._ray = self._cluster.ray
         super().__init__(Flat(blueprint.build(0)).trained)
         try:
-            self._travels(blueprint)
+            self._check_picklable(blueprint)
             self._made = self._ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(Actor)
             stored = (self._ray.put(data.inputs), self._ray.put(data.labels))
             self._given: tuple[Any, ...] = (self._ray.cloudpickle.dumps(blueprint), *stored)
             self._placement = self._ray.put(placement)
-            self._seen = self._looked = monotonic()
-            count = workers or max(1, min(self._cluster.cpus, _MOST))
-            self._workers = [self._hire() for _ in range(count)]
+            self._last_alive = self._checked = monotonic()
+            count = workers or max(1, min(self._cluster.cpus, _MAX_ACTORS))
+            self._workers = [self._start() for _ in range(count)]
         except BaseException:
             self.close()
             raise
 
-    def _travels(self, thing: object) -> None:
-        children.check_that_it_travels(thing, self._ray.cloudpickle.dumps, "executor='serial'")
+    def _check_picklable(self, thing: object) -> None:
+        children.check_picklable(thing, self._ray.cloudpickle.dumps, "executor='serial'")
 
     def _forget(self) -> None:
         super()._forget()
         self._stored: dict[int, tuple[ref[Vector], Any]] = {}
 
     def _check(self, local: Local) -> None:
-        self._travels(local)
+        self._check_picklable(local)
 
     def _announce(self, placement: Placement) -> None:
         self._placement = self._ray.put(placement)
-        self._seen = monotonic()
+        self._last_alive = monotonic()
         for worker in self._workers:
             worker.ready, worker.started = False, worker.actor.begin.remote(self._beginning, self._placement)
 
@@ -111,24 +111,25 @@ class Actors(Pool[_Worker]):
         self._forget()
         self._cluster.close()
 
-    # Between this process and the actors
+    # Communication with the actors
 
-    def _may_be_handed(self, worker: _Worker) -> bool:
-        return worker.ready and super()._may_be_handed(worker)  # there may never be room for one that is not
+    def _accepts_jobs(self, worker: _Worker) -> bool:
+        return worker.ready and super()._accepts_jobs(worker)  # an actor that is not ready may never start
 
-    def _hand(self, worker: _Worker, number: int, asked: Asked) -> None:
-        parameters = self._put_once(asked.version, asked.parameters)
-        if asked.task is None:
-            answer = worker.actor.evaluate.remote(parameters, *asked.part)
+    def _send_job(self, worker: _Worker, number: int, request: Request) -> None:
+        parameters = self._put_once(request.version, request.parameters)
+        if request.task is None:
+            answer = worker.actor.evaluate.remote(parameters, *request.part)
         else:
-            order, memory = Order.of(asked.task, self._beginning.seed), self._memories.of(asked.task.client)
+            order, memory = Order.of(request.task, self._beginning.seed), self._memories.of(request.task.client)
             answer = worker.actor.train.remote(order, parameters, memory)
-        worker.jobs.append(Handed(number, asked, answer))
+        worker.jobs.append(Job(number, request, answer))
 
     def _put_once(self, version: int, parameters: Vector) -> Any:
-        """Where the parameters of a version are in the object store: as long as anybody here still holds them.
+        """A version's parameters in the object store, put there once.
 
-        The server lets go of a version when no task can need it any more; so then do we, and Ray frees it.
+        The server drops a version when no task needs it any longer; then this reference is dropped too, and Ray frees
+        it.
         """
         held = self._stored.get(version)
         if held is None or held[0]() is None:
@@ -137,27 +138,27 @@ class Actors(Pool[_Worker]):
         return held[1]
 
     def _pump(self, patience: float | None) -> None:
-        """Takes the answers that are there, or waits a moment for one; and hands out new work."""
+        """Takes the available answers, or waits a moment for one; then sends new jobs."""
         awaited = {worker.awaited: worker for worker in self._workers if worker.awaited is not None}
         if awaited:
             answers = list(awaited)
             if patience != 0:
-                self._ray.wait(answers, timeout=_LOOK if patience is None else patience)
+                self._ray.wait(answers, timeout=_CHECK_INTERVAL if patience is None else patience)
             ready, _ = self._ray.wait(answers, num_returns=len(answers), timeout=0)
             for answer in ready:
-                self._hear(awaited[answer], answer)
-        self._look_for_the_stopped()
-        self._check_that_somebody_works()
-        self._hand_out()
+                self._receive(awaited[answer], answer)
+        self._check_stopped()
+        self._check_progress()
+        self._dispatch()
 
-    def _hear(self, worker: _Worker, answer: Any) -> None:
+    def _receive(self, worker: _Worker, answer: Any) -> None:
         try:
-            said = self._ray.get(answer)
+            message = self._ray.get(answer)
         except self._ray.exceptions.RayError as error:
             self._replace(worker, error)
             return
         if not worker.ready:
-            worker.node, worker.process, failed = said
+            worker.node, worker.process, failed = message
             if failed is not None:
                 raise InputError(f"a worker cannot build the model: {failed.sentence}") from failed.cause
             self._deaths.pop((_NODE, worker.doing, id(worker)), None)
@@ -167,65 +168,66 @@ class Actors(Pool[_Worker]):
         if self._orders.pop(number, None) is None:
             return
         if number < 0:
-            self._scores[number] = said
-        elif isinstance(said, Failure):
-            self._done[number] = said
+            self._scores[number] = message
+        elif isinstance(message, Failure):
+            self._done[number] = message
         else:
-            delta, memory, report = said
+            delta, memory, report = message
             self._done[number] = Update(published(delta), report), memory.copy()
 
-    def _look_for_the_stopped(self) -> None:
-        """An actor on this machine that somebody has stopped would never answer: it is ended, and so replaced."""
-        if monotonic() - self._looked < _LOOK:
+    def _check_stopped(self) -> None:
+        """Ends actors on this machine that were stopped from outside and would never answer; they are then replaced."""
+        if monotonic() - self._checked < _CHECK_INTERVAL:
             return
-        self._looked, here = monotonic(), self._ray.get_runtime_context().get_node_id()
+        self._checked, here = monotonic(), self._ray.get_runtime_context().get_node_id()
         for worker in self._workers:
             stopped = worker.ready and worker.node == here and children.is_stopped(worker.process)
             worker.stopped = worker.stopped + 1 if stopped else 0
             if worker.stopped == children.STOPPED:
                 print(children.replaced(worker.process), file=sys.stderr, flush=True)
-                os.kill(worker.process, signal.SIGKILL)  # Ray's own way asks the process to end itself
+                os.kill(worker.process, signal.SIGKILL)  # ray.kill would ask the process to end itself
 
-    def _check_that_somebody_works(self) -> None:
+    def _check_progress(self) -> None:
         now = monotonic()
         if any(worker.ready for worker in self._workers):
-            self._seen = now
-        elif now - self._seen > _NOBODY:
+            self._last_alive = now
+        elif now - self._last_alive > _START_TIMEOUT:
             raise WorkerError(
-                f"no Ray actor could start within {_NOBODY:g} seconds: each needs a free CPU, and fairlag on its node"
+                f"no Ray actor could start within {_START_TIMEOUT:g} seconds: "
+                "each needs a free CPU, and fairlag on its node"
             )
 
     # The actors themselves
 
-    def _hire(self) -> _Worker:
+    def _start(self) -> _Worker:
         actor = self._made.remote(*self._given, place=os.getcwd(), path=sys.path)
         return _Worker(actor, actor.begin.remote(self._beginning, self._placement))
 
     def _replace(self, worker: _Worker, error: Exception) -> None:
-        """An actor has died: others do what it was at, unless its job has ended others, too."""
+        """An actor has died: starts another one for its jobs, unless the same job has killed too many."""
         how = " ".join(str(error).strip().splitlines()[-1].split())[:200]
         if getattr(error, "actor_init_failed", False):
             raise WorkerError(f"a Ray actor cannot be made: {how}")
         if self._is_alone(worker, error):
-            self._blame(worker, "a Ray actor", how)
+            self._count_death(worker, "a Ray actor", how)
         else:
-            self._blame(worker, _NODE, how, allowed=_LOST)
+            self._count_death(worker, _NODE, how, allowed=_MAX_NODE_LOSSES)
         self._end(worker)
-        fresh, jobs = self._hire(), list(worker.jobs)
+        fresh, jobs = self._start(), list(worker.jobs)
         worker.actor, worker.started, worker.ready, worker.stopped = fresh.actor, fresh.started, False, 0
         worker.jobs.clear()
-        self._wait_again(jobs)
+        self._requeue(jobs)
 
     def _is_alone(self, worker: _Worker, error: Exception) -> bool:
-        """Did the actor certainly die by itself, and not with its node, nor out of our sight?"""
+        """Did the actor certainly die alone, that is, its node is still alive?"""
         if not worker.ready or not isinstance(error, self._ray.exceptions.ActorDiedError):
             return False
         return any(node["NodeID"] == worker.node and node["Alive"] for node in self._ray.nodes())
 
     def _end(self, worker: _Worker) -> None:
-        with suppress(Exception):  # it has ended already, or the whole cluster has
+        with suppress(Exception):  # it or the whole cluster may have ended already
             self._ray.kill(worker.actor)
 
 
 _NODE = "the node of a Ray actor"
-"""What is said to have died where it may have been more than the actor."""
+"""What died, in words, if it may have been more than the actor."""

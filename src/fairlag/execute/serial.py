@@ -1,6 +1,6 @@
-"""The executor that computes in this process: each task when it is read, each evaluation when it is asked for.
+"""The executor that computes in this process: each task when it is read, each evaluation when it is requested.
 
-Of small models, the tasks that will be read next are computed together with the one that is read.
+For small models, a task is computed together with those that will be read next.
 """
 
 from contextlib import ExitStack
@@ -14,15 +14,15 @@ from fairlag.core.types import Dispatch, Update
 from fairlag.core.vector import Vector
 from fairlag.data.dataset import Dataset
 from fairlag.errors import InputError
-from fairlag.execute import named, not_there
+from fairlag.execute import named, not_submitted
 from fairlag.execute.memories import Memories
 from fairlag.learn.blas import ONE_THREAD
 from fairlag.learn.failure import reason
 from fairlag.learn.learner import Blueprint, Learner, Order, Placement, ScoreSums, chunks, keep_memory, total
 from fairlag.rules.local import Local
 
-_TOGETHER = 64
-"""How many tasks are computed at once at most: what is computed is kept until it is read."""
+_MAX_TOGETHER = 64
+"""The most tasks computed together: their results are kept until they are read."""
 
 
 class Serial:
@@ -34,21 +34,21 @@ class Serial:
         self._data = data
         self._held = ExitStack()
         self._lock = Lock()
-        """There is only one model: whoever asks from another thread waits."""
-        self._engage(0, placement, Local())
+        """There is only one model, so a second thread waits."""
+        self._reset(0, placement, Local())
 
     def begin(self, seed: int, placement: Placement, local: Local = Local()) -> None:  # noqa: B008 (frozen)
-        """A new run, of that seed, whose strategy asks for that."""
-        self._engage(seed, placement, local)
+        """Starts a new run with this seed, whose strategy asks for `local`."""
+        self._reset(seed, placement, local)
 
     def warm_up(self) -> None:
-        """Nobody has to start."""
+        """Returns at once: there are no workers to start."""
 
-    def _engage(self, seed: int, placement: Placement, local: Local) -> None:
+    def _reset(self, seed: int, placement: Placement, local: Local) -> None:
         self._seed = seed
         self._tasks: dict[int, tuple[Dispatch, Vector]] = {}
         self._waiting: list[tuple[float, int]] = []
-        """Those that may be computed together, by when they will be read; some of them are not wanted any more."""
+        """A heap of tasks that may be computed together, by when they will be read; some may have been discarded."""
         self._done: dict[int, Update] = {}
         self._scores: list[tuple[int, ScoreSums]] = []
         self._learner = Learner(self._blueprint, self._data.inputs, self._data.labels, placement, seed, local)
@@ -60,18 +60,18 @@ class Serial:
 
     @property
     def learner(self) -> Learner:
-        """Who trains, for whoever asks for nothing else meanwhile."""
+        """The learner; its caller must not use the executor at the same time."""
         return self._learner
 
     def submit(self, task: Dispatch, parameters: Vector, due: float) -> None:
-        """Remembers what the task starts from."""
+        """Keeps the task and its parameters."""
         number = task[0]
         self._tasks[number] = task, parameters
         if self._batched:
             heappush(self._waiting, (due, number))
 
     def result(self, task: Dispatch) -> Update:
-        """Trains, now, unless the task was trained together with another."""
+        """Trains the task now, unless it was already trained together with another."""
         done = self._done.pop(task[0], None)
         if done is not None:
             return done
@@ -80,7 +80,7 @@ class Serial:
             if done is not None:
                 return done
             if task[0] not in self._tasks:
-                raise not_there(task)
+                raise not_submitted(task)
             try:
                 return self._together(task) if self._batched else self._alone(task)
             except Exception as error:
@@ -95,9 +95,9 @@ class Serial:
         return Update(delta, report)
 
     def _together(self, task: Dispatch) -> Update:
-        """Trains the task with those that will be read next; what comes out for each is what it would be alone."""
+        """Trains the task together with those that will be read next; each result is the same as alone."""
         tasks, waiting, some = self._tasks, self._waiting, [self._tasks.pop(task[0])]
-        while waiting and len(some) < _TOGETHER:
+        while waiting and len(some) < _MAX_TOGETHER:
             found = tasks.pop(heappop(waiting)[1], None)
             if found is not None:
                 some.append(found)
@@ -113,7 +113,7 @@ class Serial:
             self._done.pop(number, None)
 
     def evaluate(self, version: int, parameters: Vector, due: float, stop: int) -> None:
-        """Evaluates a version on the first test examples up to `stop`, now."""
+        """Evaluates a version on the test examples up to `stop`, now."""
         try:
             with self._lock:
                 parts = [self._learner.evaluate(parameters, *part) for part in chunks(stop)]
@@ -122,18 +122,18 @@ class Serial:
         self._scores.append((version, total(parts)))
 
     def evaluated(self, patience: float = 0.0) -> list[tuple[int, ScoreSums]]:
-        """The evaluations that are done since the last call, in the order in which they were asked for."""
+        """The evaluations since the last call, in order of request."""
         scores, self._scores = self._scores, []
         return scores
 
     def state(self) -> State:
-        """What clients remember."""
+        """The clients' memories."""
         return self._memories.state()
 
     def restore(self, state: State) -> None:
-        """Clients remember that instead."""
+        """Replaces the clients' memories."""
         self._memories.restore(state)
 
     def close(self) -> None:
-        """Gives NumPy its threads back."""
+        """Restores NumPy's number of threads."""
         self._held.close()

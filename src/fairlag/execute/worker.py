@@ -1,4 +1,4 @@
-"""The other side of the process executor: what a worker is given once, and the loop in which it computes jobs."""
+"""The worker side of the process executor: what a worker gets at the start, and its loop of jobs."""
 
 import mmap
 import os
@@ -25,14 +25,14 @@ from fairlag.rules.local import Local
 
 
 class Beginning(NamedTuple):
-    """Not a job: from now on everything is for the run of that seed, whose strategy asks for that."""
+    """The start of a run with this seed, whose strategy asks for `local`; not a job."""
 
     seed: int = 0
     local: Local = Local()
 
 
 class Training(NamedTuple):
-    """A job: the update of a task, from the parameters in a slot, into a row; what is remembered is in that row too."""
+    """A job: trains a task from the parameters in a slot into a row; the client's memory is in a row too."""
 
     number: int
     slot: int
@@ -50,23 +50,23 @@ class Evaluation(NamedTuple):
 
 
 class Trained(NamedTuple):
-    """The update of a task is in its row: what is said of it, and is it well formed?"""
+    """The update of a task is in its row: its report, and whether it is well formed."""
 
     report: Report
     sound: bool
 
 
 Answer = Trained | ScoreSums | Failure
-"""What comes back for a job: what is said of an update, sums, or what went wrong."""
+"""The answer to a job: the report of an update, sums, or a failure."""
 
 
 READY = None
-"""What a worker says first, when it is ready for jobs; or else why it cannot be."""
+"""A worker's first message if it is ready for jobs; otherwise it sends a failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class SharedArray:
-    """An array in memory that this process and its workers share: a file without a name, so nothing is left behind."""
+    """An array in memory that this process and its workers share: an unnamed file, so nothing is left behind."""
 
     file: int
     dtype: str
@@ -74,7 +74,7 @@ class SharedArray:
 
     @classmethod
     def room(cls, dtype: str, shape: Sequence[int]) -> Self:
-        """Room for an array."""
+        """An uninitialised array."""
         size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
         file = _nameless()
         os.ftruncate(file, max(size, 1))
@@ -82,7 +82,7 @@ class SharedArray:
 
     @classmethod
     def copy(cls, array: NDArray[Any]) -> Self:
-        """Room for an array, and the array in it."""
+        """A copy of an array."""
         room = cls.room(array.dtype.str, array.shape)
         room.array[...] = array
         return room
@@ -103,7 +103,7 @@ def _nameless() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all workers see: the data, who holds what, and room for parameters and updates."""
+    """What all workers share: the data, its placement, and memory for parameters and updates."""
 
     inputs: SharedArray
     labels: SharedArray
@@ -114,7 +114,7 @@ class Shared:
 
     @classmethod
     def room(cls, data: Dataset, placement: Placement, size: int, remembered: int, jobs: int) -> Self:
-        """The data, and room for as many jobs at once on models of that size, of clients who remember so much."""
+        """The data, and memory for `jobs` jobs: models of `size` numbers, client memories of `remembered` numbers."""
         return cls(
             SharedArray.copy(data.inputs),
             SharedArray.copy(data.labels),
@@ -126,28 +126,28 @@ class Shared:
 
     @property
     def files(self) -> tuple[int, ...]:
-        """What a worker must inherit."""
+        """The files that a worker must inherit."""
         each = (self.inputs, self.labels, *self.placement, self.slots, self.rows, self.memories)
         return tuple(array.file for array in each)
 
     def close(self) -> None:
-        """No further worker can be given it."""
+        """Closes the files; no further worker can be started."""
         for file in self.files:
             os.close(file)
 
     @property
     def holders(self) -> Placement:
-        """Who holds what."""
+        """The placement of the examples."""
         return Placement(*(each.array for each in self.placement))
 
 
 def work(line: Connection, blueprint: Blueprint, shared: Shared, beginning: Beginning) -> None:
-    """The life of a worker: a job, an answer, until there is nobody to ask or to answer."""
+    """The main loop of a worker: a job, an answer, until the connection closes."""
     torch.set_num_threads(1)
     keep_memory()
     inputs, labels, placement = shared.inputs.array, shared.labels.array, shared.holders
     room = _Room(shared.slots.array, shared.rows.array, shared.memories.array)
-    with ONE_THREAD, suppress(EOFError, ConnectionError):  # the other side is gone
+    with ONE_THREAD, suppress(EOFError, ConnectionError):  # the parent has ended
         try:
             learner = Learner(blueprint, inputs, labels, placement, *beginning)
         except Exception as error:

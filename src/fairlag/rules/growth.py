@@ -1,4 +1,4 @@
-"""How much one aggregation may enlarge the model; it is refused as a whole if it exceeds that, and names suspects."""
+"""How much one aggregation may enlarge the model: beyond that it is refused as a whole, and suspects are named."""
 
 import math
 from statistics import median_low
@@ -40,7 +40,7 @@ def objection(what: str, values: Vector, before: Vector, limit: float) -> str:
 def swelling(statistics: Vector, values: Matrix, before: Vector, limit: float) -> str:
     """Why mixed statistics are refused: not finite, or `limit` times as large as both the last ones and most clients'.
 
-    Statistics are measured, so an honest one may grow by any factor at once; but then it grows at most clients.
+    Statistics are measured, so an honest one may grow by any factor at once; but then it grows for most clients.
 
     >>> import numpy as np
     >>> values = np.array([[500], [600], [9e9]], np.float32)

@@ -1,1 +1,1 @@
-"""Runtimes: what time it is. They feed the server events and obey its commands."""
+"""Runtimes: they own the clock, send events to the server and execute its commands."""

@@ -1,4 +1,4 @@
-"""What every runtime on one machine needs: the heap of what is due, and when to give up; presence.py is beside it."""
+"""What every runtime on one machine needs: the heap of due entries, and when to give up. See also presence.py."""
 
 from heapq import heappush
 from itertools import count
@@ -12,9 +12,9 @@ from fairlag.rules.admit import NOT_FINITE
 
 
 class Due:
-    """What an entry is, in the order in which entries of the same time are taken; plain numbers, as they are compared.
+    """The kinds of entries, in the order of entries at the same time; plain numbers, because they are compared.
 
-    An update that arrives at the very moment when its client leaves, or when a deadline passes, still counts.
+    An update that arrives at the same time as its client leaves, or as a deadline passes, still counts.
     """
 
     ARRIVAL = 0
@@ -26,15 +26,15 @@ class Due:
 
 
 NOBODY = -1
-"""Whom a Wake concerns, and an entry of the schedule, which knows that itself."""
+"""The subject of a Wake and of an entry of the schedule, which knows its own clients."""
 
 _ENTRY = {"time": float, "due": int, "sequence": int, "whom": int}
 
 
 class Agenda:
-    """A heap of (time, what is due, sequence, whom it concerns): the sequence is unique, so ties are exact.
+    """A heap of (time, kind, sequence, subject): the sequence is unique, so ties are exact.
 
-    An entry concerns the client, or the task, of a number.
+    The subject is the number of a client or of a task.
 
     >>> agenda = Agenda()
     >>> agenda.add(2.0, Due.WAKE, NOBODY), agenda.add(1.0, Due.ON, 7)
@@ -48,49 +48,49 @@ class Agenda:
         self.sequence = count()
 
     def add(self, time: float, due: int, whom: int) -> None:
-        """Puts an entry in its place; what never comes is left out."""
+        """Adds an entry; one at infinity is left out."""
         if time < inf:
             heappush(self.heap, (time, due, next(self.sequence), whom))
 
     def state(self) -> State:
         """The entries in the order of the heap, and the next number of the sequence."""
         sequence = next(self.sequence)
-        self.sequence = count(sequence)  # a count tells its number only by going on
+        self.sequence = count(sequence)  # reading a count's number advances it
         return {"entries": table(self.heap, **_ENTRY), "sequence": sequence}
 
     def restore(self, state: State) -> None:
-        """Has the entries that were saved, in the same heap."""
+        """Replaces the entries with the saved ones, in the same heap."""
         self.heap[:] = rows(take(state, "entries", dict), *_ENTRY)
         self.sequence = count(take(state, "sequence", int))
 
 
 class Watchdog:
-    """Ends a run in which so many events in a row bring no version and no update that its trigger waits for.
+    """Ends a run if too many events in a row bring no version and no update that its trigger waits for.
 
-    A Woke during which tasks run does not count: however many of them pass in the course of a task, the task ends. Nor
-    do events among which updates come in while the trigger waits for one and the same moment: the moment comes.
+    A Woke while tasks are running does not count: however many pass during a task, the task will end. Events do not
+    count either while updates arrive and the trigger waits for the same time: that time will come.
     """
 
     def __init__(self, server: Server, fleet: Fleet) -> None:
         self.limit = 10_000 + 20 * (fleet.clients + server.strategy.trigger.needs)
         self.patience = max(100, 4 * max(fleet.clients, server.strategy.trigger.needs))
-        """So many updates that are not finite, and none that was admitted in between, mean that training diverged."""
+        """If this many updates in a row are not finite, without an admitted one in between, training has diverged."""
         self._server = server
         self._reached = (0, 0)
         self._quiet = 0
         self._admitted = (0, 0)
         self._awaited = -inf
         self._before = 0
-        """How many updates were not finite up to the last that was admitted."""
+        """How many updates were not finite up to the last admitted one."""
 
     def count(self, events: int) -> None:
-        """So many events have passed; raises StalledError where that was one too many, or DivergedError."""
+        """Counts events; raises StalledError if there were too many without progress, or DivergedError."""
         view, needs = self._server.view, self._server.strategy.trigger.needs
         reached = (view.version, min(view.buffered, needs))
         if reached > self._reached:
             self._quiet = 0
         elif self._awaited != self._server.awaits:
-            # A trigger that named a moment, and at that moment another, may do so for ever.
+            # A trigger that asks to be woken, and then asks again, may do so for ever.
             self._quiet += max(events, view.buffered >= needs)
         elif self._awaited == -inf or self._admitted == (view.version, view.buffered):
             self._quiet += events
@@ -111,7 +111,7 @@ class Watchdog:
             )
 
     def state(self) -> State:
-        """How long it has been quiet, and what was reached before."""
+        """The number of events without progress, and the progress before them."""
         return {
             "reached": list(self._reached),
             "quiet": self._quiet,
@@ -121,7 +121,7 @@ class Watchdog:
         }
 
     def restore(self, state: State) -> None:
-        """Counts on from there."""
+        """Continues from the saved counts."""
         version, buffered = take(state, "reached", list)
         self._reached = version, buffered
         self._quiet = take(state, "quiet", int)
@@ -138,6 +138,6 @@ class Watchdog:
             f" (the last because {self._server.tasks.last_loss})" * bool(counts["lost"])
         )
         return (
-            f"nothing but waiting in {self._quiet} events, up to time {self._server.view.time:.6g}: "
+            f"no progress in {self._quiet} events, up to time {self._server.view.time:.6g}: "
             f"{self._server.waits_for}; of all tasks so far {lost} and {refused}"
         )

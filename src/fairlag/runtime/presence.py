@@ -1,4 +1,4 @@
-"""Who of a fleet is there, for every runtime on one machine: by the schedule, and vanishing; and when all is over."""
+"""Which clients are present, by schedule and by vanishing, and when a run is over; for runtimes on one machine."""
 
 from collections.abc import Sequence
 from heapq import heappop, heapreplace
@@ -22,9 +22,9 @@ _VANISHING = {"task": int, "client": int, "back": float}
 
 
 class Presence:
-    """Who is there: a client is, while its group's schedule says so and it has not vanished in the middle of a task.
+    """A client is present while its group's schedule says so and it has not vanished in the middle of a task.
 
-    Of the schedule only the next entry is in the agenda.
+    The agenda holds only the next entry of the schedule.
     """
 
     def __init__(self, fleet: Fleet, agenda: Agenda) -> None:
@@ -35,10 +35,10 @@ class Presence:
         self._vanished: set[int] = set()
         self._vanishing: dict[int, tuple[int, float]] = {}
         self._returning = 0
-        """How many entries of the agenda are about clients that come back."""
+        """How many entries of the agenda are clients that come back."""
 
     def start(self) -> Sequence[int]:
-        """Enters the first change; returns who is there at time 0."""
+        """Enters the first change; returns the clients that are present at time 0."""
         if self._schedule is None:
             return range(self._fleet.clients)
         if self._schedule.next is not None:
@@ -48,11 +48,11 @@ class Presence:
 
     @property
     def expects(self) -> bool:
-        """Will anybody come?"""
+        """Will any client join?"""
         return self._returning > 0 or (self._schedule is not None and self._schedule.expects)
 
     def come(self, time: float) -> list[int]:
-        """Takes all entries of clients that are due to come at that time; returns those who really do."""
+        """Takes all entries of clients due to join at this time; returns those that really do."""
         heap, vanished, comers = self._agenda.heap, self._vanished, list[int]()
         while heap and heap[0][0] == time and heap[0][1] in _COMING:
             if heap[0][1] == _RETURN:
@@ -68,7 +68,7 @@ class Presence:
         return comers
 
     def plan(self, task: Dispatch, duration: float) -> bool:
-        """Will the client vanish in the middle of this task? Then that is entered."""
+        """Will the client vanish in the middle of this task? If so, enters it."""
         vanishing = self._fleet.vanishes(task.client, task.ordinal)
         if vanishing is None:
             return False
@@ -80,11 +80,11 @@ class Presence:
         return True
 
     def forget(self, number: int) -> bool:
-        """The task of that number is cancelled; returns whether its client was to vanish in the middle of it."""
+        """The task with this number is cancelled; returns whether its client was going to vanish during it."""
         return self._vanishing.pop(number, None) is not None
 
     def next_event(self) -> Event | None:
-        """Takes the next entry, which is not an arrival, as an event; None where nothing changes by it."""
+        """Takes the next entry, which is not an arrival, as an event; None if it changes nothing."""
         heap = self._agenda.heap
         time, due, _, whom = heap[0]
         if due in _COMING:
@@ -99,7 +99,7 @@ class Presence:
             return Woke(time)
         if whom not in self._vanishing:
             return None
-        # It stays noted until the server answers this Left with a Cancel, as it does every loss.
+        # Kept until the server answers this Left with a Cancel, as it does for every loss.
         client, back = self._vanishing[whom]
         self._vanished.add(client)
         self._returning += back < inf
@@ -107,9 +107,9 @@ class Presence:
         return Left(time, client)
 
     def _take(self) -> list[int]:
-        """Whom the entry of the schedule at the top of the agenda concerns; the next takes its place."""
+        """The clients of the schedule's entry at the top of the agenda; replaces it with the schedule's next entry."""
         schedule, heap = self._schedule, self._agenda.heap
-        assert schedule is not None  # else there would be no such entry
+        assert schedule is not None  # otherwise there would be no entry of it
         who = schedule.take()
         if schedule.next is None:
             heappop(heap)
@@ -119,7 +119,7 @@ class Presence:
         return who
 
     def state(self) -> State:
-        """The schedule, and who is there, has vanished or is about to."""
+        """The schedule, and which clients are present, have vanished or are about to."""
         return {
             "schedule": {} if self._schedule is None else self._schedule.state(),
             "scheduled": np.frombuffer(bytes(self._scheduled), np.uint8),
@@ -129,7 +129,7 @@ class Presence:
         }
 
     def restore(self, state: State) -> None:
-        """Knows again who is there."""
+        """Replaces the presence with the saved one."""
         if self._schedule is not None:
             self._schedule.restore(take(state, "schedule", dict))
         self._scheduled = bytearray(take(state, "scheduled", np.ndarray).tobytes())
@@ -140,9 +140,9 @@ class Presence:
 
 
 def is_over(server: Server, presence: Presence, fleet: Fleet) -> bool:
-    """Is nobody at work, nobody to come who might be, and no moment that may bring what is in the buffer together?
+    """True if no task is running, no client that could get one will join, and no Woke can merge the buffer.
 
-    Then only Wokes would follow, for nothing, up to the one that ends the run, if there is such a one.
+    Then only useless Wokes would follow, up to the one that ends the run, if there is one.
     """
     view = server.view
     if view.running or (view.buffered and server.awaits >= view.time):
@@ -151,9 +151,9 @@ def is_over(server: Server, presence: Presence, fleet: Fleet) -> bool:
 
 
 def nothing_more(server: Server) -> Stop:
-    """Nothing more can happen: the end, unless there are clients that are never given a task.
+    """The end of a run in which nothing more can happen.
 
-    Raises StalledError where there are: then the strategy waits for something that cannot come.
+    Raises StalledError if there are clients that never get a task: then the strategy waits for something impossible.
     """
     if server.view.present or server.barred:
         raise StalledError(f"nothing more can happen after time {server.view.time:.6g}: {server.waits_for}")

@@ -1,4 +1,4 @@
-"""Virtual time: the runtime that jumps from event to event; exact, reproducible, and as fast as the server is."""
+"""Virtual time: the runtime that jumps from event to event; exact, reproducible, and as fast as the server."""
 
 import gc
 import sys
@@ -18,11 +18,11 @@ from fairlag.runtime.agenda import NOBODY, Agenda, Due, Watchdog
 from fairlag.runtime.presence import Presence, is_over, nothing_more
 
 STRETCH = 1000
-"""How many events pass between two looks at whether anything is still going on."""
+"""How many events pass between two checks for progress."""
 
 
 def run(server: Server, fleet: Fleet, executor: Executor | None = None) -> Stop:
-    """Drives a server through the life of a fleet until it stops or nothing more can happen; says why it ended.
+    """Drives a server with the events of a fleet until it stops or nothing more can happen; returns why it ended.
 
     >>> from fairlag.fleet.clients import Group
     >>> from fairlag.fleet.delay import parse
@@ -36,15 +36,15 @@ def run(server: Server, fleet: Fleet, executor: Executor | None = None) -> Stop:
 
 
 class _Collector:
-    """The thresholds of Python's garbage collector, of which a process has one set, however many threads simulate.
+    """The thresholds of Python's garbage collector. A process has one set, for all threads that simulate.
 
-    Whoever enters first notes them, and whoever leaves last restores them.
+    The first thread to enter saves them, and the last one to leave restores them.
     """
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._inside: list[bool] = []
-        """For each who is inside: may young objects be walked less often, too?"""
+        """Per thread inside: may young objects be collected less often too?"""
         self._before = gc.get_threshold()
 
     def enter(self, young_too: bool) -> None:
@@ -67,16 +67,16 @@ class _Collector:
 
 
 _LARGEST = 2**31 - 1
-"""As large as a threshold can be."""
+"""The largest possible threshold."""
 _COLLECTOR = _Collector()
 
 
 @contextmanager
 def few_collections(*, young_too: bool) -> Iterator[None]:
-    """Python walks all live objects every now and then: for a million running tasks that is a third of the time.
+    """Makes garbage collections rare: with a million running tasks, walking all live objects takes a third of the time.
 
-    They are in no reference cycles. What training leaves in cycles may be large, but is mostly young, and still found;
-    where nothing is trained, young objects are walked less often too, which is a tenth of the time.
+    Tasks are not in reference cycles. Training may leave large objects in cycles, but they are mostly young, and young
+    objects are still collected. Without training, young objects are collected less often too, which saves a tenth.
     """
     _COLLECTOR.enter(young_too)
     try:
@@ -86,7 +86,7 @@ def few_collections(*, young_too: bool) -> Iterator[None]:
 
 
 class Simulation:
-    """The life of a fleet under a server, in as many parts as one likes, and saved between any two of them.
+    """A simulation of a server and a fleet, in any number of parts; it can be saved between two parts.
 
     >>> from fairlag.fleet.clients import Group
     >>> from fairlag.fleet.delay import parse
@@ -123,18 +123,18 @@ class Simulation:
         self._started = False
         self._stop: Stop | None = None
         self._passed = 0
-        """How many events of the present stretch are over."""
+        """How many events of the current part are done."""
         self._uncounted = 0
-        """How many of them the watchdog does not count."""
+        """How many of these the watchdog does not count."""
 
     def to_the_end(self) -> Stop:
-        """All events until the server stops or nothing more can happen; says why it ended."""
+        """Simulates until the server stops or nothing more can happen; returns why it ended."""
         while (stop := self.proceed(sys.maxsize)) is None:
             pass
         return stop
 
     def proceed(self, events: int) -> Stop | None:
-        """At most so many more events; says why the run is over if it is."""
+        """Simulates at most this many events; returns why the run is over, or None."""
         with few_collections(young_too=isinstance(self._executor, Nothing)):
             if not self._started:
                 self._started = True
@@ -151,7 +151,7 @@ class Simulation:
 
     @few_collections(young_too=True)
     def state(self) -> State:
-        """All that is needed to go on from here; what the executor had not delivered is computed again."""
+        """Everything needed to continue from here; results that were not read yet are computed again."""
         return {
             **{name: part.state() for name, part in self._parts.items()},
             "started": self._started,
@@ -162,7 +162,7 @@ class Simulation:
 
     @few_collections(young_too=True)
     def restore(self, state: State) -> None:
-        """Goes on where another simulation, constructed alike, was saved; the executor gets all tasks that run."""
+        """Continues from the saved state of a simulation built the same way; submits all running tasks again."""
         for name, part in self._parts.items():
             part.restore(take(state, name, dict))
         self._started = take(state, "started", bool)
@@ -174,7 +174,7 @@ class Simulation:
                 self._executor.submit(task, self._versions[task.version], arrivals[number])
 
     def _pass(self, events: int) -> Stop | None:
-        """The hot loop: so many events, each answered by the server's commands."""
+        """The hot loop: takes events, each answered by the server's commands."""
         heap, running, next_event = self._heap, self._server.running, self._presence.next_event
         handle, obey, result = self._server.handle, self._obey, self._executor.result
         for passed in range(events):
@@ -195,7 +195,7 @@ class Simulation:
                     continue
                 try:
                     update = result(task)
-                except Interrupted:  # the event is still to come, for whoever continues
+                except Interrupted:  # the event stays in the agenda, so that the run can continue
                     self._passed += passed
                     raise
                 heappop(heap)
@@ -211,7 +211,7 @@ class Simulation:
                 duration = self._duration(client, ordinal, steps)
                 if self._fleet.timed:
                     duration *= self._fleet.factor(client, time, self._server.part)
-                # Whoever vanishes in the middle never delivers, so there is nothing to compute.
+                # A client that vanishes during the task sends nothing, so there is nothing to compute.
                 if self._plan is None or not self._plan(command, duration):
                     due = time + duration
                     self._submit(command, self._versions[version], due)

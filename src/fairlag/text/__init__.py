@@ -1,1 +1,1 @@
-"""How values are written for people and read back: calls such as ``uniform(1, 2)``, numbers, HTML."""
+"""How values are written for people and read: calls such as ``uniform(1, 2)``, numbers, HTML."""

@@ -33,16 +33,16 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """Base of the records that a user writes: ``str`` gives the text that ``parse`` reads back."""
+    """Base of the records that a user writes: ``str`` gives the text that ``parse`` reads."""
 
     def __str__(self) -> str:
-        """The name and the arguments in order, without those that are at their default."""
+        """The name and the arguments in order, without those at their default."""
         arguments = [(getattr(self, field.name), field.default) for field in fields(self) if field.init]
         shown = [write(value) for value, default in arguments if value != default]
         return f"{self._name()}({', '.join(shown)})" if shown else self._name()
 
     def _settle(self, *names: str, most: float = math.inf) -> None:
-        """Check the named numbers and keep them as floats."""
+        """Checks the named numbers and stores them as floats."""
         for name in names:
             checked = number(getattr(self, name), f"{name} of {self._name()}", most=most)
             object.__setattr__(self, name, checked)
@@ -52,14 +52,16 @@ class Written:
 
 
 def read(text: str, noun: str, example: str) -> Value:
-    """What a text says: a number, a quoted string, or a call whose arguments are again such values.
+    """The value of a text: a number, a quoted string, or a call whose arguments are values of these kinds.
 
     >>> read("2.5", "delay", "uniform(1, 2)")
     2.5
     """
     text = text.strip()
     if _too_deep(text):
-        raise InputError(f"the {noun} {shown(text)} is nested more than {DEPTH} deep; write for example {example}")
+        raise InputError(
+            f"the {noun} {shown(text)} is nested more than {DEPTH} levels deep; write for example {example}"
+        )
     try:
         tree = ast.parse(text, mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -68,7 +70,7 @@ def read(text: str, noun: str, example: str) -> Value:
 
 
 def _too_deep(text: str) -> bool:
-    """Counted before it is parsed: parentheses within quotes count, too, but no file name has that many."""
+    """Counted before parsing. Parentheses within quotes count too, but no file name has that many."""
     depth = 0
     for letter in text:
         depth += (letter == "(") - (letter == ")")
@@ -107,7 +109,7 @@ def _distinct(keywords: Iterable[ast.keyword]) -> bool:
 
 
 def build(call: Call, makers: Mapping[str, Callable[..., Made]], noun: str, nested: Callable[[Call], object]) -> Made:
-    """What a call describes, by the maker of its name; ``nested`` builds the calls among its arguments.
+    """The object that a call describes, made by the maker of its name; ``nested`` builds calls among the arguments.
 
     >>> build(Call("power(2, 3)", "power", (2, 3), {}), {"power": pow}, "number", nested=str)
     8
@@ -140,7 +142,7 @@ def number(value: object, what: str, *, most: float = math.inf, positive: bool =
     fairlag.errors.InputError: low of uniform is -1, but must be a finite number of at least 0
     """
     try:
-        # A bool is an int to Python, but nobody means True seconds.
+        # In Python a bool is an int, but True seconds make no sense.
         checked = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
     except OverflowError:
         checked = math.inf
@@ -152,7 +154,7 @@ def number(value: object, what: str, *, most: float = math.inf, positive: bool =
 
 
 def check_mean(mean: float, what: object) -> None:
-    """Refuse a delay whose mean is 0 or infinite.
+    """Refuses a delay whose mean is 0 or infinite.
 
     >>> check_mean(0.0, "uniform(0, 0)")
     Traceback (most recent call last):

@@ -1,20 +1,20 @@
-"""HTML for notebooks: elements whose text is escaped, tables and bars in the reader's own colours, light or dark."""
+"""HTML for notebooks: elements with escaped text, tables and bars in the reader's own colours, light or dark."""
 
 from collections.abc import Iterable, Sequence
 from html import escape
 from math import isnan
 
 _WIDE, _HIGH = 72, 10
-"""Of a bar, in pixels."""
+"""The size of a bar, in pixels."""
 
 _NUMBERS = "text-align:right;white-space:nowrap;font-variant-numeric:tabular-nums"
 _WORDS = "text-align:left"
 _RULE = ";border-left:1px solid rgba(128,128,128,.5)"
-"""Left of what begins a block of columns: a grey that is seen on white as on black."""
+"""The line to the left of a block of columns: a grey that is visible on white and on black."""
 
 
 class Markup(str):
-    """HTML as it is; any other text is escaped."""
+    """HTML that is not escaped; any other text is."""
 
     __slots__ = ()
 
@@ -31,7 +31,7 @@ def element(name: str, *content: str, **attributes: str | int) -> Markup:
 
 
 def table(heads: Sequence[Sequence[Markup]], rows: Iterable[Sequence[Markup]]) -> Markup:
-    """Rows under heads; as wide as it needs, and where that is too wide for the page, it can be moved sideways."""
+    """A table with heads; if it is too wide for the page, it scrolls sideways."""
     head = element("thead", *(element("tr", *cells) for cells in heads))
     body = element("tbody", *(element("tr", *cells) for cells in rows))
     whole = element("table", head, body, style="margin:.4em 0;border-collapse:collapse")
@@ -39,7 +39,7 @@ def table(heads: Sequence[Sequence[Markup]], rows: Iterable[Sequence[Markup]]) -
 
 
 def head(text: str, *, words: bool = False, rule: bool = False, over: int = 1) -> Markup:
-    """What stands above a column of numbers or words, or in the middle above several columns."""
+    """The head of a column of numbers or words, or a centred head over several columns."""
     style = f"{_WORDS if words else _NUMBERS};font-weight:normal;opacity:.75" + _RULE * rule
     if over == 1:
         return element("th", text, style=style)
@@ -47,7 +47,7 @@ def head(text: str, *, words: bool = False, rule: bool = False, over: int = 1) -
 
 
 def cell(*content: str, words: bool = False, rule: bool = False, bold: bool = False) -> Markup:
-    """A number, or words."""
+    """A cell with a number or words."""
     return element("td", *content, style=(_WORDS if words else _NUMBERS) + _RULE * rule + ";font-weight:bold" * bold)
 
 
@@ -57,7 +57,7 @@ def line(*content: str, faint: bool = False) -> Markup:
 
 
 def bar(part: float | None, most: float = 1.0, mark: float | None = None) -> Markup:
-    """A bar of a length between nothing and the most, and a mark on its way; no bar where there is no number."""
+    """A bar of length `part` out of `most`, with an optional mark; empty without a number."""
     if part is None or isnan(part):
         return Markup()
 

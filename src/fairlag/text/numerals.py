@@ -1,17 +1,17 @@
-"""How single numbers are written for people: in per cent, in a format, or as a dash; and what time is called."""
+"""How single numbers are written for people: in per cent, in a format, or as a dash; and the names of time."""
 
 from math import isnan
 
 NONE = "–"
-"""What is not known."""
+"""Written for a value that is not known."""
 
 
 VIRTUAL = "virtual time"
-"""What time is called in a simulation."""
+"""The name of time in a simulation."""
 
 
 def clock(*real: bool) -> str:
-    """What time is called in runs, given whether it really passed in each.
+    """The name of time for runs, given for each whether real time passed.
 
     >>> clock(False, False), clock(False, True)
     ('virtual time', 'time')
@@ -29,7 +29,7 @@ def number(value: float | None, form: str) -> str:
 
 
 def percent(value: float | None, deviation: float | None = None) -> str:
-    """A number in per cent, and its standard deviation where there is one.
+    """A number in per cent, and its standard deviation if given.
 
     >>> percent(0.5, 0.015), percent(0.5), percent(None)
     ('50.00 ±1.50', '50.00', '–')
@@ -39,7 +39,7 @@ def percent(value: float | None, deviation: float | None = None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """A time in the unit that suits it.
+    """A time in a suitable unit.
 
     >>> duration(70.4), duration(1000.0), duration(40_000.0), duration(400_000.0), duration(None)
     ('70 s', '17 min', '11 h', '4.6 days', '–')
@@ -52,7 +52,7 @@ def duration(seconds: float | None) -> str:
 
 
 def made_of(made: int, planned: int | None) -> str:
-    """How many of those that were planned, if a number was.
+    """How many were made, and how many were planned, if that is known.
 
     >>> made_of(1500, 2000), made_of(1500, None)
     ('1,500 of 2,000', '1,500')

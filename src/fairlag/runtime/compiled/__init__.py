@@ -1,13 +1,13 @@
-"""Virtual time at compiled speed for strategies whose rules are known, in audits and for small models that learn.
+"""Virtual time in compiled loops, for strategies with known rules: for audits, and for training small models.
 
-virtual.py is the definition. All but spec.py needs numba, the extra `fast`.
+virtual.py is the reference. All modules but spec.py need numba, the extra `fast`.
 """
 
 from importlib import import_module
 
 
 def available() -> bool:
-    """Is numba there, can it be imported, and does it compile?"""
+    """Is numba installed, can it be imported, and does it compile?"""
     try:
         numba = import_module("numba")
     except ImportError:

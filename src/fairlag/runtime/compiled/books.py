@@ -1,4 +1,4 @@
-"""What updates weigh by account, version by version, compiled; accounts.py is the definition."""
+"""The weights of updates by account, version by version, compiled; accounts.py is the reference."""
 
 from math import inf
 from typing import Any
@@ -19,20 +19,20 @@ BOOKS = np.dtype(
     [(name, np.float64) for name in ("level", "total", "kept", "limit", "reward", "most", "cap", "soonest", "touched")]
     + [(name, np.int64) for name in ("members", "entries", "heap")]
 )
-"""Of the entries the first are a heap; the others, noted since, enter it when somebody may have reached the limit."""
+"""The first entries are a heap. Later ones enter it only when some client may have reached the limit."""
 ACCOUNT = np.dtype({"names": COLUMNS, "formats": [np.float64] * len(COLUMNS), "itemsize": 64})
-"""One line of a processor's cache each."""
+"""One cache line per account."""
 
 
 def importance(terms: Entitlement, fleet: Fleet, examples: Integers) -> Floats:
-    """Per client: in which proportion it is entitled, if it always has that many examples."""
+    """Per client: its importance, if it always has this many examples."""
     if terms.importance == "examples":
         return examples.astype(np.float64)
     return np.array([terms.of_group(group.name) for group in fleet.groups])[fleet.group_of]
 
 
 class Books:
-    """The accounts of a fleet whose clients are always there.
+    """The accounts of a fleet whose clients are always present.
 
     >>> books = Books(Spending(Entitlement(), most=None, cap=None), np.ones(2))
     >>> books.weights(np.array([[0, 1], [0, 0]])).tolist()
@@ -40,7 +40,7 @@ class Books:
     """
 
     def __init__(self, spending: Spending, importance: Floats) -> None:
-        """Empty accounts of clients that are entitled in these proportions."""
+        """Empty accounts of clients with these importances."""
         self._books = books = np.zeros(1, BOOKS)
         for name, bound in (("limit", spending.terms.limit), ("most", spending.most), ("cap", spending.cap)):
             books[name] = inf if bound is None else bound
@@ -53,7 +53,7 @@ class Books:
         make_ready(_weigh, *self._arguments(np.empty((0, 1), np.int64), np.empty((0, 1))))
 
     def weights(self, senders: Integers) -> Floats:
-        """The weights of further versions, one row each, made of one update from each of these."""
+        """The weights of the next versions, one row each, made of one update from each of these senders."""
         weights: Floats = np.empty(senders.shape)
         _weigh(*self._arguments(senders, weights))
         return weights
@@ -63,7 +63,7 @@ class Books:
         return self._books, self._accounts, self._levels, self._clients, senders, weights, parts
 
     def state(self) -> State:
-        """As `Accounts` has it."""
+        """The state in the form of `Accounts`."""
         books = self._books[0]
         return {
             **{name: float(books[name]) for name in ("level", "total", "kept")},

@@ -1,7 +1,7 @@
-"""The compiled loop: clients that are always there, from arrival to arrival, in arrays alone.
+"""The compiled loop: simulates clients that are always present from arrival to arrival, with arrays only.
 
-It does what virtual.py, server.py and ledger.py do together for the strategies that spec.py recognises; those are the
-definition. What updates weigh is not computed here, as no arrival depends on it.
+It does what virtual.py, server.py and ledger.py do together, for the strategies that spec.py recognises; they are the
+reference. Weights are not computed here, because no arrival depends on them.
 """
 
 from math import inf
@@ -42,21 +42,21 @@ from fairlag.runtime.compiled.layout import (
 from fairlag.runtime.compiled.queue import bring, enter, pop
 
 OVER, FULL, UNDRAWN, STUCK = range(4)
-"""Why the loop comes back."""
+"""Why the loop returns."""
 
 _AT_ONCE, _MANY = 16, 1 << 14
-"""So many draws are looked ahead, where more clients are idle than the processor's cache holds."""
+"""How many draws are prefetched if more clients are idle than the processor's cache holds."""
 
 
 @compiled
 def uniform(stream: int, ordinal: int) -> float:
-    """The number that `seeds.uniform` gives, of a stream as a signed number."""
+    """The number of `seeds.uniform`, for a stream given as a signed number."""
     return (np.float64(subkey(np.uint64(stream), ordinal) >> np.uint64(12)) + 0.5) * 2.0**-52
 
 
 @compiled
 def _touch(run: Any, clients: Any, key: Integers) -> None:
-    """Reads something of all who are next: the processor fetches many at once, where the loop would ask one by one."""
+    """Prefetches all clients that are next: the processor fetches many at once, the loop would fetch one by one."""
     mask = (1 << run.bits) - 1
     for place in range(run.near):
         client = key[place] & mask
@@ -67,7 +67,7 @@ def _touch(run: Any, clients: Any, key: Integers) -> None:
 def _duration(
     run: Any, client: Any, number: int, laws: Floats, drawn: Floats, plans: Integers, pieces: Floats
 ) -> float:
-    """How long the client's next task takes; −1 where that is not drawn yet."""
+    """The duration of the client's next task; −1 if it is not drawn yet."""
     ordinal, law = client.given, client.law
     whole = 0.0
     if law >= 0:
@@ -85,7 +85,7 @@ def _duration(
 
 @compiled
 def _slowed(run: Any, plan: Floats) -> float:
-    """By which factor, now, a client that follows that plan."""
+    """The current factor of a client that follows this plan."""
     now = run.now
     if plan[BY_PART]:
         now = run.now / run.until
@@ -112,14 +112,14 @@ def _idle(run: Any, lists: Integers, client: int) -> None:
 
 @compiled
 def _look_ahead(run: Any, clients: Any, lists: Integers) -> None:
-    """Reads something of those who will probably be drawn next, for the same reason as `_touch` does."""
+    """Prefetches the clients that will probably be drawn next, for the same reason as `_touch`."""
     for draw in range(run.draws, run.draws + _AT_ONCE):
         run.touched ^= clients[lists[IDLE, int(uniform(run.draws_from, draw) * run.idle)]].given
 
 
 @compiled
 def _pick(run: Any, clients: Any, lists: Integers) -> None:
-    """Free places go to clients drawn from those that are idle; in rounds, all at once when a round is over."""
+    """Gives free places to random idle clients; in rounds, all at once when a round is over."""
     if not run.places or (run.rounds and (run.running or run.buffered)):
         return
     for _ in range(min(run.places - run.running, run.idle)):
@@ -135,7 +135,7 @@ def _pick(run: Any, clients: Any, lists: Integers) -> None:
 
 @compiled
 def _arrive(run: Any, clients: Any, lists: Integers, merged: Integers, moments: Floats, number: int) -> None:
-    """The update goes into the buffer, unless it is too stale; its client is idle, or waits for a newer version."""
+    """Puts the update into the buffer, unless it is too stale; its client is idle, or waits for a newer version."""
     client = clients[number]
     run.running -= 1
     if run.version - client.trained > run.limit:
@@ -163,7 +163,7 @@ def _rate(client: Any) -> float:
 
 @compiled
 def _remember(run: Any, samples: Integers, updates: int, late: int) -> None:
-    """The oldest of the last samples makes room for a new one."""
+    """Replaces the oldest of the last samples with a new one."""
     place = updates % run.window
     samples[run.window] += late - samples[place]
     samples[place] = late
@@ -174,7 +174,7 @@ def _merge(run: Any, clients: Any, recent: Integers, merged: Integers, moments: 
     start = run.merged * run.buffer
     for place in range(start, start + run.buffer):
         client = clients[merged[SENDER, place]]
-        merged[LATE, place] = run.version - merged[LATE, place]  # until now the version it was trained from
+        merged[LATE, place] = run.version - merged[LATE, place]  # it held the version that the update was trained from
         run.received += 1
         client.position = run.received
         client.staleness += merged[LATE, place]
@@ -208,7 +208,7 @@ def _renew(run: Any, lists: Integers) -> None:
 
 @compiled
 def begin(runs: Any, clients: Any, lists: Integers) -> None:
-    """Every client is there."""
+    """Starts with every client present and idle."""
     for client in range(lists.shape[1]):
         _idle(runs[0], lists, client)
     _pick(runs[0], clients, lists)
@@ -228,7 +228,7 @@ def _give(
     chains: Integers,
     buckets: Integers,
 ) -> bool:
-    """Hands out the newest version to all whose turn it is, as far as it is known how long they will take."""
+    """Dispatches the newest version to the clients that are next, as far as their durations are drawn."""
     while run.begun < run.handed:
         number = lists[HANDED, run.begun]
         client = clients[number]
@@ -267,7 +267,7 @@ def proceed(
     moments: Floats,
     made: Floats,
 ) -> int:
-    """Goes on until the run is over, the pages are full, or durations have to be drawn elsewhere."""
+    """Continues until the run is over, the pages are full, or durations must be drawn outside the loop."""
     run = runs[0]
     while run.version != run.aggregations:
         if not _give(run, clients, lists, laws, drawn, plans, pieces, when, key, chains, buckets):

@@ -1,4 +1,4 @@
-"""The compiled loop between two versions, as the state that the reference simulation would have at that moment."""
+"""The state of the compiled loop between two versions, converted to the state of the reference simulation."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from fairlag.runtime.compiled.timeline import Timeline
 from fairlag.runtime.virtual import STRETCH
 
 Running = list[tuple[float, Dispatch]]
-"""The tasks that run and when each ends, in the order in which they were handed out."""
+"""The running tasks and when each ends, in order of dispatch."""
 
 
 def moment(
@@ -24,14 +24,14 @@ def moment(
     kept: dict[int, Vector],
     stop: str | None,
 ) -> State:
-    """The state of a simulation that has only begun, with all that has happened since.
+    """The initial state of a simulation, updated with everything that has happened since.
 
-    `examples` is how many each client has, `kept` are the parameters of the versions that are held, `stop` says why the
-    run is over, if it is. Nothing may wait in the buffer, and no rule of the server remember anything.
+    `examples` is how many examples each client has, `kept` are the parameters of the versions that are held, `stop` is
+    why the run is over, if it is. The buffer must be empty, and no rule of the server may have a memory.
     """
     server = take(begun, "server", dict)
     run, until = timeline.run[0], float(timeline.run["until"][0])
-    timed = int(np.isfinite(until))  # then what ends the run was entered first
+    timed = int(np.isfinite(until))  # the wake that ends the run was entered first
     due = [(time, Due.ARRIVAL, task.task + timed, task.task) for time, task in running]
     entries = sorted(due + [(until, Due.WAKE, 0, NOBODY)] * timed)
     passed = int(run["received"]) % STRETCH
@@ -59,7 +59,7 @@ def moment(
 
 
 def running(timeline: Timeline) -> Running:
-    """Who is neither idle nor waits for a version is at work."""
+    """The running tasks: of all clients that are neither idle nor wait for a version."""
     run, lists = timeline.run[0], timeline.lists
     at_rest = np.concatenate(
         [

@@ -1,7 +1,7 @@
-"""A run that learns, by compiled loops: the timeline says, page by page, what was merged, and then it is trained.
+"""A run with training in compiled loops: the timeline says, page by page, what is merged, and then it is trained.
 
-For strategies whose timeline does not depend on what is learnt. virtual.py is the definition, and goes on with the run
-where something comes up that is not known here.
+For strategies whose timeline does not depend on the training. virtual.py is the reference, and continues the run if
+something comes up that is not implemented here.
 """
 
 import numpy as np
@@ -30,22 +30,21 @@ APPLY = frozenset(("label", "init", "update"))
 """The fields of a strategy, of its Local and of its Apply that are implemented here or in spec.py."""
 
 _PAGE = 512
-"""About how many updates are learnt before anything else is looked at, or as many as there are clients."""
+"""About how many updates a page has; at least one per client."""
 _WORK = 3e8
-"""Unless they are so much work, which takes about a tenth of a second: until then nobody hears of a Ctrl-C."""
-_MOST = 2048
-"""How many clients a fleet may have: after each page, the server is told of each of them."""
+"""The most work of a page, about a tenth of a second: Ctrl-C is handled only between pages."""
+_MAX_CLIENTS = 2048
+"""The most clients of a fleet: after each page, the server's record of every client is updated."""
 _ROOM = 1 << 24
-"""How many parameters, 64 MB, the versions may have with which a page begins, at most one a client, and as many those
-that it makes."""
+"""The most parameters (64 MB) of the versions with which a page begins, at most one per client; and of those that it
+makes."""
 
 
 def known(strategy: Strategy, fleet: Fleet, size: int) -> LoopSpec | None:
-    """What the loops have to know of a strategy; None where its timeline, or a version, is more than they know.
+    """The strategy as a loop specification; None if the loops do not implement its timeline or its versions.
 
-    The size is that of the model: where it is large and so is the fleet, a page would not fit.
-
-    Every update is admitted, and a version is the one before plus a weighted sum of updates, with nothing remembered.
+    `size` is the model's size: if both model and fleet are large, a page would need too much memory.
+    Every update must be admitted, and a version must be the last one plus a weighted sum of updates, without memory.
 
     >>> from fairlag.fleet.clients import Group
     >>> from fairlag.fleet.delay import parse
@@ -60,7 +59,7 @@ def known(strategy: Strategy, fleet: Fleet, size: int) -> LoopSpec | None:
     known_fields = (strategy, STRATEGY), (strategy.local, LOCAL), (strategy.apply, APPLY)
     if any(other_field(*each) for each in known_fields):
         return None
-    if fleet.clients > min(_MOST, _ROOM // max(size, 1)):
+    if fleet.clients > min(_MAX_CLIENTS, _ROOM // max(size, 1)):
         return None
     applied = provenance(strategy.apply.update)
     plain = strategy.reduce is weighted_sum and applied is not None and applied.make is scale
@@ -68,7 +67,7 @@ def known(strategy: Strategy, fleet: Fleet, size: int) -> LoopSpec | None:
 
 
 class PagedSimulation:
-    """The life of a fleet under a server, from page to page; between two of them the server knows all of it."""
+    """A simulation of a server and a fleet, page by page; between two pages the server is up to date."""
 
     def __init__(
         self,
@@ -82,9 +81,9 @@ class PagedSimulation:
         until: tuple[int | None, float | None],
         examples: Integers,
     ) -> None:
-        """Goes the way of a simulation of that server and fleet, until so many aggregations or that time.
+        """Replaces a simulation of this server and fleet, up to this number of aggregations or this time.
 
-        The simulation must not be used; `examples` is how many each client has all the time.
+        The simulation must not be used directly; `examples` is how many examples each client has throughout the run.
         """
         assert learner.trainer is not None
         self._simulation = simulation
@@ -101,22 +100,22 @@ class PagedSimulation:
         self._pages = iter(self._timeline)
         self._begun = self._saved = simulation.state()
         self._kept = {0: server.versions.newest}
-        """The versions that a task may start from."""
+        """The versions from which a task may start."""
         self._stop: Stop | None = None
         self._handed_over = False
 
     def proceed(self, events: int) -> Stop | None:
-        """The updates of a page, whatever is asked for; says why the run is over if it is."""
+        """Simulates one page, whatever `events` is; returns why the run is over, or None."""
         if self._stop is None and not self._handed_over:
             self._turn()
         return self._simulation.proceed(events) if self._handed_over else self._stop
 
     def state(self) -> State:
-        """That of the simulation, whoever goes on."""
+        """The state of the simulation, so that either of the two can continue."""
         return self._simulation.state() if self._handed_over else self._saved
 
     def restore(self, state: State) -> None:
-        """Goes on where a simulation, or another such run, was saved; at the end of a page by compiled loops."""
+        """Continues from the saved state of a simulation or a paged one; compiled loops only if a page ended there."""
         self._server.restore(take(state, "server", dict))
         view, timeline = self._server.view, self._timeline
         if view.buffered or view.version % timeline.versions_per_page:
@@ -124,15 +123,15 @@ class PagedSimulation:
             return
         while timeline.version < view.version and self._next() is not None:
             pass
-        if not self._is_there():
+        if not self._is_in_step():
             self._hand_over(state)
             return
         self._kept = {version: self._server.versions[version] for version in self._server.versions.kept}
         self._saved = state
         self._stop = Stop(reason) if isinstance(reason := state["stop"], str) else None
 
-    def _is_there(self) -> bool:
-        """Is the timeline where the server is? Of a task that ended otherwise than in a version it knows nothing."""
+    def _is_in_step(self) -> bool:
+        """Is the timeline in the same state as the server? It knows nothing of tasks that were not aggregated."""
         view, counts, timeline = self._server.view, self._server.counts, self._timeline
         where = view.version, view.time, counts["dispatched"], counts["aggregated"] + counts["running"]
         handed = int(timeline.run["sequence"][0])
@@ -140,7 +139,7 @@ class PagedSimulation:
 
     @few_collections(young_too=True)
     def _turn(self) -> None:
-        """Learns what the next page says, or leaves it to the simulation."""
+        """Trains the next page, or leaves it to the simulation."""
         merges = self._next()
         learnt = None if merges is None else self._learnt(merges)
         if merges is None or learnt is None:
@@ -150,7 +149,7 @@ class PagedSimulation:
             self._arrive(merges, learnt)
 
     def _next(self) -> Merges | None:
-        """The next page; None where the run ends in the middle of a version, or only the reference knows how."""
+        """The next page; None if the run ends in the middle of a version, or only the reference can continue."""
         try:
             merges = next(self._pages, None)
         except Fallback:
@@ -163,7 +162,7 @@ class PagedSimulation:
             self._simulation.restore(state)
 
     def _learnt(self, merges: Merges) -> Matrix | None:
-        """The versions of a page, one row each; None where something is not finite, or would be refused."""
+        """The versions of a page, one row each; None if something is not finite or would be refused."""
         first, (versions, buffer) = merges.first, merges.clients.shape
         trained = merges.trained
         prepared = self._learner.prepared(merges.clients.ravel(), merges.ordinals.ravel(), trained.ravel())
@@ -190,7 +189,7 @@ class PagedSimulation:
         return learnt if finite(learnt.reshape(-1)) else None
 
     def _tell(self, merges: Merges, learnt: Matrix) -> None:
-        """Publishes the versions and tells of each, one after the other."""
+        """Publishes and records the versions one by one."""
         learnt.flags.writeable = False
         record, on_version, versions = self._server.record, self._server.on_version, self._server.versions
         rows = zip(*(column.tolist() for column in (merges.times, merges.arrivals)), strict=True)
@@ -207,7 +206,7 @@ class PagedSimulation:
                 on_version(version, time, versions.newest)
 
     def _arrive(self, merges: Merges, learnt: Matrix) -> None:
-        """The end of a page: the server learns of all that has happened."""
+        """The end of a page: brings the server up to date."""
         timeline = self._timeline
         self._stop = Stop(timeline.reason) if timeline.over else None
         at_work = running(timeline)
@@ -218,12 +217,12 @@ class PagedSimulation:
         self._server.restore(take(self._saved, "server", dict))
 
     def _vector(self, version: int, first: int, learnt: Matrix) -> Vector:
-        """The parameters of a version; of one of the page a copy, so that nothing keeps all of the page."""
+        """The parameters of a version; copied if it is from the page, so that the page can be freed."""
         return self._kept[version] if version < first else published(learnt[version - first])
 
 
 def _tasks(merges: Merges) -> list[Dispatch]:
-    """All of a page, in the order of arrival."""
+    """All tasks of a page, in order of arrival."""
     columns = merges.tasks, merges.clients, merges.trained, merges.ordinals, merges.given_at
     rows = zip(*(column.ravel().tolist() for column in columns), strict=True)
     return [record_of(Dispatch, (*row, 0, 1.0)) for row in rows]

@@ -1,7 +1,7 @@
-"""The queue of the compiled loop: which task ends next, for a million clients as for a few.
+"""The queue of the compiled loop: which task ends next, for a few clients or a million.
 
-What is due in the next moments is a heap at the beginning of `when` and `key`; all that is later lies in buckets,
-unsorted, in blocks behind it. A key is the order of handing out, and the client: ties are the reference's.
+The next entries are a heap at the beginning of `when` and `key`; all later ones are in buckets, unsorted, in blocks
+after the heap. A key is the order of dispatch and the client, so ties break as in the reference.
 """
 
 from math import inf
@@ -14,7 +14,7 @@ from fairlag.runtime.compiled.layout import BLOCK, FILLED, FIRST, FOLLOWING, FRE
 
 @compiled
 def rise(when: Floats, key: Integers, place: int, time: float, order: int) -> None:
-    """Puts an entry at the end of a heap, which is that place, and lets it rise to where it belongs."""
+    """Adds an entry to a heap at `place`, its end, and lets it rise."""
     while place:
         parent = (place - 1) >> 2
         if when[parent] < time or (when[parent] == time and key[parent] < order):
@@ -26,7 +26,7 @@ def rise(when: Floats, key: Integers, place: int, time: float, order: int) -> No
 
 @compiled
 def sink(when: Floats, key: Integers, size: int) -> None:
-    """Takes the first entry out of a heap, of which that many are left; the last one sinks to where it belongs."""
+    """Removes the first entry of a heap, which leaves `size` entries; the last one takes its place and sinks."""
     time, order = when[size], key[size]
     place, child = 0, 1
     while child < size:
@@ -49,14 +49,14 @@ def _push(run: Any, when: Floats, key: Integers, time: float, order: int) -> Non
 
 @compiled
 def pop(run: Any, when: Floats, key: Integers) -> None:
-    """The first entry is taken out."""
+    """Removes the first entry."""
     run.near -= 1
     sink(when, key, run.near)
 
 
 @compiled
 def enter(run: Any, when: Floats, key: Integers, chains: Integers, buckets: Integers, time: float, order: int) -> None:
-    """Puts an arrival where it belongs."""
+    """Adds an arrival to the heap or to its bucket."""
     bucket, far = run.buckets, (time - run.base) * run.per_second
     if far < bucket:
         bucket = int(far)
@@ -77,7 +77,7 @@ def enter(run: Any, when: Floats, key: Integers, chains: Integers, buckets: Inte
 
 @compiled
 def _empty(run: Any, when: Floats, key: Integers, chains: Integers, buckets: Integers, bucket: int) -> None:
-    """All entries of a bucket are entered anew."""
+    """Enters all entries of a bucket again."""
     block, filled = buckets[FIRST, bucket], buckets[FILLED, bucket]
     buckets[FIRST, bucket] = -1
     while block >= 0:
@@ -102,7 +102,7 @@ def _earliest(run: Any, when: Floats, chains: Integers, buckets: Integers, bucke
 
 @compiled
 def bring(run: Any, when: Floats, key: Integers, chains: Integers, buckets: Integers) -> None:
-    """The heap, which is empty, gets the next bucket that is not; after the last the buckets begin anew."""
+    """Fills the empty heap from the next bucket that is not empty; after the last one, starts the buckets again."""
     last = run.buckets
     while not run.near:
         run.bucket += 1

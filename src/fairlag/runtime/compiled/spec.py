@@ -1,4 +1,4 @@
-"""Which strategies on which fleets the compiled loop knows: told by how their rules were made, never by a name."""
+"""Which strategies and fleets the compiled loop implements: recognised by how rules were made, never by name."""
 
 from dataclasses import dataclass, replace
 from math import isfinite
@@ -16,13 +16,13 @@ from fairlag.rules.rule import Provenance, label_of, provenance, traits
 from fairlag.runtime.compiled import available
 
 STRATEGY = frozenset(("select", "trigger", "weigh", "local", "admit", "edit", "reduce", "apply"))
-"""The fields of a strategy that are looked at here, or change no timeline, as `edit` and `apply` do."""
+"""The fields of a strategy that are checked here, or that do not change the timeline, such as `edit` and `apply`."""
 LOCAL = frozenset(("prox", "pace", "direction", "losses"))
-"""The fields of Local that are looked at here, or change no timeline."""
+"""The fields of Local that are checked here, or that do not change the timeline."""
 GROUP = frozenset(("name", "count", "delay", "away", "download", "upload", "steps", "per", "timing"))
-"""The fields of a client group that the loop implements for clients that are always there."""
+"""The fields of a client group that the loop implements for clients that are always present."""
 TERMS = frozenset(("entitled", "importance", "limit", "reward"))
-"""The terms of accounts that the loop implements for clients that are always there."""
+"""The terms of accounts that the loop implements for clients that are always present."""
 
 _PLAIN = (
     weigh.uniform,
@@ -39,42 +39,42 @@ _MAKERS = (select.all_idle, select.concurrency, select.cohort, trigger.count, tr
 
 
 class Spending(NamedTuple):
-    """A weighting by account, as far as the loop knows it."""
+    """A weighting by account, as the loop implements it."""
 
     terms: Entitlement
     most: float | None
-    """What one update may weigh."""
+    """The largest weight of an update."""
     cap: float | None
-    """What one version may weigh."""
+    """The largest total weight of a version."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoopSpec:
-    """What the loop has to know of a strategy."""
+    """What the loop needs to know about a strategy."""
 
     buffer: int
     """How many updates make a version."""
     fresh: bool
-    """Does whoever has trained from the newest version wait for a newer one?"""
+    """Does a client that has trained from the newest version wait for a newer one?"""
     places: int
-    """How many clients train at once, drawn from the idle ones; 0: all of them do."""
+    """How many clients train at once, drawn from the idle ones; 0 for all of them."""
     rounds: bool
-    """Are places given only when a round is over?"""
+    """Are places filled only when a round is over?"""
     limit: int
-    """The largest staleness that is admitted."""
+    """The largest admitted staleness."""
     weigh: weigh.Weigh
     profiles: bool
     """Must the sum of all rates be kept?"""
     window: int
-    """Of how many updates of a client the sum of their staleness must be kept; 0: of all alone."""
+    """Over how many of a client's last updates the sum of staleness must be kept; 0 for only the sum over all."""
     replaces: bool
-    """Does an update act until the next one of its client replaces it?"""
+    """Does an update act until its client's next one replaces it?"""
     spending: Spending | None
-    """How updates weigh if they do by account."""
+    """The weighting by account, if it is one."""
 
 
 def loop_spec(strategy: Strategy, fleet: Fleet) -> LoopSpec | str:
-    """The strategy as the loop knows it, or in words what it does not know.
+    """The strategy as a loop specification, or a sentence that says what the loop does not implement.
 
     >>> from fairlag.fleet.delay import parse
     >>> from fairlag.zoo import fedbuff, fedfix
@@ -83,26 +83,26 @@ def loop_spec(strategy: Strategy, fleet: Fleet) -> LoopSpec | str:
     >>> known.buffer, known.places
     (5, 8)
     >>> loop_spec(fedfix(), fleet)
-    'the loop does not know every(5.0)'
+    'the loop does not implement every(5.0)'
     """
     if not fleet.steady:
-        return "clients come, go or vanish"
+        return "clients join, leave or vanish"
     if other := next(filter(None, (other_field(group, GROUP) for group in fleet.groups)), None):
-        return f"the loop does not know {other!r} of a client group"
+        return f"the loop does not implement {other!r} of a client group"
     if other_field(strategy.local, LOCAL) or strategy.local.pace not in (None, local.log_delay):
-        return f"the loop does not know {strategy.local}"
+        return f"the loop does not implement {strategy.local}"
     if other := other_field(strategy, STRATEGY):
-        return f"the loop does not know {other!r} of a strategy"
+        return f"the loop does not implement {other!r} of a strategy"
     replaces = strategy.reduce == replacing()
     if isinstance(strategy.reduce, Keeping) and not replaces:
-        return f"the loop does not know {strategy.reduce.label}"
+        return f"the loop does not implement {strategy.reduce.label}"
     limit = _limit(strategy.admit)
     if limit is None:
-        return f"the loop does not know {label_of(strategy.admit)}"
+        return f"the loop does not implement {label_of(strategy.admit)}"
     window = traits(strategy.weigh).window
     spent = spending(strategy.weigh)
     if spent is None and not knows(strategy.weigh, window):
-        return f"the loop does not know {label_of(strategy.weigh)}"
+        return f"the loop does not implement {label_of(strategy.weigh)}"
     loop = _loop(strategy)
     if isinstance(loop, str):
         return loop
@@ -112,7 +112,7 @@ def loop_spec(strategy: Strategy, fleet: Fleet) -> LoopSpec | str:
 
 
 def plan_if_available(strategy: Strategy, fleet: Fleet) -> LoopSpec | None:
-    """The plan, if the loop can simulate this strategy on this fleet: it knows both, and the extra `fast` is there."""
+    """The specification, if the loop implements this strategy and fleet, and the extra `fast` is installed."""
     known = loop_spec(strategy, fleet)
     return known if isinstance(known, LoopSpec) and available() else None
 
@@ -135,7 +135,7 @@ def spending(rule: weigh.Weigh) -> Spending | None:
 
 
 def knows(rule: weigh.Weigh, window: int = 0) -> bool:
-    """Can the weights of many buffers be computed at once, with staleness summed over one window beside all of it?
+    """Can the weights of many buffers be computed at once, with staleness summed over all updates and one window?
 
     >>> knows(weigh.normalised(weigh.mean_staleness(scale=5))), knows(lambda buffer, view: [1.0] * len(buffer))
     (True, False)
@@ -159,7 +159,7 @@ def _limit(rule: admit.Admit | None) -> int | None:
 
 
 def _loop(strategy: Strategy) -> tuple[int, bool, int, bool] | str:
-    """How many updates make a version, must they be fresh, how many places are there, and are there rounds?"""
+    """The buffer size, whether updates must be fresh, the number of places, and whether there are rounds."""
     rule, chosen = strategy.trigger, as_made(strategy.select, "start")
     if as_made(rule, "ready") == (trigger.count, {"k": rule.needs}):
         if chosen is not None and chosen.make is select.all_idle:
@@ -172,12 +172,12 @@ def _loop(strategy: Strategy) -> tuple[int, bool, int, bool] | str:
             if chosen.arguments == {"m": size, **whole}:
                 return size, False, size, True
     else:
-        return f"the loop does not know {rule.label}"
-    return f"the loop does not know {strategy.select.label}"
+        return f"the loop does not implement {rule.label}"
+    return f"the loop does not implement {strategy.select.label}"
 
 
 def as_made(rule: select.Select | trigger.Trigger, *functions: str) -> Provenance | None:
-    """How a rule was made, told by its functions; None if that is not known, or any other field was changed since.
+    """How a rule was made, from its functions; None if that is not known, or another field was changed since.
 
     >>> as_made(select.all_idle(), "start").arguments, as_made(replace(select.all_idle(), lag=1), "start")
     ({'fresh': True}, None)
@@ -191,7 +191,7 @@ def as_made(rule: select.Select | trigger.Trigger, *functions: str) -> Provenanc
 
 
 def straight(group: Group, steps: int) -> tuple[float, float, float] | None:
-    """(low, width, factor) where a task takes factor · (low + width · u), computed in that order; None: it does not.
+    """(low, width, factor) if a task takes factor · (low + width · u), computed in this order; None if it does not.
 
     >>> from fairlag.fleet.delay import parse
     >>> straight(Group("a", 1, parse("scaled(3, uniform(1, 2))")), 1)

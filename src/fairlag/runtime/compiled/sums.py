@@ -1,4 +1,4 @@
-"""Sums as exact as the standard library's, of many rows at once."""
+"""Sums as exact as `math.fsum`, of many rows at once."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from fairlag.jit import compiled, make_ready
 
 
 def exact_sums(rows: Floats) -> Floats:
-    """What `math.fsum` gives for each row of finite numbers: the sum, rounded once.
+    """The result of `math.fsum` for each row of finite numbers: the sum, rounded once.
 
     >>> exact_sums(np.array([[1e16, 1.0, -1e16, 0.5], [0.1, 0.2, 0.3, 0.4]])).tolist()
     [1.5, 1.0]
@@ -18,13 +18,13 @@ def exact_sums(rows: Floats) -> Floats:
 
 
 def make_sums_ready() -> None:
-    """From now on, sums take no time to load."""
+    """Compiles or loads the sums now, so that the first call takes no extra time."""
     make_ready(_sum, np.empty((0, 0)), np.empty(0), np.empty(0))
 
 
 @compiled
 def exact_sum(values: Floats, parts: Floats) -> float:
-    """Keeps parts that do not overlap and add up exactly to what was seen so far (Shewchuk, 1997)."""
+    """Keeps parts that do not overlap and add up exactly to the values so far (Shewchuk, 1997)."""
     size = 0
     for place in range(len(values)):
         value, kept = values[place], 0
@@ -59,7 +59,7 @@ def _rounded(parts: Floats, size: int) -> float:
         before = total
         total = before + parts[place]
         rest = parts[place] - (total - before)
-    # Where the rest is exactly half a unit in the last place, what is left below it decides.
+    # If the rest is exactly half a unit in the last place, the parts below it decide.
     if place > 0 and ((rest < 0 and parts[place - 1] < 0) or (rest > 0 and parts[place - 1] > 0)):
         further = total + 2 * rest
         if 2 * rest == further - total:

@@ -1,4 +1,4 @@
-"""A run of the compiled loop: its arrays, the durations that are drawn for it, and what it merged, page by page."""
+"""A run of the compiled loop: its arrays, the durations drawn for it, and what it merged, page by page."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -20,18 +20,18 @@ _PAGE = 8192
 """About how many updates are merged before they are weighed: few enough to stay in the processor's cache."""
 
 _FEW = 4096
-"""So many tasks at once need no buckets: their heap stays in the cache."""
+"""Up to this many tasks at once need no buckets: their heap fits into the cache."""
 
 _BUCKET = 512
 """How many tasks of a large fleet end, on average, within the time of one bucket."""
 
 _ROOM = 1 << 22
 _AHEAD = 256
-"""How many durations of a client are drawn ahead, or fewer where those of the whole fleet would not fit in the room."""
+"""The most durations that are drawn ahead: for the whole fleet, and for one client."""
 
 
 class Merges(NamedTuple):
-    """Versions in a row, one row each, one column an update; good until the next are asked for."""
+    """Consecutive versions, one row per version, one column per update; valid until the next page."""
 
     first: int
     """The number of the first of these versions."""
@@ -46,12 +46,12 @@ class Merges(NamedTuple):
 
     @property
     def trained(self) -> Integers:
-        """The version that each update was trained from."""
+        """The version from which each update was trained."""
         return np.arange(self.first - 1, self.first - 1 + len(self.times))[:, None] - self.staleness
 
 
 class Timeline:
-    """The life of a fleet under a strategy, without learning: iterate over what was merged, then read the account.
+    """A simulation of a fleet under a strategy, without training: iterate over the merges, then read the totals.
 
     >>> from fairlag.fleet.clients import Group
     >>> from fairlag.fleet.delay import parse
@@ -74,7 +74,7 @@ class Timeline:
         examples: Integers | None = None,
         page: int | None = None,
     ) -> None:
-        """`examples` is how many each client has, one where that is not said; a page has about so many updates."""
+        """`examples` is how many examples each client has, one each by default; `page` is about how many updates."""
         self._fleet = fleet
         self._aggregations, self._until_time = aggregations, until_time
         page = page or _PAGE
@@ -83,7 +83,7 @@ class Timeline:
         self._scale = Scale(spec, fleet, versions=self.versions_per_page, examples=examples)
         laws = [straight(group, int(fleet.steps[fleet.members(each)[0]])) for each, group in enumerate(fleet.groups)]
         self._elsewhere = np.flatnonzero(np.array([law is None for law in laws])[fleet.group_of])
-        """The clients whose durations are drawn outside of the loop."""
+        """The clients whose durations are drawn outside the loop."""
         self.run = _run(spec, fleet, seed, aggregations, until_time)
         self.clients = _clients(fleet, self._elsewhere)
         self.lists = np.empty((layout.LISTS, fleet.clients), np.int64)
@@ -105,20 +105,20 @@ class Timeline:
         make_ready(kernel.begin, *self._arrays[:3])
         make_ready(kernel.proceed, *self._arrays)
         self.over = False
-        """Is nothing left after what was merged last?"""
+        """Is the run over after the last merges?"""
         self._weights: Floats = np.zeros(fleet.clients)
         self._parts: Floats | None = np.full(fleet.clients, np.nan) if spec.replaces else None
-        """If updates are kept: per client, its part of each version; not a number before its first update."""
+        """If updates are kept: per client, its part of each version; NaN before its first update."""
 
     def __iter__(self) -> Iterator[Merges]:
-        """Lives on to the end; raises Fallback where the reference has to be asked."""
+        """Simulates to the end; raises Fallback if only the reference can continue."""
         kernel.begin(*self._arrays[:3])
         status = kernel.UNDRAWN
         while status != kernel.OVER:
             status = kernel.proceed(*self._arrays)
             self.over = status == kernel.OVER
             if status == kernel.STUCK:
-                raise Fallback("nobody is running")
+                raise Fallback("no task is running")
             if status == kernel.UNDRAWN:
                 self._draw()
             elif versions := int(self.run["merged"][0]):
@@ -146,7 +146,7 @@ class Timeline:
         )
 
     def _stand(self, senders: Integers, weights: Floats, parts: Floats) -> None:
-        """What `replacing` tells the ledger: a client's first update gives it a part of this and each later version."""
+        """The parts that `replacing` reports: its first update gives a client a part of this and all later versions."""
         if not np.isnan(parts).any():
             return
         clients, places = np.unique(senders, return_index=True)
@@ -157,13 +157,13 @@ class Timeline:
 
     @property
     def weights(self) -> Floats:
-        """Per client: the sum of its parts of all versions, as `View.weight_sums`."""
+        """Per client: the sum of its parts of all versions, like `View.weight_sums`."""
         if self._parts is None:
             return self._weights
         return self._weights + np.nan_to_num(self._parts) * self.version
 
     def _draw(self) -> None:
-        """Draws for all who used up half of what is drawn for them, so that it is not soon somebody's turn again."""
+        """Draws durations for all clients that have used half of theirs, so that the next call is not soon."""
         drawn = self._drawn
         ahead = drawn.shape[1] - 1
         until = drawn[:, ahead].astype(np.int64)
@@ -187,12 +187,12 @@ class Timeline:
 
     @property
     def tasks(self) -> Integers:
-        """Per client: how many tasks it was given."""
+        """Per client: the number of its tasks."""
         return self._column("given")
 
     @property
     def time(self) -> float:
-        """When the last event was."""
+        """The time of the last event."""
         return float(self.run["now"][0])
 
     @property
@@ -207,7 +207,7 @@ class Timeline:
 
     @property
     def complete(self) -> bool:
-        """Were all versions made that were to be?"""
+        """Were all requested versions made?"""
         return self.version == self._aggregations
 
     @property
@@ -239,7 +239,7 @@ def _run(spec: LoopSpec, fleet: Fleet, seed: int, aggregations: int | None, unti
 
 
 def _clients(fleet: Fleet, elsewhere: Integers) -> Any:
-    """What is known of each at the beginning."""
+    """The initial record of each client, aligned to cache lines."""
     clients = lines(fleet.clients, 2).reshape(-1).view(layout.CLIENT)
     clients["stream"] = fleet.streams.view(np.int64)
     clients["contributed"] = clients["task"] = -1
@@ -250,13 +250,13 @@ def _clients(fleet: Fleet, elsewhere: Integers) -> Any:
 
 
 def _room(run: Any, rows: int) -> Floats:
-    """For the durations that are drawn outside of the loop, and in the last column how many were drawn so far."""
+    """Memory for the durations drawn outside the loop; the last column counts how many were drawn so far."""
     run["ahead"] = ahead = 2 * max(1, min(_AHEAD, _ROOM // max(rows, 1)) // 2)
     return np.zeros((rows, ahead + 1))
 
 
 def _plans(fleet: Fleet) -> tuple[Integers, Floats]:
-    """Per client, if anybody slows down by a plan: which row its plan is, −1 for none; and the plans."""
+    """If any client slows down by a plan: per client the row of its plan, −1 for none; and the plans."""
     followed = [fleet.pieces(client) for client in range(fleet.clients if fleet.timed else 0)]
     places: dict[Pieces | None, int] = {each: place for place, each in enumerate(dict.fromkeys(filter(None, followed)))}
     longest = max((len(each.ends) + len(each.factors) for each in filter(None, places)), default=0)
@@ -268,7 +268,7 @@ def _plans(fleet: Fleet) -> tuple[Integers, Floats]:
 
 
 def _queue(run: Any, fleet: Fleet) -> tuple[Floats, Integers, Integers, Integers]:
-    """Room for as many tasks as run at once: when and what, the chains of blocks, and the buckets."""
+    """Memory for all tasks that run at once: times and keys, the chains of blocks, and the buckets."""
     running = int(run["places"][0]) or fleet.clients
     rate = float((1 / fleet.mean_durations).sum()) * running / fleet.clients
     buckets, blocks = 1, 0

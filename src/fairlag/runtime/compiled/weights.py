@@ -1,6 +1,6 @@
-"""What updates weigh, for many buffers at once: by the rules themselves, on a ledger in which each update has a row.
+"""The weights of many buffers at once: computed by the rules themselves, on a ledger with one row per update.
 
-Where a rule looks at its buffer as a whole, as normalising does, it is done here for each of them.
+Rules that treat their buffer as a whole, such as normalising, are implemented here for each buffer.
 """
 
 import operator
@@ -24,11 +24,11 @@ from fairlag.runtime.compiled.sums import exact_sums, make_sums_ready
 
 
 class Fallback(FairlagError):
-    """Something came up of which only the reference can tell what it means."""
+    """Something came up that only the reference can handle."""
 
 
 class _Buffers(Buffer):
-    """Buffers of one size, one below the other: what is an array per buffer is here a matrix."""
+    """Buffers of the same size, stacked: what is an array for one buffer is a matrix here."""
 
     __slots__ = ("_examples", "_late", "_size")
 
@@ -52,14 +52,14 @@ class _Buffers(Buffer):
 
 
 class Scale:
-    """Weighs whatever is on the pages; the pages are columns of a ledger of its own."""
+    """Weighs the updates of a page; the page's arrays are columns of its own ledger."""
 
     def __init__(self, spec: LoopSpec, fleet: Fleet, *, versions: int, examples: Integers) -> None:
-        """Pages for a number of versions, in a fleet whose clients have that many examples each."""
+        """Arrays for a number of versions, in a fleet whose clients have these numbers of examples."""
         make_sums_ready()
         spent = spec.spending
         self.books = None if spent is None else Books(spent, importance(spent.terms, fleet, examples))
-        """The accounts, if updates weigh by account."""
+        """The accounts, if updates are weighed by account."""
         count = versions * spec.buffer
         self._rule = spec.weigh
         self._window = spec.window
@@ -72,7 +72,7 @@ class Scale:
         self._ledger = ledger = Ledger(clients=count)
         self._view = View(ledger)
         self._recently = Ledger(clients=count if spec.window else 0)
-        """As if of each client only the updates of the window had been."""
+        """A ledger in which each client has only the updates of the window."""
         ledger.clients = self._recently.clients = len(examples)
         ledger.examples = int(examples.sum())
         ledger.integers["updates"], ledger.integers["position"] = (
@@ -83,7 +83,7 @@ class Scale:
             ledger.reals[name] = self.moments[row]
 
     def weights(self, versions: int) -> Floats:
-        """The weights of the first so many versions, one row each."""
+        """The weights of the first `versions` versions, one row each."""
         rows = self._rows[:versions]
         count = rows.size
         if self.books is not None:
@@ -128,7 +128,7 @@ class Scale:
         weights = self._whole(weights, buffers)
         totals = exact_sums(weights)
         if not totals.all():
-            raise Fallback("weights add up to nothing")
+            raise Fallback("weights add up to 0")
         weights /= totals[:, None]
         return weights
 
@@ -142,5 +142,5 @@ class Scale:
         return weights
 
     def _whole(self, weights: Floats, buffers: _Buffers) -> Floats:
-        """One weight for each update, in an array of its own: a rule may have said it once for all buffers."""
+        """One weight per update, in a new array: a rule may have returned one value for all buffers."""
         return np.array(np.broadcast_to(weights, buffers.clients.shape), order="C")

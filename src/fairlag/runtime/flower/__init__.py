@@ -1,4 +1,4 @@
-"""A real fleet: the runtime that drives the server over Flower's Grid, and what a Flower ClientApp adds to be known."""
+"""A real fleet: the runtime that drives the server over Flower's Grid, and the addition to a Flower ClientApp."""
 
 from importlib.util import find_spec
 

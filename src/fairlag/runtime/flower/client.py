@@ -1,4 +1,4 @@
-"""What a Flower ClientApp adds so that its node is known again: it says who it is when it is asked."""
+"""The addition to a Flower ClientApp that identifies its node: it answers the server's question for its name."""
 
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -7,10 +7,10 @@ from fairlag.runtime.flower.wire import CONFIG, GROUP, NAME, PARTITION
 
 
 def introduced(app: ClientApp) -> ClientApp:
-    """The same app, which answers the question who it is by the configuration of its node.
+    """The same app, which also answers the question for its name, from the configuration of its node.
 
-    `name` or, without one, `partition-id` is what the node is known by, also after a restart; `group` is the group of
-    clients that it belongs to. All else in the app stays as it is.
+    `name`, or else `partition-id`, identifies the node, also after a restart; `group` is its group of clients.
+    Everything else in the app is unchanged.
 
     >>> app = introduced(ClientApp())
     >>> @app.train()
@@ -19,9 +19,9 @@ def introduced(app: ClientApp) -> ClientApp:
 
     @app.query("fairlag")
     def introduce(message: Message, context: Context) -> Message:
-        config = context.node_config
-        told = ConfigRecord()
-        told.update((key, config[key]) for key in (NAME, PARTITION, GROUP) if key in config)
-        return Message(RecordDict({CONFIG: told}), reply_to=message)
+        known = context.node_config
+        answer = ConfigRecord()
+        answer.update((key, known[key]) for key in (NAME, PARTITION, GROUP) if key in known)
+        return Message(RecordDict({CONFIG: answer}), reply_to=message)
 
     return app

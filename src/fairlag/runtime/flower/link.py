@@ -1,4 +1,4 @@
-"""Drives a server over Flower's Grid: nodes come and go, tasks are messages, and time is what the clock says."""
+"""Drives a server over Flower's Grid: nodes join and leave, tasks are messages, and time is the wall clock."""
 
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping
@@ -17,8 +17,8 @@ from fairlag.core.server import Server
 from fairlag.core.state import State, take
 from fairlag.core.types import Arrived, Command, Dispatch, Event, Failed, Joined, Left, Report, Stop, Wake, Woke
 from fairlag.runtime.flower.courier import Courier
-from fairlag.runtime.flower.lobby import ANEW, Lobby
-from fairlag.runtime.flower.nodes import LOG, Lookout, Node
+from fairlag.runtime.flower.lobby import NODE_RESTARTED, Lobby
+from fairlag.runtime.flower.nodes import LOG, Node, NodeWatcher
 from fairlag.runtime.flower.options import Options
 from fairlag.runtime.flower.roster import Place, Roster
 from fairlag.runtime.flower.saved import completed, saved
@@ -29,19 +29,19 @@ RESTARTED = "the server was restarted"
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What the server has to know of local training."""
+    """What the server needs to know about local training."""
 
     asked: Callable[[Dispatch], Mapping[str, Any]]
-    """What the client of a task is told, beside the arrays and the version."""
+    """The configuration that is sent with a task, besides the arrays and the version."""
     report: Callable[[Dispatch, Told], Report]
-    """What is believed of what its client says of the update."""
+    """Turns a client's own statements about an update into a report, within bounds."""
 
 
 class Link:
-    """The life of a real fleet under a server, in as many parts as one likes, and saved between any two of them.
+    """A server and a real fleet, in any number of parts; it can be saved between two parts.
 
-    Only the caller's thread touches the server. What was on its way when a server ended is lost; each node is given
-    something new when the next one sees it.
+    Only the caller's thread uses the server. Messages in transit when a server ends are lost; the next server gives
+    each node a new task when it sees the node.
     """
 
     def __init__(self, server: Server, grid: Grid, wire: Wire, work: Work, roster: Roster, options: Options) -> None:
@@ -59,32 +59,32 @@ class Link:
             later=lambda seconds, then: self._remind(self.time + seconds, then),
         )
         self._present: set[int] = set()
-        """The clients that the server was told are there."""
+        """The clients that are present according to the server."""
         self.examples: dict[int, int] = {}
-        """How many training examples clients last said they have."""
+        """How many training examples each client reported last."""
         self._begun = False
         self._turn = count()
         self._timers: list[tuple[float, int, Callable[[], Event | None] | None]] = []
-        """When something is to be looked at again, or, with None, when the server wants to be woken."""
+        """Timers: what to do at a time; None if the server wants to be woken."""
         self._given: dict[int, Dispatch] = {}
         """Per client: its last task."""
         self._at_node: dict[int, Dispatch] = {}
-        """Per client: the task that its node has, which the server may have called off meanwhile."""
-        self._news: SimpleQueue[Callable[[], Event | None]] = SimpleQueue()
-        self._next_ones: deque[Callable[[], Event | None]] = deque()
-        """What follows from the last news; an event is made only when the server is ready for it."""
+        """Per client: the task that its node has, which the server may have cancelled since."""
+        self._messages: SimpleQueue[Callable[[], Event | None]] = SimpleQueue()
+        self._followups: deque[Callable[[], Event | None]] = deque()
+        """What follows from the last message; an event is made only when the server is ready for it."""
         self._began, self._before = monotonic(), 0.0
         self._courier: Courier | None = None
-        self._lookout: Lookout | None = None
+        self._watcher: NodeWatcher | None = None
 
     @property
     def time(self) -> float:
-        """Seconds since the run first began, without those between a crash and its resume."""
+        """Seconds since the run began, without those between a crash and its resume."""
         return max(self._server.view.time, self._before + monotonic() - self._began)
 
     def proceed(self, events: int, patience: float = 0.1) -> Stop | None:
-        """At most so many events; returns when none comes for a moment. Says why the run is over if it is."""
-        if self._server.stopped is not None:  # it was saved when all was over but the last evaluation
+        """Handles at most this many events; returns when none comes for a moment: why the run is over, or None."""
+        if self._server.stopped is not None:  # it was saved when only the last evaluation was missing
             return self._server.stopped
         if self._courier is None:
             self._start()
@@ -95,20 +95,20 @@ class Link:
             version = self._server.view.version
             stop = self._obey(self._server.handle(event))
             if self._server.refused and self._server.view.version > version:
-                LOG.warning("Version %s is the one before: %s", self._server.view.version, self._server.refused)
+                LOG.warning("Version %s repeats the last one: %s", self._server.view.version, self._server.refused)
             if stop is not None:
                 return stop
         return None
 
     def close(self) -> None:
-        """Nothing is sent, asked for or looked at any more."""
+        """Stops sending, receiving and watching nodes."""
         if self._courier is not None:
             self._courier.close()
-        if self._lookout is not None:
-            self._lookout.close()
+        if self._watcher is not None:
+            self._watcher.close()
 
     def state(self) -> State:
-        """All that is needed to go on after a crash."""
+        """Everything needed to continue after a crash."""
         return {
             "server": saved(self._server),
             "roster": self._roster.state(),
@@ -117,7 +117,7 @@ class Link:
         }
 
     def restore(self, state: State) -> None:
-        """Goes on where another link was saved: whoever was there is gone, and what they were doing is lost."""
+        """Continues from the saved state of another link: all clients count as gone, and their tasks as lost."""
         server = self._server
         server.restore(completed(take(state, "server", dict)))
         self._roster.restore(take(state, "roster", dict))
@@ -136,34 +136,34 @@ class Link:
 
     def _start(self) -> None:
         options = self._options
-        self._grid.get_node_ids()  # connects, before several threads would do so at once
+        self._grid.get_node_ids()  # connects now, before several threads would do so at once
         self._courier = Courier(self._grid, self._replied, threads=options.threads, poll=options.poll)
-        self._lookout = Lookout(
-            self._grid, lambda nodes: self._news.put(partial(self._seen, nodes)), every=options.look
+        self._watcher = NodeWatcher(
+            self._grid, lambda nodes: self._messages.put(partial(self._seen, nodes)), every=options.look
         )
 
     def _replied(self, name: Hashable, reply: Message | Exception) -> None:
-        """Called in a thread of the courier: the name of a task's message is the task, of a greeting the node."""
+        """Called in a thread of the courier. The name of a message is its task, or, for a greeting, its node."""
         if isinstance(name, Dispatch):
-            self._news.put(partial(self._answered, name, reply))
+            self._messages.put(partial(self._answered, name, reply))
         else:
             assert isinstance(name, int)
-            self._news.put(partial(self._introduced, name, reply))
+            self._messages.put(partial(self._introduced, name, reply))
 
     def _next(self, patience: float) -> Event | None:
-        """The next event that the server must hear of; None where none comes for a moment."""
+        """The next event for the server; None if none comes for a moment."""
         until = monotonic() + patience
         event = None
         while event is None:
-            if self._next_ones:
-                event = self._next_ones.popleft()()
+            if self._followups:
+                event = self._followups.popleft()()
             elif self._timers and self._timers[0][0] <= self.time:
                 then = heappop(self._timers)[2]
                 event = Woke(self.time) if then is None else then()
             else:
                 due = self._timers[0][0] - self.time if self._timers else patience
                 try:
-                    event = self._news.get(timeout=max(0.0, min(until - monotonic(), due)))()
+                    event = self._messages.get(timeout=max(0.0, min(until - monotonic(), due)))()
                 except Empty:
                     if monotonic() >= until:
                         return None
@@ -177,15 +177,15 @@ class Link:
         place = self._lobby.introduced(number, reply)
         if place is not None:
             if place.node is not None:
-                self._leave(place, ANEW)
-            self._next_ones.append(partial(self._sit, place, number))
+                self._leave(place, NODE_RESTARTED)
+            self._followups.append(partial(self._sit, place, number))
 
     def _sit(self, place: Place, number: int) -> Event | None:
         place.node = number
         return self._seated(place)
 
     def _seated(self, place: Place) -> Event | None:
-        """Whoever of a place is not there joins, unless it is too early."""
+        """The absent clients of a place join, unless too few nodes have come so far."""
         if place.node is None:
             return None
         if place.away > self.time:
@@ -196,7 +196,7 @@ class Link:
             places = [each for each in self._roster.places.values() if each.node is not None]
             self._begun = len(places) >= self._options.at_least
             if not self._begun:
-                LOG.info("Nodes so far: %s of the %s that training begins with", len(places), self._options.at_least)
+                LOG.info("Nodes so far: %s of the %s needed to start training", len(places), self._options.at_least)
                 return None
         clients = [client for each in places for client in self._clients(each) if client not in self._present]
         self._present.update(clients)
@@ -204,7 +204,7 @@ class Link:
 
     def _leave(self, place: Place, why: str) -> None:
         place.node = None
-        self._next_ones.extend(partial(self._left, client, why) for client in self._clients(place))
+        self._followups.extend(partial(self._left, client, why) for client in self._clients(place))
 
     def _left(self, client: int, why: str) -> Event | None:
         if (at_node := self._at_node.pop(client, None)) is not None:
@@ -212,7 +212,7 @@ class Link:
         if client not in self._present:
             return None
         self._present.remove(client)
-        LOG.info("Client %s is gone: %s", client, why)
+        LOG.info("Client %s has left: %s", client, why)
         task = self._running(client)
         return Left(self.time, client) if task is None else Failed(self.time, task.task, why, gone=True)
 
@@ -238,18 +238,18 @@ class Link:
         return Arrived(self.time, task.task, update)
 
     def _failed(self, task: Dispatch, why: str, *, refused: bool = False) -> Event:
-        """The task came to nothing: its client is given nothing for a while, each time for twice as long."""
+        """The task failed: its client gets no task for a while, each time for twice as long."""
         place = self._place(task.client)
         place.failures += 1
         wait = self._options.wait(place.failures)
         place.away = self.time + wait
         outcome = "refused" if refused else "lost"
-        LOG.info("Task %s is %s, %s: client %s is given nothing for %.0f s", task.task, outcome, why, task.client, wait)
+        LOG.info("Task %s is %s, %s: client %s gets no task for %.0f s", task.task, outcome, why, task.client, wait)
         self._present.discard(task.client)
         self._remind(place.away, partial(self._seated, place))
         return Failed(self.time, task.task, why, gone=True, refused=refused)
 
-    # What is done about it
+    # What is done
 
     def _obey(self, commands: list[Command]) -> Stop | None:
         for command in commands:
@@ -260,12 +260,13 @@ class Link:
                 self._remind(command.time, None)
             elif isinstance(command, Stop):
                 return command
-            # A Cancel cannot be told to a node: it finishes, and is given what comes next only then.
+            # A node cannot be told of a Cancel: it finishes its task, and gets the next one only then.
         return None
 
     def _dispatch(self, task: Dispatch) -> None:
         node = self._place(task.client).node
-        # A node that has just gone: the server hears of that next. One at work on what was called off: it waits.
+        # If the node has just left, the server's next event says so. If it still trains a cancelled task, this one
+        # waits.
         if node is None or task.client in self._at_node:
             return
         self._at_node[task.client] = task
@@ -273,12 +274,12 @@ class Link:
         self._send(task, self._wire.task(task, parameters, self._work.asked(task), node, self._options.ttl))
 
     def _running(self, client: int) -> Dispatch | None:
-        """The task of a client that the server waits for."""
+        """The client's task for which the server waits."""
         task = self._given.get(client)
         return task if task is not None and task.task in self._server.running else None
 
     def _send(self, name: Hashable, message: Message) -> None:
-        assert self._courier is not None  # nobody is there before it is
+        assert self._courier is not None  # it is started before any client is present
         self._courier.send(name, message)
 
     def _forget(self, name: Hashable) -> None:
@@ -289,7 +290,7 @@ class Link:
         heappush(self._timers, (time, next(self._turn), then))
 
     def _clients(self, place: Place) -> range:
-        """The clients that a node is: as many as it has tasks at once."""
+        """The clients of a node: one per task that it has at once."""
         queued = self._options.queued
         return range(place.number * queued, (place.number + 1) * queued)
 

@@ -1,4 +1,4 @@
-"""Nodes that are online: each is asked who it is until it says so, and has the place of whoever it says it is."""
+"""Nodes that are online: each is asked for its name until it answers, and then gets the place of that name."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,21 +11,21 @@ from fairlag.runtime.flower.options import Options
 from fairlag.runtime.flower.roster import Place, Roster
 from fairlag.runtime.flower.wire import RAISED, SILENT, failure, introduction
 
-ANEW, OFF = "its node was started anew", "its node went offline"
+NODE_RESTARTED, NODE_OFFLINE = "its node was restarted", "its node went offline"
 
 
 @dataclass(slots=True)
-class _Guest:
-    """A node that is online, and the place that it has once it said who it is."""
+class _OnlineNode:
+    """A node that is online, and its place once it has answered."""
 
     node: Node
     place: Place | None = None
     failures: int = 0
-    """How often it could not be asked."""
+    """How often it did not answer."""
 
 
 class Lobby:
-    """The nodes that are online, by their numbers."""
+    """The nodes that are online, by number."""
 
     def __init__(
         self,
@@ -36,55 +36,55 @@ class Lobby:
         forget: Callable[[int], None],
         later: Callable[[float, Callable[[], None]], None],
     ) -> None:
-        """`ask` sends a node the question, `forget` drops its answer, `later` does something after so many seconds."""
+        """`ask` sends a node the question, `forget` drops its answer, `later` calls something after some seconds."""
         self._roster = roster
         self._options = options
         self._ask = ask
         self._forget = forget
         self._later = later
-        self._guests: dict[int, _Guest] = {}
+        self._online: dict[int, _OnlineNode] = {}
 
     def seen(self, nodes: dict[int, Node]) -> Iterator[tuple[Place, str]]:
-        """These are online now: yields the places that were left, and why."""
+        """Updates the nodes that are online; yields the places that were left, and why."""
         vacated: set[int] = set()
-        for number, guest in list(self._guests.items()):
+        for number, online in list(self._online.items()):
             now = nodes.get(number)
-            if now != guest.node:
-                del self._guests[number]
+            if now != online.node:
+                del self._online[number]
                 self._forget(number)
-                if guest.place is not None and guest.place.node == number:
-                    vacated.add(guest.place.number)
-                    yield guest.place, OFF if now is None else ANEW
-        for number in [each for each, guest in self._guests.items() if guest.place and guest.place.number in vacated]:
-            del self._guests[number]  # it said the same name as the one that left: it is asked again
+                if online.place is not None and online.place.node == number:
+                    vacated.add(online.place.number)
+                    yield online.place, NODE_OFFLINE if now is None else NODE_RESTARTED
+        for number in [
+            each for each, online in self._online.items() if online.place and online.place.number in vacated
+        ]:
+            del self._online[number]  # it has the same name as the one that left: it is asked again
         for number, node in nodes.items():
-            if number not in self._guests:
-                self._guests[number] = _Guest(node)
+            if number not in self._online:
+                self._online[number] = _OnlineNode(node)
                 self._ask(number)
 
     def introduced(self, number: int, reply: Message | Exception) -> Place | None:
-        """The place of a node that has said who it is; one whose app does not know the question has its number's."""
-        guest = self._guests.get(number)
-        if guest is None or guest.place is not None:
+        """The place of a node that has answered; if its app does not know the question, its number is its name."""
+        online = self._online.get(number)
+        if online is None or online.place is not None:
             return None
         if isinstance(reply, Exception) or (reply.has_error() and reply.error.code != RAISED):
-            self._unanswered(number, guest, SILENT if isinstance(reply, Exception) else failure(reply))
+            self._unanswered(number, online, SILENT if isinstance(reply, Exception) else failure(reply))
             return None
-        guest.place = place = self._roster.place(number, guest.node.key, introduction(reply))
+        online.place = place = self._roster.place(number, online.node.key, introduction(reply))
         if place is None:
-            LOG.warning(
-                "Node %s is given nothing: there are %s clients already (max_clients)", number, self._roster.most
-            )
+            LOG.warning("Node %s gets no tasks: there are already %s clients (max_clients)", number, self._roster.most)
             return None
         LOG.info("Node %s is client %s, %r", number, place.number, self._roster.group_of[place.number])
         return place
 
-    def _unanswered(self, number: int, guest: _Guest, why: str) -> None:
-        guest.failures += 1
-        wait = self._options.wait(guest.failures)
-        LOG.info("Node %s has not said who it is, %s: it is asked again in %.0f s", number, why, wait)
-        self._later(wait, partial(self._again, number, guest))
+    def _unanswered(self, number: int, online: _OnlineNode, why: str) -> None:
+        online.failures += 1
+        wait = self._options.wait(online.failures)
+        LOG.info("Node %s has not given its name, %s: it is asked again in %.0f s", number, why, wait)
+        self._later(wait, partial(self._again, number, online))
 
-    def _again(self, number: int, guest: _Guest) -> None:
-        if self._guests.get(number) is guest:
+    def _again(self, number: int, online: _OnlineNode) -> None:
+        if self._online.get(number) is online:
             self._ask(number)

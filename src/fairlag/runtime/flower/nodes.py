@@ -1,4 +1,4 @@
-"""Looking at the nodes of a fleet: which are online, since when, and with which key."""
+"""Watching the nodes of a fleet: which are online, since when, and with which key."""
 
 import hashlib
 import logging
@@ -9,41 +9,41 @@ from typing import NamedTuple
 from flwr.serverapp import Grid
 
 LOG = logging.getLogger("flwr.fairlag")
-"""Below Flower's own logger, so that its lines are where a user looks for those of an app."""
+"""A child of Flower's own logger, so that its lines appear where users look for those of an app."""
 
 
 class Node(NamedTuple):
-    """What Flower says of a node that is online."""
+    """What Flower knows about a node that is online."""
 
     activated: str
-    """When it was last started: a node that is known by its key keeps its number when it is started again."""
+    """When it was last started: a node that is identified by its key keeps its number after a restart."""
     key: str
     """The fingerprint of its public key."""
 
 
-class Lookout:
-    """A thread that looks at the nodes every now and then, and tells which are online."""
+class NodeWatcher:
+    """A thread that checks regularly which nodes are online, and reports them."""
 
     def __init__(self, grid: Grid, tell: Callable[[dict[int, Node]], None], *, every: float) -> None:
         self._grid = grid
         self._tell = tell
         self._every = every
         self._closed = Event()
-        Thread(target=self._live, name="fairlag lookout", daemon=True).start()
+        Thread(target=self._run, name="fairlag nodes", daemon=True).start()
 
     def close(self) -> None:
-        """It ends, at the latest when its last look is over."""
+        """Ends the thread, at the latest after its current check."""
         self._closed.set()
 
-    def _live(self) -> None:
+    def _run(self) -> None:
         while not self._closed.is_set():
             try:
                 found = {
                     each.node_id: Node(each.last_activated_at, _fingerprint(each.public_key))
                     for each in self._grid.get_nodes()
                 }
-            except Exception as error:  # of the connection to the SuperLink, whatever it raises
-                LOG.warning("The nodes cannot be seen: %s: %s", type(error).__name__, error)
+            except Exception as error:  # the connection to the SuperLink may raise anything
+                LOG.warning("The nodes cannot be listed: %s: %s", type(error).__name__, error)
             else:
                 self._tell(found)
             self._closed.wait(self._every)

@@ -1,4 +1,4 @@
-"""How a real fleet is spoken to: how often it is looked at, how long failures keep a node away, and the like."""
+"""Options of a deployment: how often nodes are checked, how long they wait after failures, and which bounds apply."""
 
 from dataclasses import dataclass
 from math import inf
@@ -7,14 +7,14 @@ from fairlag.errors import InputError
 
 _WHOLE = ("at_least", "queued", "threads", "max_clients")
 _FACTORS = {"max_norm": 1.0, "max_growth": 1.0, "max_loss": 0.0, "steps_within": 1.0}
-"""What must be a number of at least so much."""
+"""The options that must be numbers, with their lower bounds."""
 _OPTIONAL = ("max_norm", "max_growth")
-"""Which of them may be None."""
+"""Those that may be None."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a fleet is spoken to; all times are in seconds.
+    """Options of a deployment; all times are in seconds.
 
     >>> Options(poll=0)
     Traceback (most recent call last):
@@ -22,35 +22,35 @@ class Options:
     """
 
     at_least: int = 1
-    """With how many nodes training begins; whoever comes later joins it."""
+    """The number of nodes with which training starts; later nodes join it."""
     queued: int = 1
-    """How many tasks each node has at once: with 2, the next one waits at the node when one is done."""
+    """How many tasks each node has at once: with 2, the next one is already at the node when one is done."""
     by_key: bool = False
-    """Are nodes known by their keys, which a SuperLink with node authentication has checked?"""
+    """Are nodes identified by their keys? A SuperLink with node authentication verifies them."""
     poll: float = 0.5
-    """How often a reply is asked for."""
+    """Seconds between two requests for a reply."""
     look: float = 2.0
-    """How often the nodes are looked at."""
+    """Seconds between two checks of the nodes."""
     ttl: float | None = None
-    """How long a task may take before Flower gives it up; None: as long as Flower's messages live by default."""
+    """How long a task may take before Flower gives it up; None for Flower's default lifetime of messages."""
     backoff: float = 1.0
-    """How long a node is given nothing after a failure; twice as long after each further one in a row."""
+    """How long a node gets no task after a failure; twice as long after each further failure in a row."""
     longest_backoff: float = 300.0
     threads: int = 8
-    """How many messages are sent or asked for at the same time."""
+    """How many messages are sent or received at the same time."""
     max_norm: float | None = 10.0
-    """An update that is longer than this many times the usual one is refused; None: none is."""
+    """An update longer than this many times the usual length is refused; None for no bound."""
     max_growth: float | None = 10.0
     """An aggregation that makes the model more than this many times as large, or not finite, is refused as a whole.
-    None: only a model that is not finite is not published, and it ends the run."""
+    With None, only a model that is not finite is not published, and it ends the run."""
     max_examples: int | None = None
-    """A client counts for at most this many training examples; None: as many as the experiment's largest has."""
+    """A client counts with at most this many training examples; None for the largest client of the experiment."""
     max_loss: float = 100.0
-    """A loss that a client reports counts for at most this."""
+    """A reported loss counts as at most this."""
     steps_within: float = 2.0
-    """By which factor the steps that a client reports may differ from those that it was asked for, and still count."""
+    """The largest factor by which a client's reported steps may differ from those that it was asked for."""
     max_clients: int = 10_000
-    """How many clients there may ever be, under whatever names."""
+    """The most clients that there may ever be, by name."""
 
     def __post_init__(self) -> None:
         for name in _WHOLE + (() if self.max_examples is None else ("max_examples",)):
@@ -70,7 +70,7 @@ class Options:
                 raise InputError(f"{name} is {value!r}, it must be a number of at least {least:g}{none}")
 
     def wait(self, failures: int) -> float:
-        """How long a node is given nothing after so many failures in a row.
+        """How long a node gets no task after this many failures in a row.
 
         >>> [Options(backoff=2, longest_backoff=10).wait(failures) for failures in (1, 2, 3, 4, 5000)]
         [2.0, 4.0, 8.0, 10.0, 10.0]

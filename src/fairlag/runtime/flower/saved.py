@@ -1,4 +1,4 @@
-"""What is saved of a server on a real fleet: without the versions that only tasks need which a restart loses."""
+"""The saved state of a server on a real fleet, without versions that only running tasks need: a restart loses these."""
 
 import numpy as np
 
@@ -7,9 +7,9 @@ from fairlag.core.state import State, take
 
 
 def saved(server: Server) -> State:
-    """The state of a server, with the parameters of the newest version and of those that may be handed out again.
+    """The state of a server, with the parameters of the newest version and of those that may be dispatched again.
 
-    A big model has as many old versions as tasks that are running: a checkpoint of each aggregation would hold all.
+    Each running task may hold a different old version, and a checkpoint per aggregation would contain all of them.
     """
     state = server.state()
     versions = take(state, "versions", dict)
@@ -19,10 +19,10 @@ def saved(server: Server) -> State:
 
 
 def completed(state: State) -> State:
-    """The same state with something in the place of the versions that are missing: nobody will look at them."""
+    """The same state with placeholders for the missing versions, which are never read."""
     versions = take(state, "versions", dict)
     parameters = take(versions, "parameters", dict)
-    if not parameters:  # a model without any
+    if not parameters:  # a model without parameters
         return state
     newest = parameters[max(parameters, key=int)]
     numbers = take(take(versions, "holders", dict), "version", np.ndarray).tolist()

@@ -1,4 +1,4 @@
-"""What travels between the server and a fleet: a task as a Flower message, and its reply as an update, or why not."""
+"""Conversion between the server and a fleet: tasks to Flower messages, and replies to updates, or to refusals."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -14,31 +14,31 @@ from fairlag.core.vector import Layout, Vector
 from fairlag.rules.admit import well_formed
 
 ARRAYS, CONFIG, METRICS, EXAMPLES, STEPS = "arrays", "config", "metrics", "num-examples", "num-steps"
-"""The names that Flower's own strategies give to what they send, and expect in a reply."""
+"""The names of records that Flower's own strategies send, and expect in a reply."""
 
 NAME, PARTITION, GROUP = "name", "partition-id", "group"
-"""What the configuration of a node may say of it."""
+"""The keys of a node's configuration that identify it."""
 
 LONGEST_NAME = 200
-"""How many bytes of what a node says of itself are kept, or put into the log."""
+"""The most bytes of a node's own text that are kept or logged."""
 
 GREETING = f"{MessageType.QUERY}.fairlag"
-"""The message that asks a node who it is."""
+"""The message that asks a node for its name."""
 
 _KEPT = 2
-"""How many versions are kept as Flower's records, each as big as the model: tasks of the same version share one."""
+"""How many versions are kept as Flower records, each as large as the model: tasks of the same version share one."""
 
 _HEADER = 512
-"""More bytes than numpy writes before the values of an array."""
+"""An upper bound on the bytes that numpy writes before the values of an array."""
 
 _TRIES = 10
-"""How often an array is read where the interpreter itself fails, which happens once in some hundred thousand times."""
+"""How often an array is read if the interpreter itself fails, which happens once in some hundred thousand reads."""
 
 RAISED = 2
-"""Flower's code for an exception in a ClientApp: what one says that does not know a question."""
+"""Flower's code for an exception in a ClientApp: also the answer of one that does not know a question."""
 
 _GREETING = 600.0
-"""How many seconds a node has to say who it is before it is asked again; it may first have to finish a task."""
+"""Seconds until a node is asked for its name again; it may have to finish a task first."""
 
 _FAILURES = {
     1: "its ClientApp could not be loaded",
@@ -50,27 +50,27 @@ _FAILURES = {
     7: "its node refused the app",
     8: "its ClientApp crashed",
 }
-"""Flower's error codes in words: how often each happened is counted, so no word of a client's own is in them."""
+"""Flower's error codes in words. They contain no text from a client, because they are counted."""
 
 
 SILENT = "the SuperLink did not answer"
-"""Why a task failed where not even an error came."""
+"""Why a task failed if no reply came at all."""
 
 
 class Told(NamedTuple):
-    """What a client says of its update; nobody has checked it."""
+    """What a client says about its update, unchecked."""
 
     examples: int
     steps: int | None
-    """How many local steps it made; None: it does not say."""
+    """How many local steps it made; None if it does not say."""
     loss: float
 
 
 class Wire:
     """Turns tasks into messages and replies into updates, for a model of one layout.
 
-    The arrays that are sent are those of the layout that are not `hidden`, under their names, and `fixed`: integer
-    buffers and the like, which keep the server's value whatever comes back.
+    It sends the arrays of the layout that are not `hidden`, under their names, and the `fixed` ones, such as integer
+    buffers, which keep the server's value whatever the reply contains.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Wire:
     ) -> None:
         self._layout = layout
         self._changing = layout.parameters.size
-        """How many numbers of a reply become changes; the rest are statistics, which stay the values they are."""
+        """How many numbers of a reply become changes; the rest are statistics, which stay values."""
         self._fixed = {name: Array(np.asarray(each)) for name, each in (fixed or {}).items()}
         self._sent = [name for name in layout.names if name not in hidden]
         self._shapes = dict(zip(layout.names, layout.shapes, strict=True))
@@ -87,20 +87,20 @@ class Wire:
     def task(
         self, task: Dispatch, parameters: Vector, asked: Mapping[str, Any], node: int, ttl: float | None
     ) -> Message:
-        """What a node is sent: the arrays of the version, and what is asked of it."""
+        """The message of a task: the arrays of the version, and the configuration."""
         config = ConfigRecord({"server-round": task.version + 1, "version": task.version, **asked})
         content = RecordDict({ARRAYS: self._record(task.version, parameters), CONFIG: config})
         return Message(content, dst_node_id=node, message_type=MessageType.TRAIN, ttl=ttl, group_id=str(task.version))
 
     def greeting(self, node: int) -> Message:
-        """What a node is sent that was never seen before."""
+        """The message to a node that was never seen before."""
         content = RecordDict({CONFIG: ConfigRecord()})
         return Message(content, dst_node_id=node, message_type=GREETING, ttl=_GREETING)
 
     def update(self, reply: Message, parameters: Vector, believed: Callable[[Told], Report]) -> Update | str:
-        """The update in a reply to a task that began with these parameters, or why it is none, in words of ours.
+        """The update in a reply to a task that started from these parameters, or the reason why it is none.
 
-        `believed` makes the report of what the client says of its update.
+        `believed` turns what the client says about its update into a report.
         """
         content = reply.content
         if len(content.array_records) != 1:
@@ -108,16 +108,16 @@ class Wire:
         after = self._vector(next(iter(content.array_records.values())), parameters)
         if isinstance(after, str):
             return after
-        told = _told(content.metric_records.values())
+        told = _statements(content.metric_records.values())
         if isinstance(told, str):
             return told
-        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused below
+        with np.errstate(over="ignore", invalid="ignore"):  # values that are not finite are refused later
             after[: self._changing] -= parameters[: self._changing]
         update = Update(after, believed(told))
         return well_formed(update, self._layout.size) or update
 
     def _record(self, version: int, parameters: Vector) -> ArrayRecord:
-        """The arrays of a version: made once, so that Flower sends what two tasks share only once."""
+        """The arrays of a version, made once: Flower sends an object that two tasks share only once."""
         if version not in self._records:
             parts = self._layout.split(parameters)
             arrays = {name: Array(np.ascontiguousarray(parts[name])) for name in self._sent}
@@ -133,14 +133,14 @@ class Wire:
         parts = self._layout.split(after)
         for name in self._sent:
             array, shape = arrays[name], self._shapes[name]
-            # Looked at before anything is unpacked: the size of what was announced, and of what came.
+            # Checked before anything is unpacked: the announced size, and the size of the bytes.
             if tuple(array.shape) != shape or len(array.data) > 4 * parts[name].size + _HEADER:
-                return "an array has another shape than the one that was sent"
+                return "an array has a different shape than the one that was sent"
             if array.dtype != "float32":
-                return "an array is not of float32"
+                return "an array is not float32"
             try:
                 values = unpacked(array)
-            except Exception:  # whatever numpy finds in bytes that were made up
+            except Exception:  # numpy may raise anything on forged bytes
                 return "an array cannot be read"
             if values.shape != shape or values.dtype != np.float32:
                 return "an array is not what it says it is"
@@ -149,10 +149,10 @@ class Wire:
 
 
 def unpacked(array: Array) -> NDArray[Any]:
-    """The values of an array as it came; raises whatever numpy finds in bytes that were made up.
+    """The values of a received array; numpy may raise anything on forged bytes.
 
-    numpy reads an array's header by Python's parser, and in early 3.11 and 3.12 that is disturbed where another thread
-    parses at the same time (python/cpython#106905): a SystemError, which no client is to pay for.
+    numpy reads an array's header with Python's parser. In early versions of Python 3.11 and 3.12 it may raise a
+    SystemError if another thread parses at the same time (python/cpython#106905): that is not the client's fault.
     """
     for _ in range(_TRIES - 1):
         with suppress(SystemError):
@@ -161,12 +161,12 @@ def unpacked(array: Array) -> NDArray[Any]:
 
 
 def introduction(reply: Message) -> dict[str, Any]:
-    """What a node says of itself; nothing where its app does not know the question.
+    """The configuration that a node gives to identify itself; empty if its app does not know the question.
 
-    What is too long for a name is not said: it would be kept for ever, and written into every checkpoint.
+    Values that are too long for a name are left out: they would be kept for ever, in every checkpoint.
     """
-    said: Mapping[str, Any] = {} if reply.has_error() else reply.content.config_records.get(CONFIG, {})
-    return {key: said[key] for key in (NAME, PARTITION, GROUP) if key in said and _is_short(said[key])}
+    values: Mapping[str, Any] = {} if reply.has_error() else reply.content.config_records.get(CONFIG, {})
+    return {key: values[key] for key in (NAME, PARTITION, GROUP) if key in values and _is_short(values[key])}
 
 
 def _is_short(value: object) -> bool:
@@ -177,27 +177,27 @@ def _is_short(value: object) -> bool:
 
 
 def reason(reply: Message) -> str:
-    """What a node says about its failure, as far as it is put into the log."""
+    """What a node says about its failure, shortened for the log."""
     return "".join(each if each.isprintable() else " " for each in (reply.error.reason or "")[:LONGEST_NAME])
 
 
 def failure(reply: Message) -> str:
-    """Why a task failed, in words of ours."""
+    """Why a task failed, in our own words."""
     return _FAILURES.get(reply.error.code, "its node reported an error")
 
 
-def _told(records: Any) -> Told | str:
-    """What a client says of its update, in whichever of its records of metrics."""
-    said: dict[str, Any] = {}
+def _statements(records: Any) -> Told | str:
+    """What a client says about its update, in any of its metric records."""
+    values: dict[str, Any] = {}
     for record in records:
         assert isinstance(record, MetricRecord)
-        said |= record
-    examples, steps = _whole(said.get(EXAMPLES)), _whole(said.get(STEPS))
+        values |= record
+    examples, steps = _whole(values.get(EXAMPLES)), _whole(values.get(STEPS))
     if examples is None:
         return f"its metrics have no whole number {EXAMPLES}"
-    if steps is None and STEPS in said:
-        return f"its {STEPS} is no whole number"
-    loss = said.get("loss", said.get("train_loss", 0.0))
+    if steps is None and STEPS in values:
+        return f"its {STEPS} is not a whole number"
+    loss = values.get("loss", values.get("train_loss", 0.0))
     return Told(examples, steps, float(loss) if isinstance(loss, int | float) else -1.0)
 
 
