@@ -22,6 +22,7 @@ from fairlag.core.strategy import Strategy
 from fairlag.errors import InputError, StrategyError
 from fairlag.fleet.clients import Fleet
 from fairlag.lab.experiment import Experiment, load, parse
+from fairlag.report.answer import answer
 from fairlag.report.tables import audit_table
 from fairlag.rules.select import all_idle
 from fairlag.rules.trigger import count
@@ -70,6 +71,17 @@ def test_fedstaleweight_tempts_a_client_that_is_much_faster_than_the_rest(racing
 def test_nobody_gains_under_fairshare(racing: dict[str, StrategyAudit]) -> None:
     assert set(groups(racing["fairshare"]).values()) == {(True, 1.0, 0.0)}
     assert racing["fairshare"].jain > 0.999
+
+
+def test_who_pays_is_told_by_what_groups_are_entitled_to() -> None:
+    weighed: dict[str, Any] = {"use": "fairshare", "importance": {"slow": 2.0}}
+    options: dict[str, Any] = {"seeds": 2, "incentive_updates": 1}
+    (fair,) = audit(paper(weighed, aggregations=2000), **options)
+    assert [group.entitled for group in fair.groups] == pytest.approx([1 / 2, 1 / 2])
+    assert [group.fair for group in fair.groups] == pytest.approx([2 / 3, 1 / 3])
+    assert "nobody pays" in answer([fair])[0]
+    (capped,) = audit(paper({**weighed, "cap": 1.01}, aggregations=2000), **options)
+    assert "the group slow pays" in answer([capped])[0] and "0.500 would be fair" in answer([capped])[0]
 
 
 def test_workers_change_nothing() -> None:

@@ -90,14 +90,28 @@ def test_whoever_is_always_there_is_entitled_to_a_fair_part(tmp_path: Path, chan
         assert frame["per_presence"].tolist() == (frame["influence"] / frame["fair"]).tolist()
 
 
-def test_a_run_says_of_presence_what_the_audit_says(tmp_path: Path) -> None:
-    experiment = coming_and_going()
+@pytest.mark.parametrize(
+    "terms", [{}, {"importance": {"slow": 3.0}}, {"importance": "examples"}, {"entitled": "known"}]
+)
+def test_a_run_says_of_presence_what_the_audit_says(tmp_path: Path, terms: dict[str, Any]) -> None:
+    experiment = coming_and_going(strategies=[{"use": "fairshare", "buffer": 3, **terms}])
     seen = observe(experiment, Trial(0, 3, 200, None))
     frame = simulate(experiment, seed=3, out=tmp_path).influence()
     assert seen.presence.min() < 0.9 * seen.virtual_time
     assert frame["entitled"].tolist() == pytest.approx((seen.entitled / seen.entitled.sum()).tolist())
     assert frame["presence"].tolist() == pytest.approx((seen.presence / seen.presence.sum()).tolist())
     assert frame["influence"].tolist() == pytest.approx((seen.weights / seen.weights.sum()).tolist())
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_importance_entitles_clients_that_are_always_there_to_different_parts(tmp_path: Path, old: bool) -> None:
+    clients = [{"group": name, "count": 2, "delay": "uniform(1, 2)"} for name in ("few", "many")]
+    weighed = {"use": "fairshare", "buffer": 3, "importance": {"many": 3.0}}
+    run = simulate(coming_and_going(clients=clients, strategies=[weighed]), out=tmp_path)
+    if old:
+        of_format_3(tmp_path)
+    assert run.influence()["entitled"].tolist() == pytest.approx([1 / 8, 1 / 8, 3 / 8, 3 / 8])
+    assert run.influence()["presence"].tolist() == pytest.approx([1 / 4] * 4)
 
 
 def test_a_million_clients_that_are_there_from_the_start_are_one_row(tmp_path: Path) -> None:

@@ -15,38 +15,45 @@ ROWS = st.lists(
 )
 """Seconds and versions since the row before, and who came or went."""
 
+IMPORTANCE, BOOLEANS = st.sampled_from([0.1, 0.7, 1.0, 3.0]), st.booleans()
 
-def plainly(clients: int, rows: list[Presence], version: int, time: float) -> tuple[list[float], list[float]]:
+
+def plainly(
+    importance: list[float], rows: list[Presence], version: int, time: float, *, known: bool
+) -> tuple[list[float], list[float]]:
     """Every version and every second is looked at by itself."""
+    clients = len(importance)
     entitled, seconds = [0.0] * clients, [0.0] * clients
 
-    def there(before: list[Presence]) -> set[int]:
+    def there(before: list[Presence], *, stay: bool = False) -> set[int]:
         found = set[int]()
         for row in before:
-            found = found | set(row.clients) if row.present else found - set(row.clients)
+            if row.present or not stay:
+                found = found | set(row.clients) if row.present else found - set(row.clients)
         return found
 
     for made in range(1, version + 1):
-        present = there([row for row in rows if row.version < made])
+        present = there([row for row in rows if row.version < made], stay=known)
         for client in present:
-            entitled[client] += 1 / len(present)
+            entitled[client] += importance[client] / sum(importance[each] for each in present)
     for second in range(int(time)):
         for client in there([row for row in rows if row.time <= second]):
             seconds[client] += 1
     return entitled, seconds
 
 
-@given(ROWS, st.integers(0, 5), st.integers(0, 5))
+@given(ROWS, st.integers(0, 5), st.integers(0, 5), st.none() | st.lists(IMPORTANCE, min_size=8, max_size=8), BOOLEANS)
 def test_it_is_what_looking_at_everybody_in_every_version_gives(
-    steps: list[tuple[int, int, list[int], bool]], more: int, longer: int
+    steps: list[tuple[int, int, list[int], bool]], more: int, longer: int, importance: list[float] | None, known: bool
 ) -> None:
-    attendance, rows, time, version = Attendance(8), list[Presence](), 0, 0
+    attendance = Attendance(8, None if importance is None else np.array(importance), known=known)
+    rows, time, version = list[Presence](), 0, 0
     for seconds, versions, clients, present in steps:
         time, version = time + seconds, version + versions
         rows.append(Presence(time, version, clients, present))
         attendance.add(rows[-1])
     version, time = version + more, time + longer
-    entitled, there = plainly(8, rows, version, time)
+    entitled, there = plainly(importance or [1.0] * 8, rows, version, time, known=known)
     assert attendance.entitled(version).tolist() == pytest.approx(entitled, abs=1e-9)
     assert attendance.seconds(time).tolist() == pytest.approx(there)
 

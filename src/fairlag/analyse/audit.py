@@ -45,7 +45,8 @@ class GroupAudit:
     influence: float
     fair: float
     entitled: float
-    """Its part of all versions, each shared equally by the clients that were there when it was made."""
+    """Its part of all versions, each shared by the clients that were there when it was made: equally, unless the
+    strategy has `importance`."""
     per_presence: float
     """Influence per time present, 1 being the mean over all clients; not a number if it was never there."""
     staleness: float
@@ -145,7 +146,7 @@ class StrategyAudit:
 
     @property
     def comes_and_goes(self) -> bool:
-        """Are clients entitled to different parts, because they were not always there?"""
+        """Are clients entitled to different parts, because they were not always there, or by `importance`?"""
         return fairness.comes_and_goes(self.entitlements.mean(axis=0))
 
     @property

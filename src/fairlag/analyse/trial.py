@@ -83,7 +83,7 @@ class Observation:
     under_way: float
     """Seconds of work in tasks that were running at the end."""
     entitled: Floats
-    """Per client: how many versions it was entitled to, each shared equally by those who were there."""
+    """Per client: how many versions it was entitled to, each shared by those who were there."""
     presence: Floats
     """Per client: the seconds that it was there."""
     unmerged: Integers
@@ -150,7 +150,7 @@ def _world(experiment: Experiment, trial: Trial) -> tuple[Strategy, Fleet]:
 
 def _by_the_server(strategy: Strategy, fleet: Fleet, trial: Trial) -> Observation:
     """By the reference: the server in virtual time."""
-    tally = Tally(fleet, trial.client)
+    tally = Tally(fleet, trial.client, strategy.account)
 
     def record(row: Row) -> None:
         tally.add(row)
@@ -233,7 +233,7 @@ def _quickly(strategy: Strategy, fleet: Fleet, trial: Trial) -> Observation | No
     from fairlag.runtime.compiled.moment import running
     from fairlag.runtime.compiled.weights import Fallback
 
-    tally = Tally(fleet, trial.client)
+    tally = Tally(fleet, trial.client, strategy.account)
     tally.add(Presence(0.0, 0, range(fleet.clients), True))
     try:
         for merges in timeline:

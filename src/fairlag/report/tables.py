@@ -43,7 +43,7 @@ _COMING = {
     "staleness": 10,
     "throttling": 17,
 }
-"""The same of a fleet that comes and goes: nothing is predicted for it, and its clients are not entitled alike."""
+"""The same of clients that are not entitled alike, because they come and go, or by `importance`."""
 
 _CHEATING = {
     "group": 15,
@@ -182,8 +182,8 @@ _PREDICTED = (
 )
 _WHO_IS_THERE = (
     "share, influence: the group's part of all updates and of all weight",
-    "entitled: its part of all versions. Clients come and go: each version is shared",
-    "  equally by those who are there when it is made.",
+    "entitled: its part of all versions, each shared by those who are there when it",
+    "  is made: equally, unless the strategy has `importance`",
     "per time: its influence per time that it was there; 1 is the mean of all clients",
 )
 
