@@ -62,8 +62,8 @@ class GroupAudit:
     deployment: GroupDeployment
 
     def as_json(self, *, tried: bool) -> dict[str, Any]:
-        """The part of it that `fairlag audit --json` promises; of throttling nothing unless it was tried."""
-        incentive = self.incentive
+        """The part of it that `fairlag audit --json` promises; nothing of throttling that is not known."""
+        incentive, tried = self.incentive, tried and self.incentive.heard
         found = {
             "share": self.share,
             "influence": self.influence,

@@ -62,6 +62,8 @@ def verdict(incentive: Incentive, *, tried: bool, brief: bool = False) -> str:
         return brief_verdict(incentive, tried=tried)
     if not tried:
         return "not tried, it would take too many updates"
+    if not incentive.heard:
+        return "never heard, so nothing is known"
     if not incentive.truthful:
         return f"gains {incentive.throttle_gain:.0%} ± {incentive.gain_error:.0%} at ×{incentive.best_throttle:g}"
     if incentive.largest_gain >= 1:
@@ -73,6 +75,8 @@ def brief_verdict(incentive: Incentive, *, tried: bool) -> str:
     """The same for a cell of a table."""
     if not tried:
         return "not tried"
+    if not incentive.heard:
+        return "never heard"
     if not incentive.truthful:
         return f"+{incentive.throttle_gain:.0%} ±{incentive.gain_error:.0%} at ×{incentive.best_throttle:g}"
     return "too short" if incentive.largest_gain >= 1 else f"no{_at_most(incentive)}"
@@ -97,8 +101,8 @@ def brief_words(found: Found) -> str:
     >>> brief_words(Found(Truthful(), at_most=0.031))
     'none found (< 4%)'
     """
-    if not found.tried:
-        return "not tried"
+    if not found.known:
+        return "never heard" if found.tried else "not tried"
     if found.truthful:
         return f"none found (< {ceil(100 * found.at_most)}%)" if found.at_most else "none found"
     return f"+{gain(found.gain, found.error)}, {found.timing}"
