@@ -15,6 +15,7 @@ from fairlag.analyse import theory
 from fairlag.analyse.bounds import Bounds, bounds
 from fairlag.analyse.case import Case
 from fairlag.analyse.cheating import Cheating, cheating
+from fairlag.analyse.compare import Spread
 from fairlag.analyse.deployment import MARKS, Deployment, GroupDeployment, by_group, deployment
 from fairlag.analyse.effort import Compiling, enough_seeds
 from fairlag.analyse.identities import Identities
@@ -48,7 +49,8 @@ class GroupAudit:
     """Its part of all versions, each shared by the clients that were there when it was made: equally, unless the
     strategy has `importance`."""
     per_presence: float
-    """Influence per time present, 1 being the mean over all clients; not a number if it was never there."""
+    """Influence per time present, 1 being the mean over all clients; not a number if it was never there. It is the mean
+    of each seed's."""
     staleness: float
     staleness_predicted: float
     share_predicted: float
@@ -263,17 +265,17 @@ def _summary(
     cheated: Cheating,
 ) -> StrategyAudit:
     use = experiment.strategies[number]
-    influences, entitlements, presence = (
+    influences, entitlements = (
         np.array([fairness.normalised(getattr(each, name)) for each in observations])
-        for name in ("weights", "entitled", "presence")
+        for name in ("weights", "entitled")
     )
     updates = np.sum([each.updates for each in observations], axis=0)
     late = np.sum([each.staleness for each in observations], axis=0)
     aggregations = sum(each.aggregations for each in observations)
     buffer = float(updates.sum() / aggregations)
     names = [table.group for table in experiment.clients]
-    means = (each.mean(axis=0) for each in (entitlements, presence))
-    measured = fairness.by_group(experiment.fleet().group_of, names, updates, influences.mean(axis=0), late, *means)
+    member, means = experiment.fleet().group_of, [each.mean(axis=0) for each in (influences, entitlements)]
+    measured = fairness.by_group(member, names, updates, means[0], late, means[1])
     return StrategyAudit(
         label=use.label,
         use=use.name,
@@ -311,6 +313,7 @@ def _groups(
     fleet, strategy = experiment.fleet(), experiment.strategy(experiment.strategies[number])
     staleness, share = predicted(strategy, fleet, buffer)
     devices = by_group(fleet, observations)
+    there = _per_presence(fleet, observations)
     return tuple(
         GroupAudit(
             name=group.name,
@@ -319,7 +322,7 @@ def _groups(
             influence=group.influence,
             fair=group.fair,
             entitled=group.entitled,
-            per_presence=group.per_presence,
+            per_presence=there[place],
             staleness=group.mean_staleness,
             staleness_predicted=float(staleness[fleet.members(place)[0]]),
             share_predicted=float(share[fleet.members(place)].sum()),
@@ -332,6 +335,17 @@ def _groups(
         )
         for place, group in enumerate(measured)
     )
+
+
+def _per_presence(fleet: Fleet, observations: list[Observation]) -> list[float]:
+    """Per group: the mean over the seeds in which it was there, as in `fairlag compare`."""
+    names = [group.name for group in fleet.groups]
+    seeds = (
+        fairness.by_group(fleet.group_of, names, each.updates, each.weights, each.staleness, presence=each.presence)
+        for each in observations
+    )
+    means = (Spread.of(group.per_presence for group in column).mean for column in zip(*seeds, strict=True))
+    return [nan if mean is None else mean for mean in means]
 
 
 def _tempted(fleet: Fleet, client: int, buffer: float) -> float:
