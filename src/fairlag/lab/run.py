@@ -212,13 +212,14 @@ class Run:
         import pandas as pd
 
         with reading(self.folder) as database:
-            found = attended(database, meta_of(database, self.folder), self._terms())
+            found = attended(database, meta_of(database, self.folder), self.terms)
         if found is None:
             return frame[["fair", "fair"]].set_axis(["entitled", "presence"], axis="columns")
         sums = pd.DataFrame(found._asdict()).groupby(by)[["entitled", "seconds"]].sum()
         return sums.reindex(frame[by], fill_value=0.0).apply(_part).set_axis(frame.index)
 
-    def _terms(self) -> Entitlement | None:
+    @property
+    def terms(self) -> Entitlement | None:
         """What its strategy entitles clients to; None if that is not known."""
         try:
             return terms_of(self.settings)
