@@ -63,6 +63,11 @@ class GroupAudit:
     identities: Identities
     deployment: GroupDeployment
 
+    @property
+    def due(self) -> float:
+        """The part of all versions that one of its clients is entitled to, on average."""
+        return self.entitled / self.clients
+
     def as_json(self, *, tried: bool) -> dict[str, Any]:
         """The part of it that `fairlag audit --json` promises; nothing of throttling that is not known."""
         incentive, tried = self.incentive, tried and self.incentive.heard

@@ -47,12 +47,13 @@ def incentives_figure(
             headline(panel, look, label)
         from matplotlib.lines import Line2D
 
-        fair = fair_key()
+        fair = fair_key("entitled to") if any(each.comes_and_goes for each in audits) else fair_key()
         best = Line2D([], [], color="#222222", marker="*", markersize=8, linestyle="", label="pays most")
         names = list(dict.fromkeys(group.name for each in audits for group in each.groups))
         group_legend(figure, names, [fair, best] if _tempting(audits) else [fair])
-        highest = max(float(group.incentive.influence.max()) for each in audits for group in each.groups)
-        axes[0].set_ylim(0, max(highest, 1 / sum(group.clients for group in audits[0].groups)) * (1.1 + 0.11 * groups))
+        every = [group for each in audits for group in each.groups]
+        highest = max(max(float(group.incentive.influence.max()), group.due) for group in every)
+        axes[0].set_ylim(0, highest * (1.1 + 0.11 * groups))
         caption(figure, _reading(audits))
 
 
@@ -136,11 +137,12 @@ def _draw(axes: "Axes", audit: StrategyAudit, *, brief: bool) -> None:
     from matplotlib.ticker import NullLocator
 
     tried = audit.throttling.tried
-    clients = sum(group.clients for group in audit.groups)
     words = []
     for place, group in enumerate(audit.groups):
         look, found = group_look(place), group.incentive
         words.append(f"{group.name}: {verdict(found, tried=tried, brief=brief)}")
+        if audit.comes_and_goes:
+            axes.axhline(group.due, **{**FAIR, "color": look.colour})
         if not tried:
             continue
         axes.plot(found.factors, found.influence, marker="o", markersize=3, linewidth=1.4, color=look.colour)
@@ -148,7 +150,8 @@ def _draw(axes: "Axes", audit: StrategyAudit, *, brief: bool) -> None:
             best = found.influence[found.factors.index(found.best_throttle)]
             star: Any = {"markersize": 10, "markeredgecolor": "white", "zorder": 4}
             axes.plot(found.best_throttle, best, "*", color=look.colour, **star)
-    axes.axhline(1 / clients, **FAIR)
+    if not audit.comes_and_goes:
+        axes.axhline(1 / sum(group.clients for group in audit.groups), **FAIR)
     axes.set_xscale("log")
     axes.set_xlim(FACTORS[0] * 0.93, FACTORS[-1] * 1.08)
     axes.set_xticks(_TICKS, [f"×{factor}" for factor in _TICKS])
