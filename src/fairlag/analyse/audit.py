@@ -22,6 +22,7 @@ from fairlag.analyse.identities import Identities
 from fairlag.analyse.incentives import WANTED, Incentive
 from fairlag.analyse.predictions import predicted
 from fairlag.analyse.progress import Progress, counter
+from fairlag.analyse.settling import Equilibrium, Untried, equilibria, priced
 from fairlag.analyse.tally import added
 from fairlag.analyse.throttling import Throttling
 from fairlag.analyse.timings import Found, Timings
@@ -126,6 +127,8 @@ class StrategyAudit:
     timings: Timings
     bounds: Bounds | None
     """Those of its weights, if they are capped."""
+    rest: Equilibrium | Untried | None = None
+    """Where the fleet settles, if updates cost something."""
 
     @property
     def influence(self) -> Floats:
@@ -185,6 +188,7 @@ class StrategyAudit:
             "throttling": self.throttling.as_json(),
             "timings": self.timings.as_json(),
             "groups": {group.name: group.as_json(tried=self.throttling.tried) for group in self.groups},
+            **({} if self.rest is None else {"equilibrium": self.rest.as_json()}),
         }
 
 
@@ -204,7 +208,8 @@ def audit(
 ) -> list[StrategyAudit]:
     """Simulates every strategy of an experiment without learning, and what cheating would do for a client.
 
-    `experiment` is one, its tables, a file or a preset.
+    `experiment` is one, its tables, a file or a preset. If it has a `cost` of updates, where the fleet settles is
+    computed too.
     The runs of the first part are as long as the experiment. Those of throttling are as long as the `incentive_error`
     of a relative gain needs, and merge at most `incentive_updates` updates per strategy: if that is not enough, each
     audit's `throttling.advice` names what is. The search for other timings may merge as many again, and so may trials
@@ -237,9 +242,11 @@ def audit(
             )
             for number, seen in enumerate(observations)
         ]
-    return [
-        _summary(experiment, number, *found) for number, found in enumerate(zip(observations, cheated, strict=True))
-    ]
+    found = [_summary(experiment, number, *each) for number, each in enumerate(zip(observations, cheated, strict=True))]
+    if not priced(experiment):
+        return found
+    rests = equilibria(experiment, workers=workers, budget=incentive_updates, progress=progress)
+    return [replace(each, rest=rest) for each, rest in zip(found, rests, strict=True)]
 
 
 def _observed(

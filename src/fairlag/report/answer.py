@@ -1,11 +1,12 @@
 """What an audit answers to "what should I deploy?": the cells of its table, and a few sentences."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import ceil
 from statistics import fmean, stdev
 
 from fairlag.analyse.audit import GroupAudit, StrategyAudit
 from fairlag.analyse.deployment import SETTLED, Deployment, GroupDeployment
+from fairlag.analyse.settling import Untried
 from fairlag.analyse.timings import Found
 from fairlag.report.labels import gain, listed, timing_words
 from fairlag.text import numerals
@@ -25,6 +26,9 @@ _PRACTICAL = 0.005
 
 _FAIR = 0.05
 """How far, in parts of it, a group may be below its fair share without paying."""
+
+_FULL = 1.005
+"""Whoever is slower by less counts as working at full speed."""
 
 _QUANTILE = 2.0
 
@@ -58,7 +62,7 @@ def answer(audits: Sequence[StrategyAudit]) -> list[str]:
     named = [both] if both else [fairest[0], fastest[0]]
     if not any(least_fair is each for each in (*fairest, *named)):
         named.append(least_fair)
-    sentences = [*map(_who_pays, named), *_on_cheating(audits)]
+    sentences = [*map(_who_pays, named), *_on_cheating(audits), *_on_rest(audits)]
     if len(audits) == 1:
         return sentences
     return [_on_fairness(audits, fairest), _on_speed(audits, fastest), *sentences, _choice(fairest, fastest, both)]
@@ -182,6 +186,19 @@ def _on_identities(audits: Sequence[StrategyAudit]) -> list[str]:
             where = f"under {audit.label}" if len(audits) > 1 else "here"
             words.append(f"{name} gains up to {max(found, 0.0):.0%} (one of {group.name} {where})")
     return [f"No weighting can prevent false identities, unless they cost something: {listed(words)}."] if words else []
+
+
+def _on_rest(audits: Sequence[StrategyAudit]) -> Iterator[str]:
+    """Where the fleet settles under each strategy, if updates cost something."""
+    for audit in audits:
+        if isinstance(rest := audit.rest, Untried):
+            yield f"Where the fleet settles under {audit.label} was not computed: {rest}."
+        elif rest is not None and not rest.settled:
+            yield f"At these costs the fleet does not settle under {audit.label}: somebody always gains by moving."
+        elif rest is not None:
+            slow = [f"{group.name} by ×{group.throttle:.3g}" for group in rest.groups if group.throttle > _FULL]
+            where = f"at {rest.speed:.0%} of its full speed: {listed(slow)} slower" if slow else "at its full speed"
+            yield f"At these costs the fleet settles {where} under {audit.label}."
 
 
 def _labels(audits: Sequence[StrategyAudit]) -> str:

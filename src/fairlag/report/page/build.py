@@ -25,6 +25,7 @@ from fairlag.report.page.deployment import deployment_section
 from fairlag.report.page.incentives import incentives_section
 from fairlag.report.page.influence import influence_section
 from fairlag.report.page.losses import losses_section
+from fairlag.report.page.settled import settled_sections
 from fairlag.report.page.spec import Named, Page, Section
 from fairlag.report.page.staleness import staleness_section
 from fairlag.report.page.summary import Tables, counted, experiment_section, findings, settings
@@ -56,6 +57,7 @@ def runs_page(
     experiments, compared = settings(found), compare(runs)
     clock = numerals.clock(*(each.deployed for each in compared))
     trained = any(tables.get("data") for tables in experiments)
+    audited = _by_label(named, audits or [])
     return Page(
         title=", ".join(dict.fromkeys(each.experiment for each in found)),
         lead=[*findings(compared), *([] if clock == numerals.VIRTUAL else [_REAL])],
@@ -64,7 +66,8 @@ def runs_page(
             experiment_section(experiments, _rankings(experiments, compared), named, groups, clock),
             *(_learnt(found, named, groups, clock) if trained else []),
             *_heard(found, named, clock),
-            incentives_section(_by_label(named, audits or []), notes),
+            incentives_section(audited, notes),
+            *settled_sections(audited),
             losses_section(_each(found, named, lambda each: outcomes(each.runs))),
         ],
         status=status,
@@ -87,6 +90,7 @@ def audit_page(experiment: Experiment, audits: Sequence[StrategyAudit], seeds: i
             influence_section([(named, Influence.of_audit(audit)) for named, audit in shown]),
             staleness_section([(named, GroupStaleness.of_audit(audit)) for named, audit in shown]),
             incentives_section(shown),
+            *settled_sections(shown),
             deployment_section(shown),
             losses_section([(named, audited_outcomes(audit, seeds)) for named, audit in shown]),
         ],
