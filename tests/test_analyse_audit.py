@@ -14,10 +14,11 @@ from rich.console import Console
 from fairlag import fairness
 from fairlag.analyse import trial
 from fairlag.analyse.audit import StrategyAudit, audit
+from fairlag.analyse.case import Case
 from fairlag.analyse.effort import Compiling
 from fairlag.analyse.evidence import Influence
 from fairlag.analyse.incentives import FACTORS, Incentive, judge
-from fairlag.analyse.trial import Bench, Trial, influence
+from fairlag.analyse.trial import Bench, Trial, influence, observe
 from fairlag.core.strategy import Strategy
 from fairlag.errors import InputError, StrategyError
 from fairlag.fleet.clients import Fleet
@@ -281,6 +282,39 @@ def test_long_audits_are_compiled_and_very_long_ones_go_to_the_workers() -> None
     assert compiling(short, updates=1_000_000).strategies == compiling(short, updates=None).strategies == [True, False]
     assert compiling(long, wanted=False).strategies == [False, False]
     assert compiling(long).here and not compiling(endless).here
+
+
+def test_strategies_with_the_same_timeline_are_tried_once() -> None:
+    uses: list[dict[str, object]] = [{"use": "fedavg", "cohort": 2}, {"use": "fedadam", "cohort": 2}]
+    clients = [{"group": "all", "count": 3, "delay": "uniform(1, 2)"}]
+    parts = list[str]()
+
+    def audited(*chosen: dict[str, object]) -> list[dict[str, Any]]:
+        def tell(part: str, done: int, total: int) -> None:
+            parts.append(part)
+
+        options: dict[str, Any] = {"seeds": 1, "incentive_updates": 60_000, "incentive_error": 0.9}
+        tables = {"name": "alike", "aggregations": 100, "clients": clients, "strategies": list(chosen)}
+        return [each.as_json() for each in audit(tables, progress=tell, **options)]
+
+    together = audited(*uses)
+    assert {part.split()[0] for part in parts} == {"fairness", "incentives", "timings", "identities"}
+    assert not any("FedAdam" in part for part in parts)
+    assert together == [found for use in uses for found in audited(use)]
+    assert together[0]["groups"] == together[1]["groups"]
+
+
+def test_tasks_that_are_lost_count_as_effort() -> None:
+    clients = [{"group": "all", "count": 4, "delay": "uniform(1, 2)", "vanish": 0.8, "away": 1}]
+    uses = [{"use": "buffered_fedavg", "buffer": 2}]
+    experiment = parse({"name": "lossy", "aggregations": 200, "clients": clients, "strategies": uses})
+    seen = observe(experiment, Trial(0, 0, 200, None))
+    merged = int(seen.updates.sum())
+    assert seen.lost > 3 * merged
+    with Bench(experiment) as bench:
+        asked, given = (Case(experiment, bench, 0, [seen], False, budget) for budget in (None, 5000))
+    assert asked.effort(compiled=9_000_000, server=100_000) == int(100_000 * merged / (merged + seen.lost))
+    assert given.effort(compiled=1, server=1) == 5000
 
 
 def test_without_numba_the_reference_does_all(monkeypatch: pytest.MonkeyPatch) -> None:

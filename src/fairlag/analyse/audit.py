@@ -234,14 +234,13 @@ def audit(
     compiling = Compiling(experiment, seeds=seeds, incentive_updates=incentive_updates, wanted=compiled)
     with Bench(experiment, workers=workers, keep_compiled=compiling.here) as bench:
         observations = _observed(experiment, bench, seeds, compiling.strategies, progress)
-        cheated = [
-            cheating(
-                Case(experiment, bench, number, seen, compiling.strategies[number], incentive_updates),
-                wanted=incentive_error,
-                progress=progress,
-            )
-            for number, seen in enumerate(observations)
-        ]
+        cheated: list[Cheating] = []
+        for number, seen in enumerate(observations):
+            if (same := compiling.same_timeline(number)) is not None:
+                cheated.append(cheated[same])
+                continue
+            case = Case(experiment, bench, number, seen, compiling.strategies[number], incentive_updates)
+            cheated.append(cheating(case, wanted=incentive_error, progress=progress))
     found = [_summary(experiment, number, *each) for number, each in enumerate(zip(observations, cheated, strict=True))]
     if not priced(experiment):
         return found

@@ -146,7 +146,10 @@ def _sizes(text: str) -> list[int]:
 
 @contextmanager
 def trials_progress(*parts: str) -> Iterator[Progress]:
-    """A bar on a terminal, a line at each quarter of a part elsewhere; both on standard error."""
+    """A bar per kind of trial on a terminal, a line at each quarter of a part elsewhere; both on standard error.
+
+    The first word of a part says which kind: parts of the same kind, of one strategy after the other, share a bar.
+    """
     if not err.is_terminal:
 
         def tell_quarters(part: str, done: int, total: int) -> None:
@@ -159,8 +162,9 @@ def trials_progress(*parts: str) -> Iterator[Progress]:
         known = {part: shown.add_task(part, total=None) for part in parts}
 
         def show_bar(part: str, done: int, total: int) -> None:
-            if part not in known:
-                known[part] = shown.add_task(part)
-            shown.update(known[part], completed=done, total=total)
+            kind = part.split()[0].rstrip(":")
+            if kind not in known:
+                known[kind] = shown.add_task(part)
+            shown.update(known[kind], description=part, completed=done, total=total)
 
         yield show_bar
