@@ -24,6 +24,7 @@ from fairlag.errors import InputError, StrategyError
 from fairlag.fleet.clients import Fleet
 from fairlag.lab.experiment import Experiment, load, parse
 from fairlag.report.answer import answer
+from fairlag.report.remarks import remarks
 from fairlag.report.tables import audit_table
 from fairlag.rules.select import all_idle
 from fairlag.rules.trigger import count
@@ -323,6 +324,7 @@ def test_without_numba_the_reference_does_all(monkeypatch: pytest.MonkeyPatch) -
     assert compiling(experiment, wanted=True).strategies == [False]
     (result,) = audit(experiment, seeds=1, incentive_updates=10, compiled=True)
     assert result.updates == 250
+    assert "with `pip install 'fairlag[fast]'` trials may take 33 times as many" in remarks([result])[-1]
 
 
 def test_where_the_compiled_loop_is_in_doubt_the_reference_says_what_is_wrong() -> None:

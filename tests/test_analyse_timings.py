@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from fairlag.analyse.audit import StrategyAudit, audit
 from fairlag.analyse.case import Case
 from fairlag.analyse.incentives import Incentive, judge_pair
 from fairlag.analyse.timings import Found, Search, Timings, leaving, plans
-from fairlag.analyse.trial import Bench, Trial, observe
+from fairlag.analyse.trial import Bench, Trial, influence, observe
 from fairlag.core.buffer import Buffer
 from fairlag.core.types import Floats
 from fairlag.core.view import View
@@ -212,6 +213,19 @@ def test_of_a_group_that_is_never_heard_nothing_is_said() -> None:
     assert "Under FairShare (buffer=3) no timing that was tried pays. The best of them gain less than" in words
     assert "Under FairShare (buffer=3) no update of late was merged, so nothing can be said" in words
     assert brief_verdict(result.groups[1].incentive, tried=True) == brief_words(result.groups[1].cheat) == "never heard"
+
+
+def test_who_keeps_every_version_from_being_made_is_not_listened_to() -> None:
+    """Five updates make a version: those of four fast clients, and one of a client that takes two days for it."""
+    clients = [
+        {"group": "fast", "count": 4, "delay": "uniform(1, 2)"},
+        {"group": "rare", "count": 1, "delay": "200000"},
+    ]
+    uses = [{"use": "fairshare", "buffer": 5}]
+    experiment = parse({"name": "stalled", "aggregations": 3, "clients": clients, "strategies": uses})
+    away = Trial(0, 0, 3, None, plans=((0, timing("rejoin(6, 6)")),))
+    assert influence(experiment, away) == (0.0, 0.0, 0.0, 0)
+    assert influence(experiment, replace(away, plans=())).share > 0
 
 
 def test_all_of_it_is_json() -> None:

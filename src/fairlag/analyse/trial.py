@@ -14,7 +14,7 @@ from fairlag.analyse.tally import Tally
 from fairlag.core.server import Server
 from fairlag.core.strategy import Strategy
 from fairlag.core.types import Aggregation, Floats, Integers, Presence, Row
-from fairlag.errors import InputError, StrategyError
+from fairlag.errors import InputError, StalledError, StrategyError
 from fairlag.execute.crew import Crew
 from fairlag.fleet.clients import Fleet
 from fairlag.fleet.timing import Timing
@@ -106,8 +106,16 @@ class Heard(NamedTuple):
 
 
 def influence(experiment: Experiment, trial: Trial) -> Heard:
-    """How much the trial's client is listened to; a trial with a stride must be four of them long."""
-    seen = _seen(experiment, trial)
+    """How much the trial's client is listened to; a trial with a stride must be four of them long.
+
+    A client that leaves again and again may keep every version from being made. It is then not listened to.
+    """
+    try:
+        seen = _seen(experiment, trial)
+    except StalledError:
+        if all(plan.leaves is None for _, plan in trial.plans):
+            raise
+        return Heard(0.0, 0.0, 0.0, 0)
     cost, total = int(seen.updates.sum()), float(seen.weights.sum())
     if len(seen.marks) < _QUARTERS:
         share = float(seen.weights[trial.client]) / total if total else 0.0
