@@ -14,14 +14,17 @@ from rich.console import Console
 from fairlag import fairness
 from fairlag.analyse import trial
 from fairlag.analyse.audit import StrategyAudit, audit
+from fairlag.analyse.case import Case
 from fairlag.analyse.effort import Compiling
 from fairlag.analyse.evidence import Influence
 from fairlag.analyse.incentives import FACTORS, Incentive, judge
-from fairlag.analyse.trial import Bench, Trial, influence
+from fairlag.analyse.trial import Bench, Trial, influence, observe
 from fairlag.core.strategy import Strategy
 from fairlag.errors import InputError, StrategyError
 from fairlag.fleet.clients import Fleet
 from fairlag.lab.experiment import Experiment, load, parse
+from fairlag.report.answer import answer
+from fairlag.report.remarks import remarks
 from fairlag.report.tables import audit_table
 from fairlag.rules.select import all_idle
 from fairlag.rules.trigger import count
@@ -70,6 +73,17 @@ def test_fedstaleweight_tempts_a_client_that_is_much_faster_than_the_rest(racing
 def test_nobody_gains_under_fairshare(racing: dict[str, StrategyAudit]) -> None:
     assert set(groups(racing["fairshare"]).values()) == {(True, 1.0, 0.0)}
     assert racing["fairshare"].jain > 0.999
+
+
+def test_who_pays_is_told_by_what_groups_are_entitled_to() -> None:
+    weighed: dict[str, Any] = {"use": "fairshare", "importance": {"slow": 2.0}}
+    options: dict[str, Any] = {"seeds": 2, "incentive_updates": 1}
+    (fair,) = audit(paper(weighed, aggregations=2000), **options)
+    assert [group.entitled for group in fair.groups] == pytest.approx([1 / 2, 1 / 2])
+    assert [group.fair for group in fair.groups] == pytest.approx([2 / 3, 1 / 3])
+    assert "nobody pays" in answer([fair])[0]
+    (capped,) = audit(paper({**weighed, "cap": 1.01}, aggregations=2000), **options)
+    assert "the group slow pays" in answer([capped])[0] and "0.500 would be fair" in answer([capped])[0]
 
 
 def test_workers_change_nothing() -> None:
@@ -271,12 +285,46 @@ def test_long_audits_are_compiled_and_very_long_ones_go_to_the_workers() -> None
     assert compiling(long).here and not compiling(endless).here
 
 
+def test_strategies_with_the_same_timeline_are_tried_once() -> None:
+    uses: list[dict[str, object]] = [{"use": "fedavg", "cohort": 2}, {"use": "fedadam", "cohort": 2}]
+    clients = [{"group": "all", "count": 3, "delay": "uniform(1, 2)"}]
+    parts = list[str]()
+
+    def audited(*chosen: dict[str, object]) -> list[dict[str, Any]]:
+        def tell(part: str, done: int, total: int) -> None:
+            parts.append(part)
+
+        options: dict[str, Any] = {"seeds": 1, "incentive_updates": 60_000, "incentive_error": 0.9}
+        tables = {"name": "alike", "aggregations": 100, "clients": clients, "strategies": list(chosen)}
+        return [each.as_json() for each in audit(tables, progress=tell, **options)]
+
+    together = audited(*uses)
+    assert {part.split()[0] for part in parts} == {"fairness", "incentives", "timings", "identities"}
+    assert not any("FedAdam" in part for part in parts)
+    assert together == [found for use in uses for found in audited(use)]
+    assert together[0]["groups"] == together[1]["groups"]
+
+
+def test_tasks_that_are_lost_count_as_effort() -> None:
+    clients = [{"group": "all", "count": 4, "delay": "uniform(1, 2)", "vanish": 0.8, "away": 1}]
+    uses = [{"use": "buffered_fedavg", "buffer": 2}]
+    experiment = parse({"name": "lossy", "aggregations": 200, "clients": clients, "strategies": uses})
+    seen = observe(experiment, Trial(0, 0, 200, None))
+    merged = int(seen.updates.sum())
+    assert seen.lost > 3 * merged
+    with Bench(experiment) as bench:
+        asked, given = (Case(experiment, bench, 0, [seen], False, budget) for budget in (None, 5000))
+    assert asked.effort(compiled=9_000_000, server=100_000) == int(100_000 * merged / (merged + seen.lost))
+    assert given.effort(compiled=1, server=1) == 5000
+
+
 def test_without_numba_the_reference_does_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numba", None)
     experiment = paper({"use": "fedstaleweight"}, aggregations=50)
     assert compiling(experiment, wanted=True).strategies == [False]
     (result,) = audit(experiment, seeds=1, incentive_updates=10, compiled=True)
     assert result.updates == 250
+    assert "with `pip install 'fairlag[fast]'` trials may take 33 times as many" in remarks([result])[-1]
 
 
 def test_where_the_compiled_loop_is_in_doubt_the_reference_says_what_is_wrong() -> None:

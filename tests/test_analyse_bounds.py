@@ -1,7 +1,6 @@
 """Which cap and limit a fleet needs, against the closed form and against what strategies have."""
 
 from math import inf
-from typing import Literal
 
 import numpy as np
 import pytest
@@ -13,15 +12,13 @@ from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
 from tests.support.command import Call
 
-CHOICES: tuple[Literal["present", "known"], ...] = ("present", "known")
-
 RARE = Fleet([Group("fast", 5, parse("0.54")), Group("slow", 7, parse("12.7"))], seed=0)
 
 
-def of(strategy: Strategy) -> tuple[float, float, float, float]:
-    """At the rates of the fleet, everybody always there."""
+def of(strategy: Strategy, slow: float = 1.0) -> tuple[float, float, float, float]:
+    """At the rates of the fleet; slow clients are entitled to that many times as much as fast ones."""
     sent = np.round(1e6 / RARE.mean_durations).astype(np.int64)
-    found = bounds(strategy, RARE, sent, np.ones(12), buffer=2)
+    found = bounds(strategy, RARE, sent, np.repeat([1.0, slow], [5, 7]), buffer=2)
     assert found is not None
     return found.cap, found.cap_needed, found.limit, found.limit_needed
 
@@ -34,14 +31,11 @@ def test_rare_clients_need_a_high_cap_and_a_high_limit() -> None:
     assert of(zoo.fairshare(buffer=2, cap=None, limit=None))[::2] == (inf, inf)
 
 
-def test_importance_by_group_counts() -> None:
-    plain, important = (of(zoo.fairshare(buffer=2, importance=each)) for each in ({}, {"slow": 0.01}))
-    assert important[1] == pytest.approx(1.0) and important[1] < plain[1]
-
-
-def test_whoever_is_known_is_owed_as_much_as_all_others_if_the_strategy_says_so() -> None:
+def test_what_clients_are_entitled_to_counts() -> None:
+    plain, less = (of(zoo.fairshare(buffer=2), slow) for slow in (1.0, 0.01))
+    assert less[1] == pytest.approx(1.0) and less[1] < plain[1]
     sent, rarely = np.repeat([100, 10], [5, 7]), np.repeat([1.0, 0.1], [5, 7])
-    present, known = (bounds(zoo.fairshare(buffer=2, entitled=each), RARE, sent, rarely, 2) for each in CHOICES)
+    present, known = (bounds(zoo.fairshare(buffer=2), RARE, sent, each, 2) for each in (rarely, np.ones(12)))
     assert present is not None and known is not None
     assert present.limit_needed == pytest.approx(1 / 2)  # as rarely there as heard
     assert known.limit_needed == pytest.approx(1 / 12 / 2 * 570 / 10)

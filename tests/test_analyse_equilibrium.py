@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,18 @@ import numpy as np
 import pytest
 from scipy.optimize import root
 
-from fairlag.analyse.equilibrium import Look, Rest, best_response, considered, settle
+from fairlag.analyse.audit import audit
+from fairlag.analyse.equilibrium import Look, Response, Rest, best_response, considered, settle
 from fairlag.analyse.settling import Equilibrium, GroupAtRest, Untried, equilibria
 from fairlag.core.types import Floats
 from fairlag.lab.experiment import Experiment, parse
+from fairlag.report.answer import answer
+from fairlag.report.page.settled import settled_sections
+from fairlag.report.page.spec import Named
 from fairlag.report.settled import remarks
 from fairlag.runtime.compiled import available
 from tests.support.command import Call
+from tests.support.page import checked
 
 fast_loops = pytest.mark.skipif(not available(), reason="needs the extra `fast`")
 
@@ -207,8 +213,10 @@ def test_an_audit_with_a_cost_says_where_the_fleet_settles(call: Call, tmp_path:
     words = ("audit", "demo", "--strategy", "buffered_fedavg", *short)
     without = json.loads(call(*words, "--json").out)["strategies"][0]
     assert "equilibrium" not in without
-    done = call(*words, "--cost", "fast=0.2", "--cost", "slow=0.1", "--out", str(tmp_path / "audit.json"))
-    (known,) = json.loads((tmp_path / "audit.json").read_text())["strategies"]
+    files = ("--out", str(tmp_path / "audit.json"), "--report", str(tmp_path / "audit.html"))
+    done = call(*words, "--cost", "fast=0.2", "--cost", "slow=0.1", *files)
+    found = json.loads((tmp_path / "audit.json").read_text())
+    (known,) = found["strategies"]
     rest = known.pop("equilibrium")
     assert known == without
     # Slow clients at full speed: what is left for fast ones is r = (R − r)/R² / κ.
@@ -220,6 +228,37 @@ def test_an_audit_with_a_cost_says_where_the_fleet_settles(call: Call, tmp_path:
     assert rest["versions_per_time"] == pytest.approx(total / 5, rel=0.02)
     assert "Where the fleet settles if every client chooses the speed that pays it most" in done.out
     assert f"({rest['speed']:.0%} of full speed)" in done.out
+    where = f"at {rest['speed']:.0%} of its full speed: fast by ×{fast['throttle']:.3g} slower"
+    assert found["answer"][-1] == f"At these costs the fleet settles {where} under Buffered FedAvg."
+    assert found["answer"][-1] in (tmp_path / "audit.html").read_text()
+
+
+def resting(throttle: float, **more: Any) -> Equilibrium:
+    group = GroupAtRest("all", 4, 0.1, throttle, 0.2, 1.0, Response(0.0, 0.0, 0.001, 0.1))
+    return Equilibrium((group,), **{"versions": 1.0, "full_speed": 2.0, "settled": True} | more)
+
+
+def test_the_answer_and_the_page_say_where_the_fleet_settles() -> None:
+    experiment = fleet([{"group": "all", "count": 4, "delay": "uniform(1, 2)"}], {"use": "buffered_fedavg"})
+    (plain,) = audit(experiment, seeds=1, incentive_updates=1)
+    assert not settled_sections([(Named("FedAvg", 0), plain)])
+    for rest, words in (
+        (resting(2.0), "At these costs the fleet settles at 50% of its full speed: all by ×2 slower under "),
+        (resting(1.0, versions=2.0), "At these costs the fleet settles at its full speed under "),
+        (resting(2.0, settled=False), "At these costs the fleet does not settle under "),
+        (Untried("it takes too many updates", "--x 5"), "Where the fleet settles under "),
+    ):
+        found = replace(plain, rest=rest)
+        assert answer([found])[-1].startswith(words)
+        (section,) = settled_sections([(Named("FedAvg", 0), found)])
+        checked(section)
+        rows = [list(row) for table in section.tables for row in table.rows]
+        if isinstance(rest, Untried):
+            assert not rows and section.remarks[0] == "FedAvg: not computed: it takes too many updates: --x 5 suffices."
+        else:
+            slower = f"×{rest.groups[0].throttle:g}"
+            assert rows == [["FedAvg, all", "4", "0.1", slower, "0.2", "1.000", "0.2300"]]
+            assert section.tables[0].head[3] == "slower"
 
 
 @pytest.mark.parametrize(

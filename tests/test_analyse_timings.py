@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,15 @@ from fairlag.analyse.audit import StrategyAudit, audit
 from fairlag.analyse.case import Case
 from fairlag.analyse.incentives import Incentive, judge_pair
 from fairlag.analyse.timings import Found, Search, Timings, leaving, plans
-from fairlag.analyse.trial import Bench, Trial, observe
+from fairlag.analyse.trial import Bench, Trial, influence, observe
 from fairlag.core.buffer import Buffer
 from fairlag.core.types import Floats
 from fairlag.core.view import View
 from fairlag.fleet.timing import Schedule, Throttle, Truthful
 from fairlag.fleet.timing import parse as timing
 from fairlag.lab.experiment import Experiment, load, parse
+from fairlag.report.answer import answer
+from fairlag.report.figures.incentives import brief_verdict, brief_words
 from fairlag.runtime.compiled import available
 
 fast_loops = pytest.mark.skipif(not available(), reason="needs the extra `fast`")
@@ -190,6 +193,39 @@ def test_ctrl_c_in_the_middle_of_a_search_leaves_no_process_behind() -> None:
     with pytest.raises(KeyboardInterrupt):
         audit(small(ACCOUNT), seeds=1, workers=2, incentive_updates=40_000, progress=interrupt)
     assert not multiprocessing.active_children()
+
+
+def test_of_a_group_that_is_never_heard_nothing_is_said() -> None:
+    clients = [
+        {"group": "fast", "count": 3, "delay": "uniform(1, 2)"},
+        {"group": "late", "count": 1, "delay": "uniform(1, 2)", "join": 10_000},
+    ]
+    uses = [{"use": "fairshare", "buffer": 3}]
+    experiment = parse({"name": "late", "aggregations": 100, "clients": clients, "strategies": uses})
+    (result,) = audit(experiment, seeds=1, incentive_updates=400_000)
+    fast, late = (group.as_json(tried=result.throttling.tried) for group in result.groups)
+    told = ("best_throttle", "throttle_gain", "best_timing", "timing_gain", "truthful")
+    assert [late[key] for key in told] == [None] * 5
+    assert late["throttle_gain_at_most"] is late["timing_gain_at_most"] is None
+    assert [fast[key] for key in told] == [1.0, 0.0, "truthful", 0.0, True]
+    assert result.throttling.advice == ""  # more seeds would not help
+    words = " ".join(answer([result]))
+    assert "Under FairShare (buffer=3) no timing that was tried pays. The best of them gain less than" in words
+    assert "Under FairShare (buffer=3) no update of late was merged, so nothing can be said" in words
+    assert brief_verdict(result.groups[1].incentive, tried=True) == brief_words(result.groups[1].cheat) == "never heard"
+
+
+def test_who_keeps_every_version_from_being_made_is_not_listened_to() -> None:
+    """Five updates make a version: those of four fast clients, and one of a client that takes two days for it."""
+    clients = [
+        {"group": "fast", "count": 4, "delay": "uniform(1, 2)"},
+        {"group": "rare", "count": 1, "delay": "200000"},
+    ]
+    uses = [{"use": "fairshare", "buffer": 5}]
+    experiment = parse({"name": "stalled", "aggregations": 3, "clients": clients, "strategies": uses})
+    away = Trial(0, 0, 3, None, plans=((0, timing("rejoin(6, 6)")),))
+    assert influence(experiment, away) == (0.0, 0.0, 0.0, 0)
+    assert influence(experiment, replace(away, plans=())).share > 0
 
 
 def test_all_of_it_is_json() -> None:

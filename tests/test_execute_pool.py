@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fairlag.execute.pool import Asked, Pool, Worker
+from fairlag.execute.pool import Pool, Request, Worker
 from fairlag.learn.learner import Placement
 from fairlag.rules.local import Local
 
@@ -24,10 +24,10 @@ class Starting(Pool[Worker[Any]]):
     def _announce(self, placement: Placement) -> None:
         raise NotImplementedError
 
-    def _hand(self, worker: Worker[Any], number: int, asked: Asked) -> None:
+    def _send_job(self, worker: Worker[Any], number: int, request: Request) -> None:
         raise NotImplementedError
 
-    def _may_be_handed(self, worker: Worker[Any]) -> bool:
+    def _accepts_jobs(self, worker: Worker[Any]) -> bool:
         return self._hands_early or worker.ready
 
     def _pump(self, patience: float | None) -> None:

@@ -14,8 +14,9 @@ from fairlag.analyse.audit import audit
 from fairlag.analyse.compare import compare
 from fairlag.analyse.evidence import Influence
 from fairlag.analyse.trial import Trial, observe
-from fairlag.lab.experiment import Experiment, load
+from fairlag.lab.experiment import Experiment, load, parse
 from fairlag.lab.runs import runs
+from fairlag.lab.simulate import simulate
 from fairlag.report.answer import answer
 from tests.support.command import Call
 
@@ -56,7 +57,7 @@ def test_an_audit_shows_influence_beside_entitlement(call: Call) -> None:
     assert done.code == 0 and max(map(len, done.out.splitlines())) <= 80
     head = next(line.split() for line in done.out.splitlines() if line.startswith("group"))
     assert head == ["group", "clients", "share", "influence", "entitled", "per", "time", "staleness", "throttling"]
-    assert "÷ entitled" in done.out and "each version is shared" in done.out
+    assert "÷ entitled" in done.out and "each shared by those who are there" in done.out
     found = audit(flicker(*labels).checked(aggregations=1500), seeds=1, incentive_updates=1)
     gaps, account = found
     assert gaps.comes_and_goes and account.jain_entitled > 0.9 > 0.8 > gaps.jain_entitled
@@ -71,6 +72,20 @@ def test_an_audit_shows_influence_beside_entitlement(call: Call) -> None:
     assert answer(found)[0].startswith("FairShare by account is the fairest (Jain index of influence ÷ entitlement ")
     assert f"{always.influence:.3f} of all influence; {always.entitled:.3f} would be fair" in " ".join(answer(found))
     assert Influence.of_audit(gaps).entitled.tolist() == gaps.entitlements[0].tolist()
+
+
+def test_influence_per_time_present_is_the_mean_over_seeds_in_audits_and_comparisons(tmp_path: Path) -> None:
+    groups = [
+        {"group": "always", "count": 2, "delay": "uniform(1, 2)"},
+        {"group": "seldom", "count": 1, "delay": "1", "availability": "alternating(exponential(20), exponential(60))"},
+    ]
+    uses = [{"use": "buffered_fedavg", "buffer": 2}]
+    experiment = parse({"name": "mean", "aggregations": 60, "clients": groups, "strategies": uses})
+    (audited,) = audit(experiment, seeds=3, incentive_updates=1)
+    made = [simulate(experiment, seed=experiment.seed + each, out=tmp_path / str(each)) for each in range(3)]
+    (compared,) = compare(made)
+    for mine, theirs in zip(audited.groups, compared.groups, strict=True):
+        assert mine.per_presence == pytest.approx(theirs.per_presence.mean)
 
 
 @contextmanager

@@ -29,38 +29,45 @@ ROWS = st.lists(
 )
 """Seconds and versions since the row before, and who came or went."""
 
+IMPORTANCE, BOOLEANS = st.sampled_from([0.1, 0.7, 1.0, 3.0]), st.booleans()
 
-def plainly(clients: int, rows: list[Presence], version: int, time: float) -> tuple[list[float], list[float]]:
+
+def plainly(
+    importance: list[float], rows: list[Presence], version: int, time: float, *, known: bool
+) -> tuple[list[float], list[float]]:
     """Every version and every second is looked at by itself."""
+    clients = len(importance)
     entitled, seconds = [0.0] * clients, [0.0] * clients
 
-    def there(before: list[Presence]) -> set[int]:
+    def there(before: list[Presence], *, stay: bool = False) -> set[int]:
         found = set[int]()
         for row in before:
-            found = found | set(row.clients) if row.present else found - set(row.clients)
+            if row.present or not stay:
+                found = found | set(row.clients) if row.present else found - set(row.clients)
         return found
 
-    for next_one in range(1, version + 1):
-        present = there([row for row in rows if row.version < next_one])
+    for later in range(1, version + 1):
+        present = there([row for row in rows if row.version < later], stay=known)
         for client in present:
-            entitled[client] += 1 / len(present)
+            entitled[client] += importance[client] / sum(importance[each] for each in present)
     for second in range(int(time)):
         for client in there([row for row in rows if row.time <= second]):
             seconds[client] += 1
     return entitled, seconds
 
 
-@given(ROWS, st.integers(0, 5), st.integers(0, 5))
+@given(ROWS, st.integers(0, 5), st.integers(0, 5), st.none() | st.lists(IMPORTANCE, min_size=8, max_size=8), BOOLEANS)
 def test_it_is_what_looking_at_everybody_in_every_version_gives(
-    steps: list[tuple[int, int, list[int], bool]], more: int, longer: int
+    steps: list[tuple[int, int, list[int], bool]], more: int, longer: int, importance: list[float] | None, known: bool
 ) -> None:
-    attendance, rows, time, version = Attendance(8), list[Presence](), 0, 0
+    attendance = Attendance(8, None if importance is None else np.array(importance), known=known)
+    rows, time, version = list[Presence](), 0, 0
     for seconds, versions, clients, present in steps:
         time, version = time + seconds, version + versions
         rows.append(Presence(time, version, clients, present))
         attendance.add(rows[-1])
     version, time = version + more, time + longer
-    entitled, there = plainly(8, rows, version, time)
+    entitled, there = plainly(importance or [1.0] * 8, rows, version, time, known=known)
     assert attendance.entitled(version).tolist() == pytest.approx(entitled, abs=1e-9)
     assert attendance.seconds(time).tolist() == pytest.approx(there)
 
@@ -171,14 +178,28 @@ def test_whoever_is_always_there_is_entitled_to_a_fair_part(tmp_path: Path, chan
         assert frame["per_presence"].tolist() == (frame["influence"] / frame["fair"]).tolist()
 
 
-def test_a_run_says_of_presence_what_the_audit_says(tmp_path: Path) -> None:
-    experiment = coming_and_going()
+@pytest.mark.parametrize(
+    "terms", [{}, {"importance": {"slow": 3.0}}, {"importance": "examples"}, {"entitled": "known"}]
+)
+def test_a_run_says_of_presence_what_the_audit_says(tmp_path: Path, terms: dict[str, Any]) -> None:
+    experiment = coming_and_going(strategies=[{"use": "fairshare", "buffer": 3, **terms}])
     seen = observe(experiment, Trial(0, 3, 200, None))
     frame = simulate(experiment, seed=3, out=tmp_path).influence()
     assert seen.presence.min() < 0.9 * seen.virtual_time
     assert frame["entitled"].tolist() == pytest.approx((seen.entitled / seen.entitled.sum()).tolist())
     assert frame["presence"].tolist() == pytest.approx((seen.presence / seen.presence.sum()).tolist())
     assert frame["influence"].tolist() == pytest.approx((seen.weights / seen.weights.sum()).tolist())
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_importance_entitles_clients_that_are_always_there_to_different_parts(tmp_path: Path, old: bool) -> None:
+    clients = [{"group": name, "count": 2, "delay": "uniform(1, 2)"} for name in ("few", "many")]
+    weighed = {"use": "fairshare", "buffer": 3, "importance": {"many": 3.0}}
+    run = simulate(coming_and_going(clients=clients, strategies=[weighed]), out=tmp_path)
+    if old:
+        of_format_3(tmp_path)
+    assert run.influence()["entitled"].tolist() == pytest.approx([1 / 8, 1 / 8, 3 / 8, 3 / 8])
+    assert run.influence()["presence"].tolist() == pytest.approx([1 / 4] * 4)
 
 
 def test_a_million_clients_that_are_there_from_the_start_are_one_row(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fairlag import fairness
 from fairlag.errors import InputError, Interrupted
 from fairlag.lab import loop
 from fairlag.lab.events import Begun, Event, Kept, Over, Progress
@@ -120,10 +121,11 @@ def expected(run: Run, version: int) -> dict[str, float]:
     found: dict[str, float] = {"updates": len(tasks)}
     shares = tasks.groupby("client")["weight"].sum().reindex(run.clients["client"], fill_value=0.0)
     if len(tasks):
-        found["jain"] = shares.sum() ** 2 / (len(shares) * (shares**2).sum())
+        found["jain"] = found["jain_entitled"] = shares.sum() ** 2 / (len(shares) * (shares**2).sum())
         found["staleness/all"] = float(tasks["staleness"].mean())
         for name in run.groups:
             mine = tasks[tasks["group"] == name]
+            found[f"entitled/group/{name}"] = (run.clients["group"] == name).mean()
             found[f"influence/group/{name}"] = mine["weight"].sum() / tasks["weight"].sum()
             found[f"staleness/group/{name}"] = float(mine["staleness"].mean()) if len(mine) else 0.0
     curve = run.evaluations[run.evaluations["whole"] == run.evaluations["whole"].min()]
@@ -149,6 +151,21 @@ def test_points_are_what_the_frames_of_the_run_say(tmp_path: Path, records: Reco
     whole = {"final/accuracy/all": run.accuracy(), "final/accuracy/group/fast": run.accuracy("group", "fast")}
     assert {name: final[name] for name in whole} == whole
     assert final["final/jain"] == points[-1][3]["jain"]
+
+
+def test_influence_is_told_beside_what_groups_were_entitled_to_by_then(tmp_path: Path, records: Records) -> None:
+    away = {"group": "slow", "count": 2, "delay": "uniform(3, 4)", "leave": 30.0}
+    clients = [{"group": "fast", "count": 4, "delay": "uniform(1, 2)"}, away]
+    uses = [{"use": "fairshare", "buffer": 3, "importance": {"slow": 2.0}}]
+    experiment = idle(aggregations=80, evaluate={"every": 20}, track=["mlflow"], clients=clients, strategies=uses)
+    (run,) = execute(Plan(experiment, (0,), tmp_path), new=True)
+    *points, _ = records.only
+    early, late = (points[place][3] for place in (0, -1))
+    assert early["entitled/group/slow"] == pytest.approx(1 / 2)
+    frame = run.influence("group").set_index("group")
+    assert late["entitled/group/slow"] == pytest.approx(frame.loc["slow", "entitled"]) and late["jain"] < 0.9
+    everyone = run.influence()
+    assert late["jain_entitled"] == pytest.approx(fairness.jain_entitled(everyone["weight"], everyone["entitled"]))
 
 
 def test_without_training_who_is_listened_to_is_told(tmp_path: Path, records: Records) -> None:

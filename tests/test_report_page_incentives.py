@@ -55,6 +55,22 @@ def test_lines_bars_and_the_star_where_it_pays_most(audited: StrategyAudit) -> N
     assert (traces["fast"]["marker"]["color"], slow["marker"]["color"]) == ("@g0", "@g1")
 
 
+def test_clients_that_come_and_go_are_measured_by_what_they_are_entitled_to(audited: StrategyAudit) -> None:
+    fast, slow = audited.groups
+    groups = (replace(fast, entitled=0.9), replace(slow, entitled=0.1))
+    seldom = replace(audited, groups=groups, entitlements=np.array([[0.225] * 4 + [0.05] * 2]))
+    section = incentives_section([(FEDBUFF, seldom)])
+    checked(section)
+    (chart,) = section.charts
+    traces = {each["name"]: each for each in chart.views["s0"].traces}
+    assert "fair share" not in traces and "is entitled to" in chart.reading
+    for name, due, colour in (("fast", 0.225, "@g0"), ("slow", 0.05, "@g1")):
+        line = traces[f"{name}: entitled to"]
+        assert (line["y"], line["line"]["color"]) == ([pytest.approx(due)] * 2, colour)
+    assert chart.table is not None and chart.table.head[4] == "entitled to"
+    assert [row[4] for row in chart.table.rows] == ["22.500%", "5.000%"]
+
+
 def test_the_verdict_is_in_words_and_in_the_table(audited: StrategyAudit) -> None:
     (chart,) = incentives_section([(FEDBUFF, audited)]).charts
     assert chart.views["s0"].words == "fast: gains nothing; slow: gains 80% ± 25% at ×4."

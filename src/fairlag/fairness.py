@@ -2,7 +2,7 @@
 
 Influence is any amount per client that is not negative, such as the sum of its updates' weights; only proportions
 matter. If no client has any influence, that counts as perfectly even. If clients join and leave, each is entitled to
-its part of the versions made while it was present (lab/entitlement.py).
+its part of the versions made while it was present (lab/attendance.py).
 """
 
 from collections.abc import Sequence

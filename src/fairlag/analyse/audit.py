@@ -15,12 +15,14 @@ from fairlag.analyse import theory
 from fairlag.analyse.bounds import Bounds, bounds
 from fairlag.analyse.case import Case
 from fairlag.analyse.cheating import Cheating, cheating
+from fairlag.analyse.compare import Spread
 from fairlag.analyse.deployment import MARKS, Deployment, GroupDeployment, by_group, deployment
 from fairlag.analyse.effort import Compiling, enough_seeds
 from fairlag.analyse.identities import Identities
 from fairlag.analyse.incentives import WANTED, Incentive
 from fairlag.analyse.predictions import predicted
 from fairlag.analyse.progress import Progress, counter
+from fairlag.analyse.settling import Equilibrium, Untried, equilibria, priced
 from fairlag.analyse.tally import added
 from fairlag.analyse.throttling import Throttling
 from fairlag.analyse.timings import Found, Timings
@@ -45,9 +47,11 @@ class GroupAudit:
     influence: float
     fair: float
     entitled: float
-    """Its part of all versions, each shared equally by the clients that were there when it was made."""
+    """Its part of all versions, each shared by the clients that were there when it was made: equally, unless the
+    strategy has `importance`."""
     per_presence: float
-    """Influence per time present, 1 being the mean over all clients; not a number if it was never there."""
+    """Influence per time present, 1 being the mean over all clients; not a number if it was never there. It is the mean
+    of each seed's."""
     staleness: float
     staleness_predicted: float
     share_predicted: float
@@ -60,9 +64,14 @@ class GroupAudit:
     identities: Identities
     deployment: GroupDeployment
 
+    @property
+    def due(self) -> float:
+        """The part of all versions that one of its clients is entitled to, on average."""
+        return self.entitled / self.clients
+
     def as_json(self, *, tried: bool) -> dict[str, Any]:
-        """The part of it that `fairlag audit --json` promises; of throttling nothing unless it was tried."""
-        incentive = self.incentive
+        """The part of it that `fairlag audit --json` promises; nothing of throttling that is not known."""
+        incentive, tried = self.incentive, tried and self.incentive.heard
         found = {
             "share": self.share,
             "influence": self.influence,
@@ -118,6 +127,8 @@ class StrategyAudit:
     timings: Timings
     bounds: Bounds | None
     """Those of its weights, if they are capped."""
+    rest: Equilibrium | Untried | None = None
+    """Where the fleet settles, if updates cost something."""
 
     @property
     def influence(self) -> Floats:
@@ -145,7 +156,7 @@ class StrategyAudit:
 
     @property
     def comes_and_goes(self) -> bool:
-        """Are clients entitled to different parts, because they were not always there?"""
+        """Are clients entitled to different parts, because they were not always there, or by `importance`?"""
         return fairness.comes_and_goes(self.entitlements.mean(axis=0))
 
     @property
@@ -177,6 +188,7 @@ class StrategyAudit:
             "throttling": self.throttling.as_json(),
             "timings": self.timings.as_json(),
             "groups": {group.name: group.as_json(tried=self.throttling.tried) for group in self.groups},
+            **({} if self.rest is None else {"equilibrium": self.rest.as_json()}),
         }
 
 
@@ -196,7 +208,8 @@ def audit(
 ) -> list[StrategyAudit]:
     """Simulates every strategy of an experiment without learning, and what cheating would do for a client.
 
-    `experiment` is one, its tables, a file or a preset.
+    `experiment` is one, its tables, a file or a preset. If it has a `cost` of updates, where the fleet settles is
+    computed too.
     The runs of the first part are as long as the experiment. Those of throttling are as long as the `incentive_error`
     of a relative gain needs, and merge at most `incentive_updates` updates per strategy: if that is not enough, each
     audit's `throttling.advice` names what is. The search for other timings may merge as many again, and so may trials
@@ -221,17 +234,18 @@ def audit(
     compiling = Compiling(experiment, seeds=seeds, incentive_updates=incentive_updates, wanted=compiled)
     with Bench(experiment, workers=workers, keep_compiled=compiling.here) as bench:
         observations = _observed(experiment, bench, seeds, compiling.strategies, progress)
-        cheated = [
-            cheating(
-                Case(experiment, bench, number, seen, compiling.strategies[number], incentive_updates),
-                wanted=incentive_error,
-                progress=progress,
-            )
-            for number, seen in enumerate(observations)
-        ]
-    return [
-        _summary(experiment, number, *found) for number, found in enumerate(zip(observations, cheated, strict=True))
-    ]
+        cheated: list[Cheating] = []
+        for number, seen in enumerate(observations):
+            if (same := compiling.same_timeline(number)) is not None:
+                cheated.append(cheated[same])
+                continue
+            case = Case(experiment, bench, number, seen, compiling.strategies[number], incentive_updates)
+            cheated.append(cheating(case, wanted=incentive_error, progress=progress))
+    found = [_summary(experiment, number, *each) for number, each in enumerate(zip(observations, cheated, strict=True))]
+    if not priced(experiment):
+        return found
+    rests = equilibria(experiment, workers=workers, budget=incentive_updates, progress=progress)
+    return [replace(each, rest=rest) for each, rest in zip(found, rests, strict=True)]
 
 
 def _observed(
@@ -262,17 +276,17 @@ def _summary(
     cheated: Cheating,
 ) -> StrategyAudit:
     use = experiment.strategies[number]
-    influences, entitlements, presence = (
+    influences, entitlements = (
         np.array([fairness.normalised(getattr(each, name)) for each in observations])
-        for name in ("weights", "entitled", "presence")
+        for name in ("weights", "entitled")
     )
     updates = np.sum([each.updates for each in observations], axis=0)
     late = np.sum([each.staleness for each in observations], axis=0)
     aggregations = sum(each.aggregations for each in observations)
     buffer = float(updates.sum() / aggregations)
     names = [table.group for table in experiment.clients]
-    means = (each.mean(axis=0) for each in (entitlements, presence))
-    measured = fairness.by_group(experiment.fleet().group_of, names, updates, influences.mean(axis=0), late, *means)
+    member, means = experiment.fleet().group_of, [each.mean(axis=0) for each in (influences, entitlements)]
+    measured = fairness.by_group(member, names, updates, means[0], late, means[1])
     return StrategyAudit(
         label=use.label,
         use=use.name,
@@ -310,6 +324,7 @@ def _groups(
     fleet, strategy = experiment.fleet(), experiment.strategy(experiment.strategies[number])
     staleness, share = predicted(strategy, fleet, buffer)
     devices = by_group(fleet, observations)
+    there = _per_presence(fleet, observations)
     return tuple(
         GroupAudit(
             name=group.name,
@@ -318,7 +333,7 @@ def _groups(
             influence=group.influence,
             fair=group.fair,
             entitled=group.entitled,
-            per_presence=group.per_presence,
+            per_presence=there[place],
             staleness=group.mean_staleness,
             staleness_predicted=float(staleness[fleet.members(place)[0]]),
             share_predicted=float(share[fleet.members(place)].sum()),
@@ -331,6 +346,17 @@ def _groups(
         )
         for place, group in enumerate(measured)
     )
+
+
+def _per_presence(fleet: Fleet, observations: list[Observation]) -> list[float]:
+    """Per group: the mean over the seeds in which it was there, as in `fairlag compare`."""
+    names = [group.name for group in fleet.groups]
+    seeds = (
+        fairness.by_group(fleet.group_of, names, each.updates, each.weights, each.staleness, presence=each.presence)
+        for each in observations
+    )
+    means = (Spread.of(group.per_presence for group in column).mean for column in zip(*seeds, strict=True))
+    return [nan if mean is None else mean for mean in means]
 
 
 def _tempted(fleet: Fleet, client: int, buffer: float) -> float:

@@ -50,14 +50,11 @@ def bounds(strategy: Strategy, fleet: Fleet, updates: Integers, entitled: Floats
     if made is None or made.make is not weigh.capped:
         return None
     terms = strategy.account
-    by_group = [1.0 if terms is None else terms.of_group(group.name) for group in fleet.groups]
-    shared = np.ones(fleet.clients) if terms is not None and terms.entitled == "known" else entitled
-    owed = shared * np.array(by_group)[fleet.group_of]
     sent = (np.bincount(fleet.group_of, updates) / np.bincount(fleet.group_of))[fleet.group_of]
-    heard = (sent > 0) & (owed > 0)
+    heard = (sent > 0) & (entitled > 0)
     if not heard.any():
         return None
-    shares, parts = sent[heard] / sent.sum(), owed[heard] / owed.sum()
+    shares, parts = sent[heard] / sent.sum(), entitled[heard] / entitled.sum()
     cap = made.arguments["cap"]
     limit = inf if terms is None or terms.limit is None else terms.limit
     return Bounds(

@@ -55,8 +55,17 @@ class Case:
         return np.asarray(np.maximum(sent, 0.5) / np.bincount(self.fleet.group_of) / sent.sum())
 
     def effort(self, *, compiled: int, server: int) -> int:
-        """The budget; if there is none, one of these, depending on who runs the trials."""
-        return self.budget if self.budget is not None else compiled if self.compiled else server
+        """The budget; if there is none, one of these, depending on who runs the trials.
+
+        It takes as long to simulate a task that is lost or refused as one that is merged, so the usual effort is less
+        for fleets that lose many.
+        """
+        if self.budget is not None:
+            return self.budget
+        merged, unmerged = (
+            sum(int(getattr(each, name).sum()) for each in self.observations) for name in ("updates", "unmerged")
+        )
+        return int((compiled if self.compiled else server) * merged / (merged + unmerged))
 
     def trial(self, part: float = 1.0) -> Trial:
         """A truthful run of the strategy that is this part of the experiment long."""

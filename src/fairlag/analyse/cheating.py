@@ -20,7 +20,8 @@ class Cheating(NamedTuple):
 def cheating(case: Case, *, wanted: float, progress: Progress | None) -> Cheating:
     """Tries all of it, each part within the case's budget; throttling until its error is as small as `wanted`."""
     strategies = case.experiment.strategies
-    label = f": {strategies[case.number].label}" if len(strategies) > 1 else ""
+    label = f" {case.number + 1} of {len(strategies)}: {strategies[case.number].label}" if len(strategies) > 1 else ""
     throttled = Throttler(case, wanted=wanted, told=teller(progress, f"incentives{label}")).run()
     found = Search(case, teller(progress, f"timings{label}")).run()
-    return Cheating(throttled, found.with_throttling(throttled.incentives, tried=throttled.tried), identities(case))
+    names = identities(case, f"identities{label}", progress)
+    return Cheating(throttled, found.with_throttling(throttled.incentives, tried=throttled.tried), names)

@@ -79,7 +79,8 @@ class GroupComparison:
     influence: Spread
     fair: float
     entitled: Spread
-    """Its part of all versions, each shared equally by the clients that were there when it was made."""
+    """Its part of all versions, each shared by the clients that were there when it was made: equally, unless the
+    strategy has `importance`."""
     per_presence: Spread
     """Influence per time present, 1 being the mean over all clients."""
     staleness: Spread
@@ -107,7 +108,7 @@ class Comparison:
     jain_entitled: Spread
     """Over their influence ÷ what they were entitled to."""
     comes_and_goes: bool
-    """Were clients entitled to different parts, because they were not always there?"""
+    """Were clients entitled to different parts, because they were not always there, or by `importance`?"""
     staleness: Spread
     updates: Spread
     aggregations: Spread

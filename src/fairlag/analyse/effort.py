@@ -40,7 +40,9 @@ class Compiling:
     ) -> None:
         """Averaged over so many seeds; wanted or not, or, if that is None, where it is worth while."""
         strategies, fleet = [experiment.strategy(use) for use in experiment.strategies], experiment.fleet()
-        known = [isinstance(loop_spec(strategy, fleet), LoopSpec) for strategy in strategies]
+        self._specs = [loop_spec(strategy, fleet) for strategy in strategies]
+        self._steps = [(strategy.edit, strategy.reduce) for strategy in strategies]
+        known = [isinstance(spec, LoopSpec) for spec in self._specs]
         need = Need.of(fleet)
         cheating = need.usual + COMPILED_SEARCH
         if incentive_updates is not None:
@@ -54,3 +56,19 @@ class Compiling:
         """For each strategy: does the loop take it?"""
         self.here = updates < _LONG
         """Is it so short that workers would only take longer?"""
+
+    def same_timeline(self, number: int) -> int | None:
+        """The first strategy before this one with the same timeline and weights, so that it need not be tried again.
+
+        Strategies that differ in local training or in the server's rule are such, for instance FedAvg and FedAdam.
+
+        >>> from fairlag.lab.experiment import load
+        >>> zoo = load("zoo").only(["fedavg", "fedbuff", "fedadam"])
+        >>> list(map(Compiling(zoo, seeds=1, incentive_updates=1, wanted=False).same_timeline, range(3)))
+        [None, None, 0]
+        """
+        spec = self._specs[number]
+        if isinstance(spec, str):
+            return None
+        pairs = zip(self._specs[:number], self._steps[:number], strict=True)
+        return next((place for place, pair in enumerate(pairs) if pair == (spec, self._steps[number])), None)

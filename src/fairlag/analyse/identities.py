@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from fairlag.analyse.case import Case
+from fairlag.analyse.progress import Progress, counter
 from fairlag.analyse.throttling import SERVER_UPDATES, goes_on
 from fairlag.analyse.trial import Trial, influence, simulated
 from fairlag.core.server import Server
@@ -112,7 +113,7 @@ def _most_tasks(case: Case, client: int) -> float:
     return min(1.5 * float(time) / float(long), 2 * case.updates) if long > 0 else 2 * case.updates
 
 
-def identities(case: Case) -> tuple[Identities, ...]:
+def identities(case: Case, name: str, progress: Progress | None) -> tuple[Identities, ...]:
     """What one client of each group would gain by them, in short runs; nothing if these merge too many updates.
 
     Being two among n clients that are all heard alike gains 2 n / (n + 1) − 1.
@@ -125,14 +126,14 @@ def identities(case: Case) -> tuple[Identities, ...]:
         return tuple(Identities() for _ in case.clients)
     whole = case.trial(part)
     found = []
+    stays = _STAYS if fleet.steady else ()
+    count = counter(progress, name, len(case.clients) * _SEEDS * (2 + len(stays)))
     for client in case.clients:
         trials = [replace(whole, client=client, seed=whole.seed + seed) for seed in range(_SEEDS)]
-        honest = float(np.mean([heard.share for heard in bench.map(influence, trials)]))
-        twice = float(np.mean(bench.map(two, trials)))
-        new = None
-        if fleet.steady:
-            most = part * _most_tasks(case, client)
-            asks = [partial(anew, names=ceil(most / stay) + 8, stay=stay) for stay in _STAYS]
-            new = max(float(np.mean(bench.map(ask, trials))) for ask in asks)
+        honest = float(np.mean([heard.share for heard in bench.map(influence, trials, count)]))
+        twice = float(np.mean(bench.map(two, trials, count)))
+        most = part * _most_tasks(case, client)
+        asks = [partial(anew, names=ceil(most / stay) + 8, stay=stay) for stay in stays]
+        new = max((float(np.mean(bench.map(ask, trials, count))) for ask in asks), default=None)
         found.append(Identities(*(None if each is None or not honest else each / honest - 1 for each in (new, twice))))
     return tuple(found)

@@ -31,6 +31,8 @@ class Incentive:
     best_throttle: float
     throttle_gain: float
     """The relative gain at the best factor: 3.7 means 4.7 times as much influence; 0 where truth is best."""
+    heard: bool = True
+    """Was an update of the truthful client merged in at least two trials? Otherwise nothing is known of its gains."""
 
     @property
     def gains(self) -> Floats:
@@ -92,8 +94,9 @@ def judge(influence: Floats, before: Floats, updates: Floats, factors: Sequence[
     >>> cheat.truthful, cheat.best_throttle, round(cheat.throttle_gain, 2)
     (False, 8.0, 3.0)
     """
-    heard = influence[:, 0] > 0
-    gains = influence[heard] / influence[heard, :1] - 1 if heard.sum() > 1 else np.zeros((2, len(factors)))
+    merged = influence[:, 0] > 0
+    heard = bool(merged.sum() > 1)
+    gains = influence[merged] / influence[merged, :1] - 1 if heard else np.zeros((2, len(factors)))
     mean, spread = gains.mean(axis=0), gains.std(axis=0, ddof=1) / np.sqrt(len(gains))
     from scipy.special import stdtrit  # takes longer to import than all of the rest, and only this needs it
 
@@ -108,6 +111,7 @@ def judge(influence: Floats, before: Floats, updates: Floats, factors: Sequence[
         error=error,
         best_throttle=float(factors[best]) if real[best] > 0 else 1.0,
         throttle_gain=float(real[best]),
+        heard=heard,
     )
 
 

@@ -152,7 +152,7 @@ def equilibria(
     """
     with Bench(experiment, workers=workers) as bench:
         return [
-            _Settler(experiment, bench, number, budget, teller(progress, f"at rest: {use.label}")).run()
+            _Settler(experiment, bench, number, budget, teller(progress, f"equilibrium: {use.label}")).run()
             for number, use in enumerate(experiment.strategies)
         ]
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fairlag.core.accounts import Entitlement
 from fairlag.core.types import Aggregation, Floats, Integers, Outcome, Presence, Row
 from fairlag.fleet.clients import Fleet
 from fairlag.lab.attendance import Attendance
@@ -15,8 +16,8 @@ _ROWS = 4096
 class Tally:
     """Counts of one trial. Memory does not grow with the trial, apart from one row per mark."""
 
-    def __init__(self, fleet: Fleet, client: int) -> None:
-        """`client` is the one whose influence is followed beside that of the groups."""
+    def __init__(self, fleet: Fleet, client: int, terms: Entitlement | None) -> None:
+        """`client` is the one whose influence is followed beside that of the groups; `terms` say who is entitled."""
         self._fleet, self._client = fleet, client
         self.histogram: list[Integers] = [np.zeros(0, np.int64) for _ in fleet.groups]
         self.lightest, self.heaviest = np.inf, -np.inf
@@ -26,7 +27,7 @@ class Tally:
         """Seconds of work in tasks that ended without being merged."""
         self.unmerged: Integers = np.zeros(fleet.clients, np.int64)
         self.refused: Integers = np.zeros(fleet.clients, np.int64)
-        self.attendance = Attendance(fleet.clients)
+        self.attendance = _attendance(fleet, terms)
         self._marks: list[Floats] = []
         self._waiting: list[Aggregation] = []
 
@@ -78,6 +79,14 @@ class Tally:
     def marks(self) -> Floats:
         """One row per mark: the time, the client's weight and updates so far, and the weight of each group so far."""
         return np.array(self._marks).reshape(len(self._marks), 3 + len(self._fleet.groups))
+
+
+def _attendance(fleet: Fleet, terms: Entitlement | None) -> Attendance:
+    """Nothing is trained, so all clients count as having equally many examples."""
+    if terms is None:
+        return Attendance(fleet.clients)
+    importance = np.array([terms.of_group(group.name) for group in fleet.groups])[fleet.group_of]
+    return Attendance(fleet.clients, importance, known=terms.entitled == "known")
 
 
 def added(histograms: Sequence[Integers]) -> Integers:

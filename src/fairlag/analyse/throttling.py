@@ -129,8 +129,9 @@ class Throttler:
             return self._untried(cost, cost)
         self._measure(dict.fromkeys(np.ndindex(self._heard.shape[:2]), self._case.trial()))
         found = self._judged()
-        excess = max(float(each.excess(self._wanted).max()) for each in found)
-        advice = "" if self._is_enough(found) else f"--seeds {_rounded(self._replications * max(excess, 1.5) ** 2)}"
+        heard = [each for each in found if each.heard]  # more seeds of the same length do not make others heard
+        excess = max((float(each.excess(self._wanted).max()) for each in heard), default=0.0)
+        advice = "" if self._is_enough(heard) else f"--seeds {_rounded(self._replications * max(excess, 1.5) ** 2)}"
         made = ceil(self._case.updates / self._buffer)
         return Throttling(found, (made, made), self._replications, self._wanted, advice)
 

@@ -56,6 +56,13 @@ class Found(NamedTuple):
     influence: float = 0.0
     """If it is not: the influence that it leads to."""
     tried: bool = True
+    heard: bool = True
+    """Was an update of the truthful client merged? Otherwise nothing is known of its gains."""
+
+    @property
+    def known(self) -> bool:
+        """Can anything be said?"""
+        return self.tried and self.heard
 
     @property
     def truthful(self) -> bool:
@@ -64,7 +71,7 @@ class Found(NamedTuple):
 
     def as_json(self) -> dict[str, Any]:
         """The part of it that `fairlag audit --json` promises."""
-        if not self.tried:
+        if not self.known:
             nothing = ("best_timing", "timing_gain", "timing_gain_error", "timing_gain_at_most", "truthful")
             return dict.fromkeys(nothing)
         return {
@@ -108,11 +115,14 @@ class Timings:
 
 
 def _better(found: Found, throttled: Incentive) -> Found:
+    if not throttled.heard:
+        return found
     if throttled.throttle_gain > found.gain:
         reached = float(throttled.influence[throttled.factors.index(throttled.best_throttle)])
         plan = Throttle(throttled.best_throttle)
         return Found(plan, throttled.throttle_gain, throttled.gain_error, influence=reached)
-    return found._replace(at_most=max(found.at_most, throttled.largest_gain), tried=True)
+    at_most = max(found.at_most, throttled.largest_gain) if found.known else throttled.largest_gain
+    return found._replace(at_most=at_most, tried=True, heard=True)
 
 
 def plans(factors: Sequence[float] = _SLOW) -> list[Timing]:
@@ -271,6 +281,8 @@ class Search:
 
     def _judged(self, asked: Sequence[_Asked]) -> Found:
         """The best of the finalists, if it gains more than its error."""
+        if not any(self._heard[each.honest][:, 0].any() for each in asked):
+            return Found(Truthful(), heard=False)
         judged = []
         for each in asked:
             gain, error = judge_pair(self._heard[each.honest], self._heard[each], tests=len(asked))

@@ -14,7 +14,7 @@ from fairlag.analyse.tally import Tally
 from fairlag.core.server import Server
 from fairlag.core.strategy import Strategy
 from fairlag.core.types import Aggregation, Floats, Integers, Presence, Row
-from fairlag.errors import InputError, StrategyError
+from fairlag.errors import InputError, StalledError, StrategyError
 from fairlag.execute.crew import Crew
 from fairlag.fleet.clients import Fleet
 from fairlag.fleet.timing import Timing
@@ -83,7 +83,7 @@ class Observation:
     under_way: float
     """Seconds of work in tasks that were running at the end."""
     entitled: Floats
-    """Per client: how many versions it was entitled to, each shared equally by those who were there."""
+    """Per client: how many versions it was entitled to, each shared by those who were there."""
     presence: Floats
     """Per client: the seconds that it was there."""
     unmerged: Integers
@@ -106,8 +106,16 @@ class Heard(NamedTuple):
 
 
 def influence(experiment: Experiment, trial: Trial) -> Heard:
-    """How much the trial's client is listened to; a trial with a stride must be four of them long."""
-    seen = _seen(experiment, trial)
+    """How much the trial's client is listened to; a trial with a stride must be four of them long.
+
+    A client that leaves again and again may keep every version from being made. It is then not listened to.
+    """
+    try:
+        seen = _seen(experiment, trial)
+    except StalledError:
+        if all(plan.leaves is None for _, plan in trial.plans):
+            raise
+        return Heard(0.0, 0.0, 0.0, 0)
     cost, total = int(seen.updates.sum()), float(seen.weights.sum())
     if len(seen.marks) < _QUARTERS:
         share = float(seen.weights[trial.client]) / total if total else 0.0
@@ -150,7 +158,7 @@ def _world(experiment: Experiment, trial: Trial) -> tuple[Strategy, Fleet]:
 
 def _by_the_server(strategy: Strategy, fleet: Fleet, trial: Trial) -> Observation:
     """By the reference: the server in virtual time."""
-    tally = Tally(fleet, trial.client)
+    tally = Tally(fleet, trial.client, strategy.account)
 
     def record(row: Row) -> None:
         tally.add(row)
@@ -233,7 +241,7 @@ def _quickly(strategy: Strategy, fleet: Fleet, trial: Trial) -> Observation | No
     from fairlag.runtime.compiled.moment import running
     from fairlag.runtime.compiled.weights import Fallback
 
-    tally = Tally(fleet, trial.client)
+    tally = Tally(fleet, trial.client, strategy.account)
     tally.add(Presence(0.0, 0, range(fleet.clients), True))
     try:
         for merges in timeline:

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Annotated
@@ -14,7 +14,7 @@ from fairlag.analyse import audit as auditing
 from fairlag.analyse.effort import enough_seeds
 from fairlag.analyse.incentives import WANTED
 from fairlag.analyse.progress import Progress
-from fairlag.analyse.settling import equilibria, priced
+from fairlag.analyse.settling import priced
 from fairlag.analyse.throttling import COMPILED_UPDATES, SERVER_UPDATES
 from fairlag.analyse.timings import COMPILED_SEARCH, SERVER_SEARCH
 from fairlag.cli.terminal import (
@@ -40,7 +40,7 @@ from fairlag.cli.terminal import (
 from fairlag.errors import InputError
 from fairlag.files import save
 from fairlag.lab.executors import cores
-from fairlag.lab.experiment import load
+from fairlag.lab.experiment import Experiment, load
 from fairlag.lab.override import with_buffers, with_costs
 from fairlag.report import tables
 from fairlag.report.answer import answer
@@ -90,13 +90,7 @@ def audit(
     check_page("--report", page)
     # What a user's rule prints must not get between the lines of the result.
     with redirect_stdout(sys.stderr):
-        experiment = chosen(load(source), strategy, settings)
-        if buffers is not None:
-            experiment = with_buffers(experiment, _sizes(buffers))
-        if aggregations is not None:
-            experiment = experiment.checked(aggregations=at_least_one("--aggregations", aggregations))
-        if cost:
-            experiment = with_costs(experiment, cost)
+        experiment = _changed(chosen(load(source), strategy, settings), buffers, aggregations, cost)
         seeds = enough_seeds(experiment) if seeds is None else number_of_seeds(seeds)
         with trials_progress("fairness", "incentives") as progress:
             audits = auditing.audit(
@@ -107,16 +101,8 @@ def audit(
                 incentive_error=incentive_error,
                 progress=progress,
             )
-            rests = (
-                equilibria(experiment, workers=workers, budget=incentive_updates, progress=progress)
-                if priced(experiment)
-                else []
-            )
     strategies = [each.as_json() for each in audits]
-    for known, rest in zip(strategies, rests, strict=False):
-        known["equilibrium"] = rest.as_json()
-    found = {"experiment": experiment.name, "strategies": strategies, "answer": answer(audits)}
-    text = json.dumps(found, indent=2)
+    text = json.dumps({"experiment": experiment.name, "strategies": strategies, "answer": answer(audits)}, indent=2)
     if file is not None:
         save(file, text + "\n")
     if page is not None:
@@ -124,16 +110,31 @@ def audit(
     if as_json:
         print(text)
         return
-    show(tables.audit_table(experiment, audits, seeds))
-    if rests:
-        show(settled_table(experiment, rests))
-    if theory:
-        for buffer in sorted({each.whole_buffer for each in audits}):
-            show(tables.theory_table(experiment, buffer, audits))
+    _show(experiment, audits, seeds, theory=theory)
     if file is not None:
         show(f"The audit is in {file}")
     if page is not None:
         say(f"The report is {page}")
+
+
+def _changed(
+    experiment: Experiment, buffers: str | None, aggregations: int | None, cost: list[str] | None
+) -> Experiment:
+    """The experiment with what the options of an audit change in it."""
+    if buffers is not None:
+        experiment = with_buffers(experiment, _sizes(buffers))
+    if aggregations is not None:
+        experiment = experiment.checked(aggregations=at_least_one("--aggregations", aggregations))
+    return with_costs(experiment, cost) if cost else experiment
+
+
+def _show(experiment: Experiment, audits: Sequence[auditing.StrategyAudit], seeds: int, *, theory: bool) -> None:
+    show(tables.audit_table(experiment, audits, seeds))
+    if priced(experiment):
+        show(settled_table(audits))
+    if theory:
+        for buffer in sorted({each.whole_buffer for each in audits}):
+            show(tables.theory_table(experiment, buffer, audits))
 
 
 def _sizes(text: str) -> list[int]:
@@ -145,7 +146,10 @@ def _sizes(text: str) -> list[int]:
 
 @contextmanager
 def trials_progress(*parts: str) -> Iterator[Progress]:
-    """A bar on a terminal, a line at each quarter of a part elsewhere; both on standard error."""
+    """A bar per kind of trial on a terminal, a line at each quarter of a part elsewhere; both on standard error.
+
+    The first word of a part says which kind: parts of the same kind, of one strategy after the other, share a bar.
+    """
     if not err.is_terminal:
 
         def tell_quarters(part: str, done: int, total: int) -> None:
@@ -158,8 +162,9 @@ def trials_progress(*parts: str) -> Iterator[Progress]:
         known = {part: shown.add_task(part, total=None) for part in parts}
 
         def show_bar(part: str, done: int, total: int) -> None:
-            if part not in known:
-                known[part] = shown.add_task(part)
-            shown.update(known[part], completed=done, total=total)
+            kind = part.split()[0].rstrip(":")
+            if kind not in known:
+                known[kind] = shown.add_task(part)
+            shown.update(known[kind], description=part, completed=done, total=total)
 
         yield show_bar

@@ -186,6 +186,6 @@ def check_page(option: str, file: Path | None) -> None:
 @contextmanager
 def bars(*columns: ProgressColumn) -> Iterator[Progress]:
     """Progress bars on standard error, which are gone when the work is done."""
-    shown = (TextColumn("{task.description}"), BarColumn(), *columns, TimeRemainingColumn())
+    shown = (TextColumn("{task.description}", markup=False), BarColumn(), *columns, TimeRemainingColumn())
     with Progress(*shown, console=err, transient=True) as progress:
         yield progress

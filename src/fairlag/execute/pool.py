@@ -113,10 +113,10 @@ class Pool(ABC, Generic[AnyWorker]):
             self._announce(placement)
 
     def warm_up(self) -> None:
-        """Waits until somebody has started, and everybody to whom tasks are handed before that."""
+        """Waits until a worker has started, and every worker that accepts jobs before it has."""
         with self._lock:
             while not any(worker.ready for worker in self._workers) or any(
-                not worker.ready and self._may_be_handed(worker) for worker in self._workers
+                not worker.ready and self._accepts_jobs(worker) for worker in self._workers
             ):
                 self._pump(None)
 

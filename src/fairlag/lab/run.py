@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from fairlag.errors import ExperimentError, InputError
+from fairlag.core.accounts import Entitlement
+from fairlag.errors import ExperimentError, InputError, UnreadableError
 from fairlag.imported import is_code
 from fairlag.lab import queries
-from fairlag.lab.attendance import attended
+from fairlag.lab.attendance import attended, terms_of
 from fairlag.lab.card import Card, Group
 from fairlag.lab.experiment import check
 from fairlag.lab.folder import EXPERIMENT, MODEL, check_experiment, check_model, meta_of, reading, unpacked, unreadable
@@ -145,8 +146,9 @@ class Run:
 
         `weight` is the sum of its parts of all versions: the weights of its updates, each once for every version that
         the update is part of. That is one version, unless the strategy keeps updates until they are replaced.
-        Each version entitles those who are there when it is made, equally: `entitled` is the part of all versions that
-        this gives, `presence` the part of all time that clients were there, and `per_presence` is influence ÷ presence.
+        Each version entitles those who are there when it is made, equally or by the strategy's `importance`: `entitled`
+        is the part of all versions that this gives, `presence` the part of all time that clients were there, and
+        `per_presence` is influence ÷ presence.
         """
         if by not in ("client", "group"):
             raise InputError(f"influence is asked for by {by!r}, it must be by client or by group")
@@ -166,11 +168,19 @@ class Run:
         import pandas as pd
 
         with reading(self.folder) as database:
-            found = attended(database, meta_of(database, self.folder))
+            found = attended(database, meta_of(database, self.folder), self.terms)
         if found is None:
             return frame[["fair", "fair"]].set_axis(["entitled", "presence"], axis="columns")
         sums = pd.DataFrame(found._asdict()).groupby(by)[["entitled", "seconds"]].sum()
         return sums.reindex(frame[by], fill_value=0.0).apply(_part).set_axis(frame.index)
+
+    @property
+    def terms(self) -> Entitlement | None:
+        """What its strategy entitles clients to; None if that is not known."""
+        try:
+            return terms_of(self.settings)
+        except UnreadableError:
+            return None
 
     def curve(self, scope: str = "all", name: str | int | None = None) -> "pd.DataFrame":
         """The evaluations over the run, one row per version, all on the same examples: a sample, if one was taken."""

@@ -1,12 +1,14 @@
 """What an audit answers to "what should I deploy?": the cells of its table, and a few sentences."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import ceil
 from statistics import fmean, stdev
 
 from fairlag.analyse.audit import GroupAudit, StrategyAudit
 from fairlag.analyse.deployment import SETTLED, Deployment, GroupDeployment
-from fairlag.report.labels import gain, timing_words
+from fairlag.analyse.settling import Untried
+from fairlag.analyse.timings import Found
+from fairlag.report.labels import gain, listed, timing_words
 from fairlag.text import numerals
 
 DEPLOYMENT = {
@@ -24,6 +26,9 @@ _PRACTICAL = 0.005
 
 _FAIR = 0.05
 """How far, in parts of it, a group may be below its fair share without paying."""
+
+_FULL = 1.005
+"""Whoever is slower by less counts as working at full speed."""
 
 _QUANTILE = 2.0
 
@@ -57,7 +62,7 @@ def answer(audits: Sequence[StrategyAudit]) -> list[str]:
     named = [both] if both else [fairest[0], fastest[0]]
     if not any(least_fair is each for each in (*fairest, *named)):
         named.append(least_fair)
-    sentences = [*map(_who_pays, named), *_on_cheating(audits)]
+    sentences = [*map(_who_pays, named), *_on_cheating(audits), *_on_rest(audits)]
     if len(audits) == 1:
         return sentences
     return [_on_fairness(audits, fairest), _on_speed(audits, fastest), *sentences, _choice(fairest, fastest, both)]
@@ -117,9 +122,9 @@ def _who_pays(audit: StrategyAudit) -> str:
     waits = f" Devices wait {idle:.0%} of their time." if idle >= _FAIR else ""
     if not paying:
         return f"Under {audit.label} nobody pays: no group has clearly less than its fair share.{waits}"
-    names = _listed([group.name for group in paying])
+    names = listed([group.name for group in paying])
     pay = f"the group {names} pays: it has" if len(paying) == 1 else f"the groups {names} pay: they have"
-    has, fair = (_listed([f"{part:.3f}" for part in parts]) for parts in zip(*map(_parts, paying), strict=True))
+    has, fair = (listed([f"{part:.3f}" for part in parts]) for parts in zip(*map(_parts, paying), strict=True))
     return f"Under {audit.label}, {pay} {has} of all influence; {fair} would be fair.{waits}"
 
 
@@ -130,19 +135,36 @@ def _parts(group: GroupAudit) -> tuple[float, float]:
 def _on_cheating(audits: Sequence[StrategyAudit]) -> list[str]:
     """Under which strategies some timing pays, under which none does, and what other identities gain."""
     sentences = [_who_cheats(audit) for audit in audits if any(not group.cheat.truthful for group in audit.groups)]
-    honest = [audit for audit in audits if all(group.cheat.tried and group.cheat.truthful for group in audit.groups)]
+    honest = [audit for audit in audits if (known := _known(audit)) and all(each.truthful for each in known)]
     if honest:
-        most = max(group.cheat.at_most for audit in honest for group in audit.groups)
+        most = max(found.at_most for audit in honest for found in _known(audit))
         bound = f" The best of them gain less than {ceil(100 * most)}%." if 0 < most < 1 else ""
         sentences.append(f"Under {_labels(honest)} no timing that was tried pays.{bound}")
-    return [*sentences, *_on_identities(audits)]
+    return [*sentences, *_on_the_unheard(audits), *_on_identities(audits)]
+
+
+def _on_the_unheard(audits: Sequence[StrategyAudit]) -> list[str]:
+    """One sentence per set of groups of which no update was merged, if others were tried."""
+    about: dict[str, list[StrategyAudit]] = {}
+    for audit in audits:
+        if names := [group.name for group in audit.groups if group.cheat.tried and not group.cheat.heard]:
+            about.setdefault(listed(names), []).append(audit)
+    help_ = "Longer runs may help (--aggregations, or --set until_time=…)."
+    return [
+        f"Under {_labels(found)} no update of {names} was merged, so nothing can be said of cheating there. {help_}"
+        for names, found in about.items()
+    ]
+
+
+def _known(audit: StrategyAudit) -> list[Found]:
+    return [group.cheat for group in audit.groups if group.cheat.known]
 
 
 def _who_cheats(audit: StrategyAudit) -> str:
     cheats = [group for group in audit.groups if not group.cheat.truthful]
     most = max(cheats, key=lambda group: group.cheat.gain)
     others = [f"{group.name} ({_gained(group)})" for group in cheats if group is not most]
-    so_do = f" Clients of {_listed(others)} gain too." if others else ""
+    so_do = f" Clients of {listed(others)} gain too." if others else ""
     timing = most.cheat.timing
     by = f"{timing}: {timing_words(timing)}"
     return f"Under {audit.label} a client of {most.name} gains {_gained(most)} by {by}.{so_do}"
@@ -163,15 +185,21 @@ def _on_identities(audits: Sequence[StrategyAudit]) -> list[str]:
             found, audit, group = max(known, key=lambda each: float(each[0]))
             where = f"under {audit.label}" if len(audits) > 1 else "here"
             words.append(f"{name} gains up to {max(found, 0.0):.0%} (one of {group.name} {where})")
-    return (
-        [f"No weighting can prevent false identities, unless they cost something: {_listed(words)}."] if words else []
-    )
+    return [f"No weighting can prevent false identities, unless they cost something: {listed(words)}."] if words else []
+
+
+def _on_rest(audits: Sequence[StrategyAudit]) -> Iterator[str]:
+    """Where the fleet settles under each strategy, if updates cost something."""
+    for audit in audits:
+        if isinstance(rest := audit.rest, Untried):
+            yield f"Where the fleet settles under {audit.label} was not computed: {rest}."
+        elif rest is not None and not rest.settled:
+            yield f"At these costs the fleet does not settle under {audit.label}: somebody always gains by moving."
+        elif rest is not None:
+            slow = [f"{group.name} by ×{group.throttle:.3g}" for group in rest.groups if group.throttle > _FULL]
+            where = f"at {rest.speed:.0%} of its full speed: {listed(slow)} slower" if slow else "at its full speed"
+            yield f"At these costs the fleet settles {where} under {audit.label}."
 
 
 def _labels(audits: Sequence[StrategyAudit]) -> str:
-    return _listed([audit.label for audit in audits])
-
-
-def _listed(words: Sequence[str]) -> str:
-    *first, last = words
-    return f"{', '.join(first)} and {last}" if first else last
+    return listed([audit.label for audit in audits])

@@ -68,4 +68,4 @@ def _fleet_of(strategy: Repeated, label: str) -> tuple[Experiment | None, str]:
 
 
 def _tell(progress: Progress, label: str, part: str, done: int, total: int) -> None:
-    progress(f"{label}: {part}", done, total)
+    progress(f"{part}: {label}", done, total)

@@ -44,9 +44,9 @@ class Heads(NamedTuple):
 _COMING = Heads(
     "entitled",
     "Jain÷",
-    "influence, entitled: the group's part of all weight and of all versions, each shared equally by the clients there",
+    "influence, entitled: the group's part of all weight and of all versions, each shared by the clients there",
 )
-EVENNESS = "Jain÷: Jain index of influence ÷ entitlement, as clients come and go"
+EVENNESS = "Jain÷: Jain index of influence ÷ entitlement"
 
 
 def heads(comparisons: Iterable[Comparison]) -> Heads:

@@ -88,6 +88,16 @@ standard error of the test sample.'
     return f"Lines and bands: {'; '.join(words)}." if words else ""
 
 
+def listed(words: Sequence[str]) -> str:
+    """Words in a sentence.
+
+    >>> listed(["fast", "slow", "late"]), listed(["fast"])
+    ('fast, slow and late', 'fast')
+    """
+    *first, last = words
+    return f"{', '.join(first)} and {last}" if first else last
+
+
 def with_deviation(spread: Spread, form: str) -> str:
     """The mean in a format, and the standard deviation where there is one.
 

@@ -3,8 +3,14 @@
 from collections.abc import Iterator, Sequence
 
 from fairlag.analyse.audit import StrategyAudit
-from fairlag.analyse.throttling import Throttling
+from fairlag.analyse.throttling import COMPILED_UPDATES, SERVER_UPDATES, Throttling
+from fairlag.runtime.compiled import available
 from fairlag.runtime.presence import NOTHING_MORE
+
+_SLOWLY = (
+    "Compiled loops are not installed, so few updates were affordable: with `pip install 'fairlag[fast]'` trials may "
+    f"take {COMPILED_UPDATES // SERVER_UPDATES} times as many."
+)
 
 
 def remarks(audits: Sequence[StrategyAudit]) -> list[str]:
@@ -14,10 +20,13 @@ def remarks(audits: Sequence[StrategyAudit]) -> list[str]:
         for remark in _of(audit):
             about.setdefault(remark, []).append(audit.label)
     everyone = len(audits) > 1
-    return [
+    found = [
         f"{'All strategies' if everyone and len(labels) == len(audits) else ', '.join(labels)}: {remark}"
         for remark, labels in about.items()
     ]
+    if not available() and any(audit.throttling.advice or audit.timings.left_out for audit in audits):
+        found.append(_SLOWLY)
+    return found
 
 
 def _of(audit: StrategyAudit) -> Iterator[str]:

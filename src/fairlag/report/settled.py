@@ -5,19 +5,19 @@ from collections.abc import Iterator, Sequence
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from fairlag.analyse.audit import StrategyAudit
 from fairlag.analyse.equilibrium import SLOWEST
 from fairlag.analyse.settling import Equilibrium, GroupAtRest, Untried
-from fairlag.lab.experiment import Experiment
 from fairlag.report.tables import block
 
 _COLUMNS = {"group": 16, "clients": 8, "cost": 9, "slower": 9, "updates/s": 11, "influence": 11, "payoff": 10}
 
-_TITLE = "Where the fleet settles if every client chooses the speed that pays it most"
+TITLE = "Where the fleet settles if every client chooses the speed that pays it most"
 
 _ROUGH = 0.01
 """A gain that is worth a remark if it might have been missed, as a part of a fair share."""
 
-_READING = (
+READING = (
     "cost: influence that one update per second is worth to a client",
     "slower: how many times as long as necessary its tasks take; ×1: full speed",
     "updates/s: of one client, if a unit of virtual time is a second",
@@ -27,18 +27,18 @@ _READING = (
 )
 
 
-def settled_table(experiment: Experiment, found: Sequence[Equilibrium | Untried]) -> RenderableType:
-    """One block per strategy, one row per group."""
-    parts: list[RenderableType] = [Text(), Text(_TITLE, style="bold"), Text()]
+def settled_table(audits: Sequence[StrategyAudit]) -> RenderableType:
+    """One block per strategy, one row per group; of those for which it was asked."""
+    parts: list[RenderableType] = [Text(), Text(TITLE, style="bold"), Text()]
     parts.append(block(_COLUMNS, [[Text(name, style="dim") for name in _COLUMNS]]))
-    for use, each in zip(experiment.strategies, found, strict=True):
-        if isinstance(each, Untried):
-            parts += [Text(use.label, style="bold"), Text(f"  not computed: {each}", style="yellow")]
-            continue
-        parts += [Text(use.label, style="bold"), Text(f"  {summary(each)}")]
-        parts.append(block(_COLUMNS, map(_row, each.groups)))
-        parts += [Text(f"  {remark}", style="yellow") for remark in remarks(each)]
-    parts += [Text(), *(Text(line, style="dim") for line in _READING)]
+    for audit in audits:
+        if isinstance(rest := audit.rest, Untried):
+            parts += [Text(audit.label, style="bold"), Text(f"  not computed: {rest}", style="yellow")]
+        elif rest is not None:
+            parts += [Text(audit.label, style="bold"), Text(f"  {summary(rest)}")]
+            parts.append(block(_COLUMNS, map(_row, rest.groups)))
+            parts += [Text(f"  {remark}", style="yellow") for remark in remarks(rest)]
+    parts += [Text(), *(Text(line, style="dim") for line in READING)]
     return Group(*parts)
 
 
@@ -67,14 +67,21 @@ def remarks(found: Equilibrium) -> Iterator[str]:
         yield f"A client might gain up to {gain} by another speed: the trials cannot tell."
 
 
+def cells(group: GroupAtRest) -> dict[str, str]:
+    """By column."""
+    return {
+        "clients": f"{group.clients:,}",
+        "cost": f"{group.cost:g}",
+        "slower": f"×{group.throttle:.3g}",
+        "updates/s": f"{group.rate:.3g}",
+        "influence": f"{group.influence:.3f}",
+        "payoff": f"{group.payoff:.4f}",
+    }
+
+
 def _row(group: GroupAtRest) -> list[Text]:
     style = "green" if group.throttle == 1 else "red" if group.slowest else "yellow"
     return [
         Text(f"  {group.name}"),
-        Text(f"{group.clients:,}"),
-        Text(f"{group.cost:g}"),
-        Text(f"×{group.throttle:.3g}", style=style),
-        Text(f"{group.rate:.3g}"),
-        Text(f"{group.influence:.3f}"),
-        Text(f"{group.payoff:.4f}"),
+        *(Text(cell, style=style if name == "slower" else "") for name, cell in cells(group).items()),
     ]

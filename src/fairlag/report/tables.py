@@ -15,7 +15,7 @@ from fairlag.analyse.audit import GroupAudit, StrategyAudit
 from fairlag.analyse.incentives import FACTORS
 from fairlag.lab.experiment import Experiment
 from fairlag.report.answer import DEPLOYMENT, answer, deployment_cells, device_cells
-from fairlag.report.figures.incentives import brief_verdict, how_tried
+from fairlag.report.figures.incentives import brief_verdict, brief_words, how_tried
 from fairlag.report.labels import gain, span
 from fairlag.report.remarks import remarks
 from fairlag.text.numerals import NONE, number
@@ -43,7 +43,7 @@ _COMING = {
     "staleness": 10,
     "throttling": 17,
 }
-"""The same of a fleet that comes and goes: nothing is predicted for it, and its clients are not entitled alike."""
+"""The same of clients that are not entitled alike, because they come and go, or by `importance`."""
 
 _CHEATING = {
     "group": 15,
@@ -127,7 +127,7 @@ def _group_cells(group: GroupAudit, *, tried: bool) -> dict[str, Text]:
     deviation = abs(group.influence - group.entitled) / group.entitled if group.entitled else 0.0
     style = "green" if deviation < 0.05 else "yellow" if deviation < 0.3 else "red"
     incentive = group.incentive
-    sure = incentive.truthful and incentive.largest_gain < 1
+    sure = incentive.heard and incentive.truthful and incentive.largest_gain < 1
     told = "yellow" if not tried else "green" if sure else "yellow" if incentive.truthful else "red"
     gain = Text(brief_verdict(incentive, tried=tried), style=told)
     return {
@@ -146,8 +146,8 @@ def _group_cells(group: GroupAudit, *, tried: bool) -> dict[str, Text]:
 
 def _cheating_row(group: GroupAudit) -> list[Text]:
     cheat = group.cheat
-    if not cheat.tried:
-        told = [Text("not tried", style="yellow"), Text(NONE)]
+    if not cheat.known:
+        told = [Text(brief_words(cheat), style="yellow"), Text(NONE)]
     elif cheat.truthful:
         sure = "green" if cheat.at_most < 1 else "yellow"
         told = [Text("none found", style=sure), Text(f"< {ceil(100 * cheat.at_most)}%" if cheat.at_most else "", sure)]
@@ -182,8 +182,8 @@ _PREDICTED = (
 )
 _WHO_IS_THERE = (
     "share, influence: the group's part of all updates and of all weight",
-    "entitled: its part of all versions. Clients come and go: each version is shared",
-    "  equally by those who are there when it is made.",
+    "entitled: its part of all versions, each shared by those who are there when it",
+    "  is made: equally, unless the strategy has `importance`",
     "per time: its influence per time that it was there; 1 is the mean of all clients",
 )
 

@@ -2,15 +2,17 @@
 
 import sqlite3
 from collections.abc import Iterable
-from math import isfinite, nan
+from math import isfinite, isnan, nan
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fairlag.core.types import Floats, Integers
-from fairlag.fairness import GroupFairness, by_group, jain_if_any
+from fairlag.fairness import GroupFairness, by_group, jain_entitled, jain_if_any
+from fairlag.lab.attendance import Register
 from fairlag.lab.folder import meta_of, reading
+from fairlag.lab.run import Run
 from fairlag.lab.store import Score
 
 _MERGED = """
@@ -49,6 +51,8 @@ class Point(NamedTuple):
     updates: int
     jain: float
     """Of the influence of clients; not a number if there is no influence yet."""
+    jain_entitled: float
+    """Of their influence ÷ what they were entitled to by then."""
     staleness: float
     groups: tuple[GroupFairness, ...]
     scores: tuple[Score, ...]
@@ -60,8 +64,9 @@ class Point(NamedTuple):
         found |= {f"loss/{_whose(each)}": each.loss for each in self.scores if each.scope != "class"}
         if self.updates:
             found |= {f"influence/group/{group.name}": group.influence for group in self.groups}
+            found |= {f"entitled/group/{group.name}": group.entitled for group in self.groups}
             found |= {f"staleness/group/{group.name}": group.mean_staleness for group in self.groups}
-            found |= {"staleness/all": self.staleness, "jain": self.jain}
+            found |= {"staleness/all": self.staleness, "jain": self.jain, "jain_entitled": self.jain_entitled}
         found |= {"updates": float(self.updates), "virtual_time": self.time}
         return {name: value for name, value in found.items() if value is not None and isfinite(value)}
 
@@ -77,9 +82,10 @@ class Points:
         self._folder, self._every, self._trains = folder, every, trains
         with reading(folder) as database:
             self._groups: list[str] = meta_of(database, folder)["groups"]
-            names = [name for (name,) in database.execute("SELECT grp FROM clients ORDER BY client")]
-        places = {name: place for place, name in enumerate(self._groups)}
+            self._register = Register(database, Run(folder).terms)
+        places, names = {name: place for place, name in enumerate(self._groups)}, self._register.groups
         self._group_of: Integers = np.array([places[name] for name in names], np.int64)
+        self._entitled: Floats = np.zeros(len(names))
         self._updates: Floats = np.zeros(len(names))
         self._own: Floats = np.zeros(len(names))
         """The weights of each client's updates."""
@@ -104,11 +110,13 @@ class Points:
             scores: dict[int, list[Score]] = {}
             for version, *row in database.execute(_CURVE, span[1:]):
                 scores.setdefault(version, []).append(Score(*row))
+            points = []
+            for version, time, acted in made:
+                self._count(merged.get(version, []), parts.get(version, []), acted)
+                self._register.read(database, version)
+                self._entitled = self._register.attendance.entitled(version)
+                points.append(self._point(version, time, scores.get(version, [])))
         self._told = stop
-        points = []
-        for version, time, acted in made:
-            self._count(merged.get(version, []), parts.get(version, []), acted)
-            points.append(self._point(version, time, scores.get(version, [])))
         return points
 
     def last(self) -> Point:
@@ -150,13 +158,19 @@ class Points:
     def _point(self, version: int, time: float, scores: list[Score]) -> Point:
         self.version, self.time = version, time
         updates = int(self._updates.sum())
+        # A run that does not say who was there is one of clients that always were.
+        entitled = self._entitled if self._entitled.any() else np.ones_like(self._entitled)
+        jain = jain_if_any(self._weight)
         return Point(
             version=version,
             time=time,
             updates=updates,
-            jain=jain_if_any(self._weight),
+            jain=jain,
+            jain_entitled=nan if isnan(jain) else jain_entitled(self._weight, entitled),
             staleness=float(self._staleness.sum() / updates) if updates else nan,
-            groups=tuple(by_group(self._group_of, self._groups, self._updates, self._weight, self._staleness)),
+            groups=tuple(
+                by_group(self._group_of, self._groups, self._updates, self._weight, self._staleness, entitled)
+            ),
             scores=tuple(scores),
         )
 

@@ -47,12 +47,13 @@ def incentives_figure(
             headline(panel, look, label)
         from matplotlib.lines import Line2D
 
-        fair = fair_key()
+        fair = fair_key("entitled to") if any(each.comes_and_goes for each in audits) else fair_key()
         best = Line2D([], [], color="#222222", marker="*", markersize=8, linestyle="", label="pays most")
         names = list(dict.fromkeys(group.name for each in audits for group in each.groups))
         group_legend(figure, names, [fair, best] if _tempting(audits) else [fair])
-        highest = max(float(group.incentive.influence.max()) for each in audits for group in each.groups)
-        axes[0].set_ylim(0, max(highest, 1 / sum(group.clients for group in audits[0].groups)) * (1.1 + 0.11 * groups))
+        every = [group for each in audits for group in each.groups]
+        highest = max(max(float(group.incentive.influence.max()), group.due) for group in every)
+        axes[0].set_ylim(0, highest * (1.1 + 0.11 * groups))
         caption(figure, _reading(audits))
 
 
@@ -62,6 +63,8 @@ def verdict(incentive: Incentive, *, tried: bool, brief: bool = False) -> str:
         return brief_verdict(incentive, tried=tried)
     if not tried:
         return "not tried, it would take too many updates"
+    if not incentive.heard:
+        return "never heard, so nothing is known"
     if not incentive.truthful:
         return f"gains {incentive.throttle_gain:.0%} ± {incentive.gain_error:.0%} at ×{incentive.best_throttle:g}"
     if incentive.largest_gain >= 1:
@@ -73,6 +76,8 @@ def brief_verdict(incentive: Incentive, *, tried: bool) -> str:
     """The same for a cell of a table."""
     if not tried:
         return "not tried"
+    if not incentive.heard:
+        return "never heard"
     if not incentive.truthful:
         return f"+{incentive.throttle_gain:.0%} ±{incentive.gain_error:.0%} at ×{incentive.best_throttle:g}"
     return "too short" if incentive.largest_gain >= 1 else f"no{_at_most(incentive)}"
@@ -97,8 +102,8 @@ def brief_words(found: Found) -> str:
     >>> brief_words(Found(Truthful(), at_most=0.031))
     'none found (< 4%)'
     """
-    if not found.tried:
-        return "not tried"
+    if not found.known:
+        return "never heard" if found.tried else "not tried"
     if found.truthful:
         return f"none found (< {ceil(100 * found.at_most)}%)" if found.at_most else "none found"
     return f"+{gain(found.gain, found.error)}, {found.timing}"
@@ -132,11 +137,12 @@ def _draw(axes: "Axes", audit: StrategyAudit, *, brief: bool) -> None:
     from matplotlib.ticker import NullLocator
 
     tried = audit.throttling.tried
-    clients = sum(group.clients for group in audit.groups)
     words = []
     for place, group in enumerate(audit.groups):
         look, found = group_look(place), group.incentive
         words.append(f"{group.name}: {verdict(found, tried=tried, brief=brief)}")
+        if audit.comes_and_goes:
+            axes.axhline(group.due, **{**FAIR, "color": look.colour})
         if not tried:
             continue
         axes.plot(found.factors, found.influence, marker="o", markersize=3, linewidth=1.4, color=look.colour)
@@ -144,7 +150,8 @@ def _draw(axes: "Axes", audit: StrategyAudit, *, brief: bool) -> None:
             best = found.influence[found.factors.index(found.best_throttle)]
             star: Any = {"markersize": 10, "markeredgecolor": "white", "zorder": 4}
             axes.plot(found.best_throttle, best, "*", color=look.colour, **star)
-    axes.axhline(1 / clients, **FAIR)
+    if not audit.comes_and_goes:
+        axes.axhline(1 / sum(group.clients for group in audit.groups), **FAIR)
     axes.set_xscale("log")
     axes.set_xlim(FACTORS[0] * 0.93, FACTORS[-1] * 1.08)
     axes.set_xticks(_TICKS, [f"×{factor}" for factor in _TICKS])

@@ -25,6 +25,7 @@ from fairlag.report.page.deployment import deployment_section
 from fairlag.report.page.incentives import incentives_section
 from fairlag.report.page.influence import influence_section
 from fairlag.report.page.losses import losses_section
+from fairlag.report.page.settled import settled_sections
 from fairlag.report.page.spec import Named, Page, Section
 from fairlag.report.page.staleness import staleness_section
 from fairlag.report.page.summary import Tables, counted, experiment_section, findings, settings
@@ -57,6 +58,7 @@ def runs_page(
     clock = numerals.clock(*(each.real_time for each in compared))
     deployed = any(each.deployed for each in compared)
     trained = any(tables.get("data") for tables in experiments)
+    audited = _by_label(named, audits or [])
     return Page(
         title=", ".join(dict.fromkeys(each.experiment for each in found)),
         lead=[*findings(compared), *([_REAL] if deployed else [])],
@@ -65,7 +67,8 @@ def runs_page(
             experiment_section(experiments, _rankings(experiments, compared), named, groups, clock, assumed=deployed),
             *(_learnt(found, named, groups, clock) if trained else []),
             *_heard(found, named, clock),
-            incentives_section(_by_label(named, audits or []), notes),
+            incentives_section(audited, notes),
+            *settled_sections(audited),
             losses_section(_each(found, named, lambda each: outcomes(each.runs))),
         ],
         status=status,
@@ -88,6 +91,7 @@ def audit_page(experiment: Experiment, audits: Sequence[StrategyAudit], seeds: i
             influence_section([(named, Influence.of_audit(audit)) for named, audit in shown]),
             staleness_section([(named, GroupStaleness.of_audit(audit)) for named, audit in shown]),
             incentives_section(shown),
+            *settled_sections(shown),
             deployment_section(shown),
             losses_section([(named, audited_outcomes(audit, seeds)) for named, audit in shown]),
         ],

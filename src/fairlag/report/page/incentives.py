@@ -20,8 +20,10 @@ _LEAD = (
 _READING = (
     "A line is one client of a group that takes up to twenty times as long as it must: where it rises above its "
     "beginning by more than the thin bars, throttling pays, most at the star. The star with six points is the best "
-    "timing that a search found, if one pays: such as being slow at first. The dashed line is a fair share."
+    "timing that a search found, if one pays: such as being slow at first."
 )
+_ALIKE = " The dashed line is a fair share."
+_UNLIKE = " A dashed line in the colour of a group is what one client of it is entitled to."
 _NONE = "This was not asked for: `fairlag report` simulates it, and so does `fairlag watch --incentives`."
 _TICKS = (1, 2, 4, 8, 20)
 _BEYOND = 32.0
@@ -40,7 +42,7 @@ def incentives_section(shown: Sequence[tuple[Named, StrategyAudit]], notes: Sequ
     chart = Chart(
         name="incentives",
         title="Does it pay to be slow, or to time one's work?",
-        reading=_READING,
+        reading=_READING + (_UNLIKE if any(audit.comes_and_goes for _, audit in tried) else _ALIKE),
         views={strategy_key(place): _view(named, audit, highest) for place, (named, audit) in enumerate(tried)},
         switches=[strategy_switch([named for named, _ in tried])],
         table=_table(shown),
@@ -73,18 +75,21 @@ def _on_timings(audits: Sequence[StrategyAudit]) -> list[str]:
 
 
 def _height(group: GroupAudit) -> float:
-    """How high its line or its best timing goes, or its fair share if that is higher."""
-    return max(float(group.incentive.influence.max()), group.cheat.influence, group.fair / group.clients)
+    """How high its line or its best timing goes, or what it is entitled to if that is higher."""
+    return max(float(group.incentive.influence.max()), group.cheat.influence, group.due)
 
 
 def _view(named: Named, audit: StrategyAudit, highest: float) -> View:
-    fair = 1 / sum(group.clients for group in audit.groups)
     groups = audit.groups[:MOST_GROUPS]
     names = plain_names([group.name for group in groups])
     traces = [
         trace for place, group in enumerate(groups) for trace in _lines(group, named.place_of(place), names[place])
     ]
     best = [_best(group, named.place_of(place), names[place]) for place, group in enumerate(groups) if _pays(group)]
+    if audit.comes_and_goes:
+        due = [_due(group, named.place_of(place), names[place]) for place, group in enumerate(groups)]
+    else:
+        due = [_dashed(1 / sum(group.clients for group in audit.groups), "fair share", "fair share of one client")]
     layout = {
         "xaxis": {
             "title": {"text": "how many times as long as it must it takes"},
@@ -98,7 +103,7 @@ def _view(named: Named, audit: StrategyAudit, highest: float) -> View:
     words = "; ".join(f"{group.name}: {verdict(group.incentive, tried=True)}" for group in groups) + "."
     paying = "; ".join(f"{group.name} {found_words(group.cheat)}" for group in groups if _pays(group))
     timed = f" Best timing: {paying}." if paying else ""
-    return View([*traces, *best, _fair(fair)], layout, words + timed)
+    return View([*traces, *best, *due], layout, words + timed)
 
 
 def _pays(group: GroupAudit) -> bool:
@@ -165,15 +170,20 @@ def _told(factor: float, share: float, gain: float, needed: float) -> str:
     )
 
 
-def _fair(share: float) -> Json:
+def _due(group: GroupAudit, place: int, name: str) -> Json:
+    line = _dashed(group.due, f"{name}: entitled to", f"one client of {name} is entitled to", group_colour(place))
+    return {**line, "legendgroup": f"g{place}", "showlegend": False}
+
+
+def _dashed(share: float, name: str, words: str, colour: str = "@ink") -> Json:
     return {
         "type": "scatter",
         "mode": "lines",
         "x": [FACTORS[0] * 0.93, _BEYOND * 1.2],
         "y": [share] * 2,
-        "line": {"color": "@ink", "dash": "dash", "width": 1.2},
-        "name": "fair share",
-        "hovertemplate": f"fair share of one client: {share:.3%}<extra></extra>",
+        "line": {"color": colour, "dash": "dash", "width": 1.2},
+        "name": name,
+        "hovertemplate": f"{words}: {share:.3%}<extra></extra>",
     }
 
 
@@ -190,7 +200,7 @@ def _table(shown: Sequence[tuple[Named, StrategyAudit]]) -> Table:
                     f"{named.label}, {group.name}",
                     *(f"{share:.3%}" if tried else NONE for share in shares),
                     f"×{found.best_throttle:g}" if tried else NONE,
-                    f"{group.fair / group.clients:.3%}",
+                    f"{group.due:.3%}",
                     verdict(found, tried=tried),
                     brief_words(group.cheat),
                     *(number(each, "{:+.0%}") for each in (group.identities.rejoin_anew, group.identities.two)),
@@ -202,7 +212,7 @@ def _table(shown: Sequence[tuple[Named, StrategyAudit]]) -> Table:
         "one client's share",
         "throttled",
         "reached at",
-        "fair share",
+        "entitled to" if any(audit.comes_and_goes for _, audit in shown) else "fair share",
         "throttling",
         "best timing",
     )

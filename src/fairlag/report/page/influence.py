@@ -46,8 +46,8 @@ _SECTION = Section(
 )
 _COMING = (
     "Influence is a client's part of the weight of all updates, each counted in every version that it is part of. "
-    "Clients come and go here: each version is shared equally by those who are there when it is made, and a client is "
-    "entitled to the sum of its shares."
+    "Each version is shared by the clients that are there when it is made, equally or by the strategy's `importance`, "
+    "and a client is entitled to the sum of its shares."
 )
 
 _PER_TIME = (
