@@ -177,7 +177,7 @@ def test_a_run_directory_that_exists(call: Call, tmp_path: Path) -> None:
     (out / "notes.txt").unlink()
     assert call("run", "demo", "--out", str(out), *ONE).code == 0
     done = call("run", "demo", "--out", str(out), *ONE)
-    sentence = f"the run directory {str(out)!r} exists: `fairlag resume {out}` goes on with it, or take another"
+    sentence = f"the run directory {str(out)!r} exists: `fairlag resume {out}` continues it, or take another"
     assert (done.code, done.err) == (2, f"fairlag: {sentence} with --out\n")
 
 
@@ -276,9 +276,9 @@ def test_an_interrupted_run_says_how_to_go_on_and_does(call: Call, times: int, w
         last = interrupted(process, times)
     if times == 1:
         assert last.startswith("fairlag: interrupted at version ")
-        assert last.endswith(" of FairShare, seed 0: `fairlag resume out` goes on from there")
+        assert last.endswith(" of FairShare, seed 0: `fairlag resume out` continues from there")
     else:
-        assert "`fairlag resume out` goes on from " in last
+        assert "`fairlag resume out` continues from " in last
     assert call("resume", str(tmp_path / "out"), "--workers", "1").code == 0
     assert call("run", "demo", "--out", str(tmp_path / "whole"), *words, "1").code == 0
     model = "fairshare-seed0/model.safetensors"
@@ -315,5 +315,5 @@ def test_an_interrupt_between_runs(call: Call, tmp_path: Path, monkeypatch: pyte
         stopped.setattr(command, "conclude", halt)
         done = call("run", "demo", "--out", str(tmp_path / "out"), *ONE)
     signal.signal(signal.SIGINT, handler)
-    sentence = f"fairlag: interrupted: `fairlag resume {tmp_path / 'out'}` goes on from the last checkpoint"
+    sentence = f"fairlag: interrupted: `fairlag resume {tmp_path / 'out'}` continues from the last checkpoint"
     assert (done.code, done.err.splitlines()[-1]) == (130, sentence)

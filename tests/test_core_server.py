@@ -276,6 +276,19 @@ def test_the_first_parameters_are_a_copy_and_every_version_is_read_only() -> Non
             scene.server.versions[version][0] = 9
 
 
+def test_each_new_version_is_given_to_whoever_asked_for_it() -> None:
+    given: list[tuple[int, float, list[float]]] = []
+
+    def note(version: int, time: float, parameters: Vector) -> None:
+        given.append((version, time, parameters.tolist()))
+
+    server = Server(zoo.buffered_fedavg(buffer=1), clients=1, parameters=vec(1, 2), on_version=note)
+    server.handle(Joined(0.0, [0]))
+    for task in (0, 1):
+        server.handle(Arrived(task + 0.5, task, Update(vec(1, 1), Report(5, 1, 1.0))))
+    assert given == [(1, 0.5, [2, 3]), (2, 1.5, [3, 4])]
+
+
 def seen_by_the_rule(parameters: Vector, layout: Layout | None) -> Layout:
     seen: list[Layout] = []
 

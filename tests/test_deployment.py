@@ -136,7 +136,7 @@ def test_a_fleet_with_tls_and_keys_survives_a_killed_node_and_a_killed_server(
 
     run = Run(out)
     assert kept >= 18 and run.version == AGGREGATIONS and run.meta["runtime"] == "flower"
-    assert f"goes on from version {kept}" in federation.flwr("log", number, "fleet", "--show")
+    assert f"continues from version {kept}" in federation.flwr("log", number, "fleet", "--show")
     assert "SuperNode ID" not in stranger.read_text(errors="replace")
 
     # Four clients, whatever was killed: history was kept, and the counts add up.

@@ -68,7 +68,7 @@ def test_a_crash_costs_no_version(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     assert before.status == "interrupted" and before.version == 12
     history = before.influence()["updates"].to_list()
     run = deploy(grid, FLEET, out=tmp_path / "run", **QUICK)
-    assert "goes on from version 12" in caplog.text
+    assert "continues from version 12" in caplog.text
     assert run.status == "finished" and run.version == 30
     assert (
         run.aggregations["version"].to_list() == list(range(1, 31)) and run.aggregations["time"].is_monotonic_increasing

@@ -78,7 +78,7 @@ def test_what_a_killed_process_left_is_no_use_of_a_folder(tmp_path: Path, left: 
 
 
 @pytest.mark.parametrize(
-    ("single", "advice"), [(True, "resume=True goes on with it"), (False, "`fairlag resume {}` goes on with it")]
+    ("single", "advice"), [(True, "resume=True continues it"), (False, "`fairlag resume {}` continues it")]
 )
 def test_a_folder_in_use_is_refused_with_what_helps(tmp_path: Path, single: bool, advice: str) -> None:
     plan = Plan(idle(), (0,), tmp_path, single=single)

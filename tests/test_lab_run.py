@@ -176,7 +176,7 @@ def test_a_run_without_rows_has_frames_of_the_same_kinds(tmp_path: Path) -> None
 def test_an_unfinished_run_has_no_model_yet(tmp_path: Path) -> None:
     run = made(tmp_path, finished=False)
     assert run.status == "interrupted"
-    with pytest.raises(InputError, match=r"has no final model yet, it is interrupted: `fairlag resume .*` goes on"):
+    with pytest.raises(InputError, match=r"no final model yet, it is interrupted: `fairlag resume .*` continues it"):
         run.tensors()
 
 

@@ -219,7 +219,7 @@ def test_a_full_disk_is_one_sentence_and_the_commit_can_be_repeated(
                 store.commit(STATE, "after", 1)
         assert str(caught.value) == (
             f"cannot write a checkpoint to {str(tmp_path)!r}: the disk is full; make room, "
-            f"then `fairlag resume {tmp_path}` goes on from its last checkpoint"
+            f"then `fairlag resume {tmp_path}` continues from its last checkpoint"
         )
         assert not isinstance(caught.value, InputError)
         assert isinstance(caught.value, FairlagError)

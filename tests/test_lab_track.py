@@ -226,7 +226,7 @@ def test_a_failing_tracker_stops_with_one_sentence_and_the_run_goes_on(
     monkeypatch.setitem(listen._KINDS, "wandb", (Failing, "json"))
     both = Plan(training(track=["wandb", "mlflow"]), (3, 4), tmp_path / "both")
     assert [run.status for run in execute(both, new=True, workers=1)] == ["finished"] * 2
-    sentence = "tracking by wandb has stopped, the run goes on: no such server\n"
+    sentence = "tracking by wandb has stopped, the run continues: no such server\n"
     assert capsys.readouterr().err == sentence
     assert len(Failing.records.only) == {"init": 0, "log": 1, "end": 5}[at]
     assert [told[-1][0] for told in records.values()] == ["finished", "finished"]

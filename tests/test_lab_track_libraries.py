@@ -261,7 +261,7 @@ def test_a_tracking_server_that_is_not_there_stops_the_tracking_alone(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "nowhere://127.0.0.1:9")
     execute(Plan(training(track="mlflow"), (3,), tmp_path / "tracked"), new=True, workers=1)
     words = capsys.readouterr().err
-    assert words.startswith("tracking by mlflow has stopped, the run goes on: ") and words.count("\n") == 1
+    assert words.startswith("tracking by mlflow has stopped, the run continues: ") and words.count("\n") == 1
     (one,), (other,) = (Plan.open(tmp_path / each) for each in ("plain", "tracked"))
     assert contents(one.folder) == contents(other.folder)
     assert not list(tmp_path.glob("**/mlflow.db"))

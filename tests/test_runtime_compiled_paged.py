@@ -307,7 +307,7 @@ def test_so_it_is_for_whatever_fleet_and_composition(world: tuple[Fleet, Strateg
     executor.begin(seed, places, strategy.local)
     sides: list[Any] = []
     for _ in range(2):
-        told = list[Row]()
+        told, given = list[Row](), list[Any]()
         server = Server(
             strategy,
             clients=fleet.clients,
@@ -317,15 +317,17 @@ def test_so_it_is_for_whatever_fleet_and_composition(world: tuple[Fleet, Strateg
             examples=examples,
             group_of=fleet.group_name,
             record=told.append,
+            on_version=lambda *version, given=given: given.append((*version[:2], version[2].tobytes())),
         )
-        sides.append((server, Simulation(server, fleet, executor), told))
-    (server, simulation, told), (other, events, expected) = sides
+        sides.append((server, Simulation(server, fleet, executor), told, given))
+    (server, simulation, told, given), (other, events, expected, wanted) = sides
     until = 24, None
     pages = PagedSimulation(
         spec, simulation, server, fleet, executor.learner, seed=seed, until=until, examples=examples
     )
     check_states(server, pages, other, events)
     assert rows(told) == rows(expected) and len(told) == 1 + 24
+    assert given == wanted and len(given) == 24
     executor.close()
 
 

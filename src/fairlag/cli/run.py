@@ -125,8 +125,8 @@ def _interrupts_explained(plan: Plan) -> Iterator[None]:
     try:
         yield
     except Interrupted as interruption:
-        raise Interrupted(f"{interruption}: `fairlag resume {plan.folder}` goes on from there") from None
+        raise Interrupted(f"{interruption}: `fairlag resume {plan.folder}` continues from there") from None
     except KeyboardInterrupt:
         if not plan.saved:
             raise Interrupted("interrupted before the first run began, nothing was written") from None
-        raise Interrupted(f"interrupted: `fairlag resume {plan.folder}` goes on from the last checkpoint") from None
+        raise Interrupted(f"interrupted: `fairlag resume {plan.folder}` continues from the last checkpoint") from None

@@ -1,1 +1,1 @@
-"""The laboratory: experiment files, and later the runs that they describe."""
+"""From an experiment file to a directory of runs: read, build, run, resume, deploy, and read again."""

@@ -9,7 +9,7 @@ from fairlag.text.numerals import clock, made_of, number, percent
 
 
 class Group(NamedTuple):
-    """What a client group got; not a number where that is not known."""
+    """What a client group got; not a number if it is not known."""
 
     name: str
     clients: int
@@ -84,7 +84,7 @@ class Card:
         return f"Run({self.folder!r}: {what}, {self.status}, {self._facts()})"
 
     def text(self) -> str:
-        """For a terminal: what it is, how far it came, and a row a group."""
+        """For a terminal: what it is, how far it came, and one row per group."""
         rows = [self._heads(), *(group.cells() for group in self.groups)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [f"{self.label} on {self.experiment}, seed {self.seed}: {self._status()}", self._facts()]

@@ -1,4 +1,4 @@
-"""The checkpoint files of a run: how they are named, which are kept, and whether they are whole and all known."""
+"""The checkpoint files of a run: how they are named, which are kept, and how a missing or damaged one is noticed."""
 
 import hashlib
 import re
@@ -67,7 +67,7 @@ def kept(numbers: Iterable[int], keep: int) -> set[int]:
 
 
 def check_whole(folder: Path, newest: Checkpoint) -> None:
-    """Refuses to go on from a checkpoint that is damaged or gone."""
+    """Refuses to continue from a checkpoint that is damaged or gone."""
     if (damage := newest.damage) is None:
         return
     others = [each.version for each in found(folder) if each.damage is None]

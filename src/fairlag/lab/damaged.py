@@ -1,4 +1,4 @@
-"""Folders of runs of which some may be damaged: what is made of the others, and a sentence about each that is not."""
+"""Reads the runs of a folder even if some are damaged, and says in one sentence what is wrong with each of those."""
 
 import warnings
 from collections.abc import Callable, Sequence

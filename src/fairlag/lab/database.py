@@ -1,4 +1,4 @@
-"""The database of a run, opened to write: each transaction also writes the digests of the rows that it changed."""
+"""The database of a run, opened for writing: each transaction also writes the digests of the rows that it changed."""
 
 import json
 import sqlite3

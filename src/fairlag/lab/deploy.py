@@ -1,4 +1,4 @@
-"""`fairlag.deploy`: the strategy of an experiment on a real fleet, over Flower's Grid, into the same kind of run."""
+"""`fairlag.deploy`: trains with a strategy on a real fleet, over Flower's Grid, and records it like any other run."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -63,7 +63,7 @@ def deploy(
 
     The experiment is the same as for a simulation; its clients' delays are what is assumed of them, and not used. It
     has the model and the test examples, unless `arrays` are what training begins with: a model, its `state_dict()`, or
-    named arrays; then `evaluate`, if given, judges versions. A run that is in `out` already is gone on with from its
+    named arrays; then `evaluate`, if given, judges versions. A run that is in `out` already continues from its
     last version. `keep` checkpoints are kept, ever further apart, so that `fairlag rollback` can go back to one.
     `options` are those of `fairlag.runtime.flower.options.Options`.
 
@@ -203,11 +203,11 @@ def _opened(resources: Resources, planned: Planned, queued: int, keep: int) -> S
     if (before := store.meta.get("queued")) != queued:
         store.close()
         raise InputError(
-            f"the run in {str(planned.folder)!r} was begun with {before} tasks a node, "
-            f"not {queued}: it can only go on with as many"
+            f"the run in {str(planned.folder)!r} was begun with {before} tasks per node, "
+            f"not {queued}: it can only continue with as many"
         )
     version = Run(planned.folder).version
-    how = f"goes on from version {version}" if version else "begins"
+    how = f"continues from version {version}" if version else "begins"
     LOG.info("%s, %s, in %s", name_of(planned), how, planned.folder.absolute())
     return store
 

@@ -1,4 +1,4 @@
-"""Digests of what a run directory holds, of its files and of the rows of its database, and how they are checked."""
+"""Digests of the files of a run directory and of the rows of its database, and how they are checked."""
 
 import hashlib
 import sqlite3

@@ -1,4 +1,4 @@
-"""How a process ends from outside: by SIGTERM, or because the system has no more memory or threads to give."""
+"""Ends a process cleanly on SIGTERM, and says in a sentence what the system has run out of."""
 
 import signal
 import threading

@@ -1,4 +1,4 @@
-"""The evaluations of one run: which versions are scored, which are still being scored, and the scores in its store."""
+"""Evaluates versions of one run on the way, and stores their scores."""
 
 from collections.abc import Iterator
 from math import inf

@@ -1,4 +1,4 @@
-"""What happens to a run, as records: the engine tells them, and whoever wants to know listens; who does is not here."""
+"""What listeners are told of a run: that it begins, how far it is, what is on disk for good, and how it ends."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Begun(NamedTuple):
-    """A run begins, or goes on from its last checkpoint."""
+    """A run begins, or continues from its last checkpoint."""
 
     key: str
     """Its own in all the world, and the same after a resume."""

@@ -1,4 +1,4 @@
-"""Which executor computes the runs of an experiment, with how many workers, and where."""
+"""Chooses which executor computes the runs of an experiment, with how many workers, and where."""
 
 import os
 import sys
@@ -35,7 +35,7 @@ def usable(workers: int, *, jobs: int | None = None, here: bool = True) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorChoice:
-    """What a user says about who computes; where they say nothing, it is chosen by the model and the machine.
+    """What a user says about who computes; the model and the machine decide what is left open.
 
     >>> ExecutorChoice("serial", workers=4)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -97,6 +97,6 @@ class ExecutorChoice:
     def engaged(
         self, executor: str, blueprint: "Blueprint", data: "Dataset", placement: "Placement", vectors: int
     ) -> Learning:
-        """The executor of that name, for clients who remember up to so many vectors."""
+        """The executor of that name, for clients who remember up to this many vectors."""
         work = Work(blueprint, data, placement, vectors, self.workers, cores(), self.address or "")
         return EXECUTORS[executor].make(work)

@@ -1,4 +1,4 @@
-"""Experiment files: TOML, validated whole when read, so that every mistake is one sentence before anything runs."""
+"""Experiment files: TOML, validated as a whole when read, so that a mistake is one sentence before anything runs."""
 
 import tomllib
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What writing and reading a run directory share: its files, its tables, its lock, and how its mishaps are worded."""
+"""A run directory: which files it has, how its database is read safely, and how damage is noticed and worded."""
 
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
@@ -83,7 +83,7 @@ def connected(folder: Path, mode: str) -> sqlite3.Connection:
 
 @contextmanager
 def reading(folder: Path, *, check: bool = True) -> Iterator[sqlite3.Connection]:
-    """The database of a run as it is at this moment, while others may go on writing it; refuses a damaged one.
+    """The database of a run as it is at this moment, while others may still write it; refuses a damaged one.
 
     It may be anybody's: nothing in it is run, and nothing takes for ever. What turns out to be something else than a
     run has, such as a text instead of a number, makes it unreadable.

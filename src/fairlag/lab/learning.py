@@ -106,7 +106,7 @@ def _unless_standard(engine: Literal["standard", "compiled"] | None) -> Literal[
 
 
 Engine = Annotated[Literal["standard", "compiled"] | None, AfterValidator(_unless_standard)]
-"""None says "standard". It is not written into run directories, so those begun before there was a choice go on."""
+"""None says "standard". It is not written into run directories, so older runs can still be resumed."""
 
 
 class LocalTraining(Table):

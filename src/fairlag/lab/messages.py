@@ -1,4 +1,4 @@
-"""How a failed validation is put into words: one sentence for its most telling mistake."""
+"""Puts a failed validation into words: one sentence about its most telling mistake."""
 
 from collections.abc import Iterable, Mapping
 

@@ -1,4 +1,4 @@
-"""What the clients of a real fleet are told to do, and how far the server believes what they say they did."""
+"""What the clients of a real fleet are told to do, and how much of what they report the server believes."""
 
 import math
 from dataclasses import dataclass, fields
@@ -37,7 +37,7 @@ class Orders:
     options: Options
 
     def asked(self, task: Dispatch) -> dict[str, Any]:
-        """Under the names that Flower's own strategies and examples use, where they have one."""
+        """What a client is told, under the names that Flower's own strategies and examples use, if they have one."""
         recipe, steps = self.recipe, self._fixed(task)
         given = {field.name: getattr(recipe, field.name) for field in fields(recipe) if field.name not in _NOT_SENT}
         return {

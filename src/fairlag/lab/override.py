@@ -1,4 +1,4 @@
-"""Changing an experiment by words such as `local.lr=0.05`: what `--set` takes, checked as a file would be."""
+"""Changes an experiment by words such as `local.lr=0.05`, which `--set` takes, and checks them as a file is checked."""
 
 import tomllib
 from collections.abc import Iterable, Sequence
@@ -103,7 +103,7 @@ def _put(tables: dict[str, Any], experiment: Experiment, setting: str) -> None:
 
 
 def _name(rest: str, known: Iterable[str], setting: str) -> str:
-    """The name that a setting goes on with: the longest that fits, since names may hold dots and equals signs."""
+    """The name that a setting continues with: the longest that fits, since names may hold dots and equals signs."""
     fitting = [name for name in known if rest.startswith(f"{name}.")]
     if not fitting:
         name = rest.partition(".")[0].partition("=")[0]

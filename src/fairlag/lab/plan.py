@@ -1,4 +1,4 @@
-"""What is to be run: an experiment and its seeds, kept as text beside the runs so that `resume` needs nothing else."""
+"""What is to be run: an experiment and its seeds, kept as text beside the runs, so that `resume` needs nothing else."""
 
 import json
 import re
@@ -66,7 +66,7 @@ class Plan:
         folder = self.folder
         if in_use(folder) is not None:
             how = "resume=True" if self.single else f"`fairlag resume {folder}`"
-            advice = f"{how} goes on with it, or take" if self.saved else "take"
+            advice = f"{how} continues it, or take" if self.saved else "take"
             other = "`out`" if self.single else "with --out"
             raise InputError(f"the run directory {str(folder)!r} exists: {advice} another {other}")
         names = [each.folder.name for each in self]
@@ -115,7 +115,7 @@ def planned_labels(folder: Path) -> list[str]:
 
 
 def slug(words: str, otherwise: str = "strategy") -> str:
-    """Words as the name of a folder, or another where nothing is left of them.
+    """Words as the name of a folder, or another name if nothing is left of them.
 
     >>> slug("FedBuff (buffer=3)"), slug("../x"), slug("..", "experiment")
     ('fedbuff-buffer-3', 'x', 'experiment')
@@ -203,7 +203,7 @@ def _experiment(tables: dict[str, Any], file: Path, *, code: bool) -> Experiment
         raise ExperimentError(f"{file}: {error}") from None
     given = (*experiment.strategies, *(each for each in (experiment.data, experiment.model) if each is not None))
     if own := next((each.use for each in given if str(each.use).startswith("<")), None):
-        raise InputError(f"{own} was given as a Python object: go on with fairlag.simulate(…, resume=True) from Python")
+        raise InputError(f"{own} was given as a Python object: resume it by fairlag.simulate(…, resume=True) in Python")
     try:
         return parse({**tables["experiment"], "track": tables.get("track", ())}, folder, code=code)
     except InputError as error:

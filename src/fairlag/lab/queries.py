@@ -1,4 +1,4 @@
-"""The questions that `Run` asks of a database, in SQL, and the kinds of the columns that answer them."""
+"""The questions that `Run` asks of a database, in SQL, and the types of the columns that answer them."""
 
 EVALUATIONS = """
 SELECT *, CAST(correct AS REAL) / NULLIF(examples, 0) AS accuracy FROM evaluations

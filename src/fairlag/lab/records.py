@@ -1,4 +1,4 @@
-"""Where a planned run is kept: its store, made or opened again, and what listeners are told when it begins and ends."""
+"""Opens the store of a planned run, new or existing, and tells listeners when the run begins and ends."""
 
 import json
 import sys
@@ -31,7 +31,7 @@ _NO_NUMBA = "none"
 
 
 def check_same(planned: Planned) -> None:
-    """Refuses to go on with a run that another experiment began, or that another process is making."""
+    """Refuses to continue a run that another experiment began, or that another process is making."""
     check_free(planned.folder)
     if not is_run(planned.folder):
         return
@@ -63,7 +63,7 @@ def _check_ended(folder: Path, meta: Mapping[str, Any]) -> None:
 def opened(
     resources: Resources, planned: Planned, meta: Mapping[str, object] | None = None, queued: int = 1, keep: int = KEPT
 ) -> Store:
-    """The store of a run, made where there is none; `meta` is what else is to be known of it.
+    """The store of a run, created if there is none; `meta` is what else to note of it.
 
     Each client of the experiment counts once per task that it may have at once; `keep` checkpoints are kept.
     """
@@ -102,7 +102,7 @@ def opened(
 
 
 def begun(planned: Planned, meta: Mapping[str, Any]) -> Begun:
-    """That a run begins, or goes on."""
+    """What listeners are told when a run begins or continues."""
     return Begun(
         key=meta.get("key", planned.sha256[:32]),  # those begun before runs had a key have none
         experiment=meta["experiment"],
@@ -115,14 +115,14 @@ def begun(planned: Planned, meta: Mapping[str, Any]) -> Begun:
 
 
 def over(meta: Mapping[str, Any]) -> Over:
-    """That nothing more comes of a run for now."""
+    """What listeners are told when a run ends, for good or for now."""
     status = meta["status"]
     return Over("interrupted" if status == "running" else status, meta["reason"] or "")
 
 
 @contextmanager
 def told(store: Store, planned: Planned, tell: Tell) -> Iterator[None]:
-    """Inside, a run is made: listeners hear of its beginning and end, and the store why it could not go on."""
+    """Inside, a run is made: listeners hear of its beginning and end, and the store why it failed."""
     tell(begun(planned, store.meta))
     try:
         yield

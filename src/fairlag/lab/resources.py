@@ -74,7 +74,7 @@ class Resources:
 
     @cached_property
     def stream(self) -> Stream | None:
-        """How the clients' examples come in; None where they have all of them from the start."""
+        """How the clients' examples come in; None if they have all of them from the start."""
         table = self.experiment.data
         return None if table is None or table.stream is None else parse(table.stream)
 
@@ -124,7 +124,7 @@ class Resources:
         return self._settings[seed]
 
     def executor(self, setting: Setting, strategy: Strategy) -> Learning | None:
-        """Who computes a run of this strategy in this setting; None where there is nothing to train."""
+        """Who computes a run of this strategy in this setting; None if there is nothing to train."""
         if setting.placement is None:
             return None
         if not self._executors:
@@ -164,7 +164,7 @@ class Resources:
         return min(most, self.experiment.population) + parts
 
     def _compile(self, placement: "Placement", strategy: Strategy) -> None:
-        """Here, where it is said if it takes long; workers on this machine then load it."""
+        """Compiles in this process, which says so if it takes long; workers on this machine then load the result."""
         from fairlag.learn.learner import Learner
 
         Learner(self.blueprint, self.data.inputs, self.data.labels, placement, 0, strategy.local)

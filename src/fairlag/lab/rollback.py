@@ -1,4 +1,4 @@
-"""Going back to an earlier version of a run: which there are, and what becomes of the rows that came after it."""
+"""Takes a run back to an earlier version: which versions there are, and what happens to the rows that came later."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Reading a run directory: what a run recorded, as pandas frames, also while it is still being written."""
+"""Reads a run directory: what a run recorded, as pandas frames, even while it is still being written."""
 
 from collections.abc import Callable
 from math import nan
@@ -116,12 +116,12 @@ class Run:
 
     @property
     def tasks(self) -> "pd.DataFrame":
-        """One row a task that ended, with what became of it; `aggregation` is the version that it went into."""
+        """One row per task that ended, with what became of it; `aggregation` is the version that it went into."""
         return self._frame("SELECT * FROM tasks ORDER BY task").astype({"staleness": "Int64"})
 
     @property
     def evaluations(self) -> "pd.DataFrame":
-        """One row an evaluation; the standard error of an accuracy p on n examples is √(p(1 − p)/n)."""
+        """One row per evaluation; the standard error of an accuracy p on n examples is √(p(1 − p)/n)."""
         return self.evaluated(*SCOPES)
 
     def evaluated(self, *scopes: str) -> "pd.DataFrame":
@@ -132,7 +132,7 @@ class Run:
 
     @property
     def clients(self) -> "pd.DataFrame":
-        """One row a client: its group, and how many examples it holds."""
+        """One row per client: its group, and how many examples it holds."""
         return self._frame('SELECT client, grp AS "group", examples FROM clients ORDER BY client')
 
     @property
@@ -173,11 +173,11 @@ class Run:
         return sums.reindex(frame[by], fill_value=0.0).apply(_part).set_axis(frame.index)
 
     def curve(self, scope: str = "all", name: str | int | None = None) -> "pd.DataFrame":
-        """The evaluations over the run, one row a version, all on the same examples: a sample, if one was taken."""
+        """The evaluations over the run, one row per version, all on the same examples: a sample, if one was taken."""
         return curve_of(self.evaluations, scope, self._known(scope, name))
 
     def accuracy(self, scope: str = "all", name: str | int | None = None) -> float:
-        """The accuracy of the last version that was evaluated, on the whole test set where that was done.
+        """The accuracy of the last version that was evaluated, on the whole test set if that was done.
 
         On all test examples; or, with the scopes "group" and "class", on the labels that a client group holds, or on
         one label, such as 3 or "3". Not a number if the run has not evaluated any such example.
@@ -190,7 +190,7 @@ class Run:
     def tensors(self) -> dict[str, NDArray[Any]]:
         """The named arrays of the model that the run ended with."""
         if (status := self.status) != "finished":
-            hint = "" if status == "running" else f": `fairlag resume {self.folder}` goes on with it"
+            hint = "" if status == "running" else f": `fairlag resume {self.folder}` continues it"
             raise InputError(f"the run in {str(self.folder)!r} has no final model yet, it is {status}{hint}")
         check_model(self.folder, self.meta)
         return unpacked(self.folder / MODEL)[0]

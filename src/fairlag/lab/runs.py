@@ -1,4 +1,4 @@
-"""Finding runs: those in a folder, or those that a user means."""
+"""Finds runs: those in a folder, or those that a user names."""
 
 import warnings
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""An experiment as text: JSON beside its runs, or TOML with comments. Reading one is in experiment.py."""
+"""Writes an experiment as text: JSON beside its runs, or TOML with comments. Reading one is in experiment.py."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Running an experiment: every run of a plan in turn, new or resumed; and `fairlag.simulate`, its Python side."""
+"""Runs a plan, one run after the other, new or resumed; and `fairlag.simulate`, which makes one run from Python."""
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -51,12 +51,11 @@ def execute(
     address: str | None = None,
     watch: Watch | None = None,
 ) -> list[Run]:
-    """Makes every run of a plan that is not finished, from its last checkpoint where it has one.
+    """Makes every run of a plan that is not finished, from its last checkpoint if it has one.
 
-    A new plan is saved once its data and model were had, so that a mistake in them leaves nothing behind. A run of
-    several that fails, or that cannot be read, does not keep the others from being made: which, and why, is said at
-    the end. Trackers are
-    told of finished runs, too: the process may have been killed right before it told them of the end.
+    A new plan is saved once its data and model are loaded, so that a mistake in them leaves nothing behind. A run of
+    several that fails, or cannot be read, does not stop the others: at the end, one error names all of them. Trackers
+    are told of finished runs, too: the process may have been killed right before it told them of the end.
     """
     stop_if_started_again()
     choice = ExecutorChoice(executor, workers, address)
@@ -115,7 +114,7 @@ def simulate(
     """Trains with one strategy, in virtual time unless the experiment has another clock, and returns the run.
 
     `experiment` is one, its tables, a file or a preset; `strategy` a label or `use` of it, a name of the zoo, a
-    weighting of (buffer, view), or a Strategy, and may be left out where the experiment has only one. Without `out`
+    weighting of (buffer, view), or a Strategy, and may be left out if the experiment has only one. Without `out`
     the run is kept in a temporary folder, as long as the returned Run lives. `executor` names one of
     `fairlag.execute.EXECUTORS`, and `address` the cluster for one that needs it; neither it nor the number of workers
     changes a result. `track` names trackers instead of those of the experiment, and `watch` hears every event of

@@ -1,4 +1,4 @@
-"""Writing a run directory: rows and checkpoints, always one consistent moment on disk. Reading is in run.py."""
+"""Writes a run directory: rows and checkpoints, always one consistent moment on disk. Reading is in run.py."""
 
 import hashlib
 import json
@@ -133,7 +133,7 @@ class Store:
 
     @classmethod
     def open(cls, folder: Path, keep: int = KEPT) -> Self:
-        """A run that was made before, to go on with it."""
+        """A run that was begun before, to continue it."""
         check_is_run(folder)
         with explained(folder, "the run", _resume(folder)):
             return cls(folder, keep)
@@ -151,7 +151,7 @@ class Store:
         self._database.close()
 
     def evaluated(self, version: int, time: float, scores: Iterable[tuple[str, str, int, int, float, bool]]) -> None:
-        """A version was evaluated, one score a row; the next commit writes them."""
+        """A version was evaluated, one row per score; the next commit writes them."""
         # Converted, because numbers of numpy would be stored as the bytes of their memory.
         self._scores += [
             (int(version), float(time), scope, str(name), int(examples), int(correct), rows.number(loss), int(whole))
@@ -168,7 +168,7 @@ class Store:
         meta: Mapping[str, object] | None = None,
         clients: Iterable[tuple[int, str, int]] = (),
     ) -> None:
-        """Makes this moment the one on disk: the state to go on from, and all rows up to it.
+        """Makes this moment the one on disk: the state to continue from, and all rows up to it.
 
         `clients` are those of which something new is known: their groups, and how many examples they hold.
         """
@@ -225,7 +225,7 @@ class Store:
                 write_anew(self.folder / SUMS, "".join(lines).encode())
 
     def fail(self, reason: str) -> None:
-        """The run cannot go on; it may be tried again from its last checkpoint."""
+        """The run failed; it may be tried again from its last checkpoint."""
         # None of its rows: they lie after the checkpoint.
         with explained(self.folder, "why the run failed", _resume(self.folder)), self._database.transaction():
             self._database.note({"status": "failed", "reason": reason})
@@ -290,4 +290,4 @@ def _check_empty(folder: Path) -> None:
 
 
 def _resume(folder: Path) -> str:
-    return f"`fairlag resume {folder}` goes on from its last checkpoint"
+    return f"`fairlag resume {folder}` continues from its last checkpoint"

@@ -8,7 +8,6 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     ConfigDict,
     Field,
     TypeAdapter,
@@ -20,6 +19,7 @@ from fairlag import imported
 from fairlag.core.strategy import Strategy
 from fairlag.errors import InputError, StrategyError, nearest
 from fairlag.imported import Maker, name_of
+from fairlag.lab.learning import Made
 from fairlag.rules.rule import failure, traits
 from fairlag.text.calls import Call, read
 from fairlag.zoo import ALGORITHMS, buffered
@@ -36,10 +36,8 @@ def checked_use(use: object) -> Used:
     return use
 
 
-class Use(BaseModel):
+class Use(Made):
     """A `[[strategies]]` table: which algorithm, under which name, and its parameters."""
-
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
 
     use: Annotated[Any, AfterValidator(checked_use)] = Field(
         description='A name from [the table below](#strategies), or `"module:function"` for '
@@ -63,11 +61,6 @@ class Use(BaseModel):
     def name(self) -> str:
         """What is used, in a word."""
         return name_of(self.use)
-
-    @property
-    def parameters(self) -> dict[str, object]:
-        """What the algorithm is called with."""
-        return dict(self.model_extra or {})
 
 
 def build(use: Used, parameters: Mapping[str, object], folder: Path | None = None) -> Strategy:

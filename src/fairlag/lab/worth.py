@@ -1,4 +1,4 @@
-"""How long a run is: how many updates it merges, by the experiment alone."""
+"""Estimates how many updates a run will merge, from its experiment alone."""
 
 from math import inf
 
@@ -15,7 +15,7 @@ def updates_per_version(strategy: Strategy) -> int:
 
 
 def expected_updates(experiment: Experiment, strategy: Strategy, durations: Floats) -> float:
-    """About how many updates a run merges, where clients' tasks take so long on average."""
+    """About how many updates a run merges, if clients' tasks take that long on average."""
     part = min(strategy.select.places or len(durations), len(durations)) / len(durations)
     with np.errstate(divide="ignore"):  # tasks may take no time
         rate = float((1 / durations).sum()) * part

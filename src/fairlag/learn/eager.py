@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from fairlag.core.types import Floats, Integers
 from fairlag.core.vector import Matrix, Vector
+from fairlag.learn.examples import Examples
 from fairlag.learn.exclusive import exclusive
 from fairlag.learn.flat import Flat
 from fairlag.learn.local import Recipe
@@ -18,14 +19,11 @@ from fairlag.learn.local import Recipe
 class Eager:
     """Trains and judges a model; what comes out is a function of what goes in, and of the data."""
 
-    def __init__(
-        self, model: torch.nn.Module, recipe: Recipe, data: tuple[NDArray[Any], Integers], scaling: tuple[float, float]
-    ) -> None:
-        """The data are inputs and labels, the scaling is a factor and what is added to the product."""
+    def __init__(self, model: torch.nn.Module, recipe: Recipe, examples: Examples) -> None:
         self._flat = Flat(model)
         self._recipe = recipe
-        self._inputs, self._labels = data
-        self._scaling = None if scaling == (1, 0) else scaling
+        self._inputs, self._labels = examples.inputs, examples.labels
+        self._scaling = examples.scaling
         self._velocity = torch.empty_like(self._flat.weights) if recipe.momentum else None
         self._start = torch.empty_like(self._flat.weights) if recipe.prox else None
         self._drift = torch.empty_like(self._flat.weights) if recipe.prox else None

@@ -21,6 +21,7 @@ from fairlag.errors import ProtocolError
 from fairlag.fastpath import other_field
 from fairlag.learn import models
 from fairlag.learn.eager import Eager
+from fairlag.learn.examples import Examples
 from fairlag.learn.local import Recipe
 from fairlag.learn.small import BATCHED, COMPILED, Lot, Small, step_sizes
 from fairlag.learn.stack import Stack, recognised
@@ -164,12 +165,12 @@ class Learner:
         self._usual_report = lru_cache(1024)(self._report)
         """Where nobody asks for losses, few reports differ."""
         self._streams = seeds.key(seed, "stream")
-        model, data = blueprint.build(seed), (inputs, labels)
-        stack, scaling = blueprint.stack(model, local), (blueprint.scale, blueprint.offset)
-        given = self._recipe, data, placement.holdings, scaling
+        model = blueprint.build(seed)
+        stack = blueprint.stack(model, local)
+        examples = Examples(inputs, labels, placement.holdings, blueprint.scale, blueprint.offset)
         most = int(self._examples.max()) if blueprint.compiles(stack, local) else 0
-        self._small = None if stack is None else Small(stack, *given, compiled=most)
-        self._eager = Eager(model, self._recipe, data, scaling)
+        self._small = None if stack is None else Small(stack, self._recipe, examples, compiled=most)
+        self._eager = Eager(model, self._recipe, examples)
 
     @property
     def remembered(self) -> int:

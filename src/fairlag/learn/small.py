@@ -11,6 +11,7 @@ from fairlag.core import seeds
 from fairlag.core.types import Floats, Integers
 from fairlag.core.vector import Matrix, Vector, finite, published
 from fairlag.learn.blas import ONE_THREAD
+from fairlag.learn.examples import Examples
 from fairlag.learn.local import Recipe
 from fairlag.learn.stack import Stack
 
@@ -62,28 +63,18 @@ class Trained(NamedTuple):
 class Small:
     """Trains and judges models of a kind; what comes out for one does not depend on what else is computed with it."""
 
-    def __init__(
-        self,
-        stack: Stack,
-        recipe: Recipe,
-        data: tuple[NDArray[Any], Integers],
-        holdings: Integers,
-        scaling: tuple[float, float],
-        *,
-        compiled: int = 0,
-    ) -> None:
-        """The data are inputs and labels, the scaling is a factor and what is added to the product.
+    def __init__(self, stack: Stack, recipe: Recipe, examples: Examples, *, compiled: int = 0) -> None:
+        """Tasks of up to `compiled` examples can be trained by compiled loops; if that is not 0, all are.
 
-        Tasks of up to `compiled` examples can be trained by compiled loops; if that is not 0, all are, which needs the
-        extra `fast`.
+        Compiled loops need the extra `fast`.
         """
-        inputs, self._labels = data
         self._stack = stack
         self._recipe = recipe
-        self._inputs = inputs.reshape(len(inputs), -1)
-        self._holdings = holdings
-        self._scaling = None if scaling == (1, 0) else scaling
-        if inputs.size <= _KEPT:
+        self._inputs = examples.inputs.reshape(len(examples.inputs), -1)
+        self._labels = examples.labels
+        self._holdings = examples.holdings
+        self._scaling = examples.scaling
+        if self._inputs.size <= _KEPT:
             self._inputs, self._scaling = self._scaled(self._inputs), None
         self._still = published(np.zeros(stack.size, np.float32))
         """What comes of a task without examples."""
@@ -92,8 +83,8 @@ class Small:
         if compiled:
             from fairlag.learn import trainer
 
-            shown = self._inputs, self._labels
-            self.trainer = trainer.CompiledTrainer(stack, recipe, shown, holdings, self._scaling or (1, 0), compiled)
+            shown = Examples(self._inputs, self._labels, self._holdings, *(self._scaling or ()))
+            self.trainer = trainer.CompiledTrainer(stack, recipe, shown, compiled)
 
     def train(self, lot: Lot) -> Trained:
         """All tasks of a lot, those that can be as one computation."""

@@ -10,6 +10,7 @@ from fairlag.core.types import Integers
 from fairlag.core.vector import Matrix
 from fairlag.jit import make_ready
 from fairlag.learn import kernel
+from fairlag.learn.examples import Examples
 from fairlag.learn.local import Recipe
 from fairlag.learn.product import DEPTH, WIDTH
 from fairlag.learn.stack import Stack
@@ -18,25 +19,17 @@ from fairlag.learn.stack import Stack
 class CompiledTrainer:
     """Trains tasks of one kind of model; not from several threads at once, as they would write into the same room."""
 
-    def __init__(
-        self,
-        stack: Stack,
-        recipe: Recipe,
-        data: tuple[NDArray[Any], Integers],
-        holdings: Integers,
-        scaling: tuple[float, float],
-        most: int,
-    ) -> None:
-        """The inputs are one row an example; a client has at most so many of them."""
+    def __init__(self, stack: Stack, recipe: Recipe, examples: Examples, most: int) -> None:
+        """The inputs are one row of numbers per example; a client has at most `most` of them."""
         batch = min(recipe.batch, most)
         settings = np.zeros(1, kernel.SETTINGS)
         settings["batch"], settings["stream"] = batch, seeds.key("batches")
-        settings["factor"], settings["offset"] = scaling
+        settings["factor"], settings["offset"] = examples.factor, examples.offset
         for name in ("momentum", "weight_decay", "prox"):
             settings[name] = getattr(recipe, name)
         layers, room = _laid_out(stack, batch)
         widest = int(layers[:, : kernel.WEIGHTS].max())
-        self._known = settings, layers, *map(_fixed, (*data, holdings))
+        self._known = settings, layers, *map(_fixed, (examples.inputs, examples.labels, examples.holdings))
         self._room = (
             np.empty(room, np.float32),
             np.empty((DEPTH + widest, WIDTH), np.float32),

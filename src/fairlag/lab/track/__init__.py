@@ -1,4 +1,4 @@
-"""Experiment trackers: which there are, and what each of them is handed; they are loaded only when one is asked for."""
+"""Experiment trackers: their registry, and what each of them is given. A tracker is loaded only if it is asked for."""
 
 from collections.abc import Iterable
 from math import inf
@@ -33,8 +33,8 @@ def checked_names(names: object) -> tuple[str, ...]:
 class Tracker(Protocol):
     """What records one run elsewhere; it may raise whatever it likes, which ends the tracking and not the run.
 
-    It is told the whole curve in order whenever the run begins or goes on, but for the versions that it holds already:
-    so whatever a crash took from it comes again, and nothing comes twice.
+    It is told the whole curve in order whenever the run begins or continues, except for the versions that it holds
+    already: so whatever a crash took from it comes again, and nothing comes twice.
     """
 
     held: float

@@ -1,4 +1,4 @@
-"""The listener that trackers hear through: it loads them, tells each what it lacks, and outlives those that fail."""
+"""Tells trackers what happens to a run: loads them, says what is missing, and carries on without those that fail."""
 
 import os
 import sys
@@ -90,7 +90,7 @@ class Trackers:
             self._kinds.pop(name, None)
             self._open.pop(name, None)
             why = " ".join(str(error).split()) or type(error).__name__
-            print(printable(f"tracking by {name} has stopped, the run goes on: {why}"), file=sys.stderr, flush=True)
+            print(printable(f"tracking by {name} has stopped, the run continues: {why}"), file=sys.stderr, flush=True)
 
 
 def _loaded(name: str) -> type[Tracker]:

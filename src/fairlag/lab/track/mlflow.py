@@ -1,4 +1,4 @@
-"""MLflow: a record of each run in an SQLite file beside the runs, or wherever a user's tracking URI says."""
+"""MLflow: records each run in an SQLite file beside the runs, or wherever the user's tracking URI points."""
 
 import os
 import re

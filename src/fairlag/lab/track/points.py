@@ -1,4 +1,4 @@
-"""The curve of a run as trackers get it: read from its database, so that only what a crash cannot undo is told."""
+"""The curve of a run for trackers, read from its database, so that only what no crash can undo is reported."""
 
 import sqlite3
 from collections.abc import Iterable
@@ -48,7 +48,7 @@ class Point(NamedTuple):
     time: float
     updates: int
     jain: float
-    """Of the influence of clients; not a number where there is no influence yet."""
+    """Of the influence of clients; not a number if there is no influence yet."""
     staleness: float
     groups: tuple[GroupFairness, ...]
     scores: tuple[Score, ...]
@@ -112,7 +112,7 @@ class Points:
         return points
 
     def last(self) -> Point:
-        """The newest point, with what its last evaluation found on the whole test set where that was done."""
+        """The newest point, with what its last evaluation found on the whole test set if that was done."""
         with reading(self._folder) as database:
             scores = [Score(*row) for row in database.execute(_LAST)]
         return self._point(self.version, self.time, scores)

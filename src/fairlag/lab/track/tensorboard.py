@@ -1,4 +1,4 @@
-"""TensorBoard: event files in the directory of the run, so that `tensorboard --logdir runs` shows every run by name."""
+"""TensorBoard: event files in the directory of each run, which `tensorboard --logdir runs` shows by name."""
 
 from pathlib import Path
 from time import sleep, time
@@ -14,7 +14,7 @@ _SECONDS = 10
 
 
 class TensorBoard:
-    """Writes the curve anew whenever a run goes on, as nobody can say how much of it a crash left.
+    """Writes the curve anew whenever a run continues, as nobody can say how much of it a crash left.
 
     The new file says that it begins again at step 0: that makes TensorBoard drop what it read from older ones. They
     stay, because a TensorBoard that is open would never get past one that is gone. Its clock is virtual time, since

@@ -1,4 +1,4 @@
-"""Weights & Biases: offline in a folder `wandb` beside the runs, unless the user's WANDB_MODE says otherwise."""
+"""Weights & Biases: records offline in a folder `wandb` beside the runs, unless WANDB_MODE says otherwise."""
 
 import os
 from pathlib import Path
