@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from fairlag.analyse.compare import compare, repeated
+from fairlag.analyse.fit.fleet import fit_fleet
 from fairlag.errors import ExperimentError, InputError
 from fairlag.lab import loop
 from fairlag.lab.events import Event, Progress
@@ -218,6 +219,11 @@ def test_the_page_says_so(tmp_path: Path) -> None:
     assert "as was assumed" not in page and "real fleet" not in page  # it is simulated as the file says
     assert "wall clock ×2000" in str(wall) and "aggregations, time " in str(wall)
     assert [each.label for each in repeated([wall])] == [compare([wall])[0].label] == [wall.label]
+
+
+def test_a_fleet_that_is_fitted_to_it_is_simulated_in_virtual_time(tmp_path: Path) -> None:
+    fitted = fit_fleet(trained(tmp_path / "wall", **WALL)).experiment
+    assert fitted.clock is None and fitted.speed is None and fitted.population == 6
 
 
 # The command line

@@ -111,7 +111,7 @@ def simulate(
     track: str | Sequence[str] | None = None,
     watch: Tell | None = None,
 ) -> Run:
-    """Trains with one strategy in virtual time and returns the run.
+    """Trains with one strategy, in virtual time unless the experiment has another clock, and returns the run.
 
     `experiment` is one, its tables, a file or a preset; `strategy` a label or `use` of it, a name of the zoo, a
     weighting of (buffer, view), or a Strategy, and may be left out if the experiment has only one. Without `out`

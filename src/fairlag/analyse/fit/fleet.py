@@ -141,7 +141,9 @@ def _steps(tables: dict[str, Any]) -> int | None:
 def _fitted(tables: dict[str, Any], groups: Sequence[GroupFit]) -> dict[str, Any]:
     clients = [each.table for each in groups]
     lines = any(key in table for table in clients for key in ("upload", "download"))
-    others = {key: value for key, value in tables.items() if lines or key != "model_bytes"}
+    # What was seen of a fleet, on whichever clock, is what is simulated.
+    left_out = ("clock", "speed") if lines else ("clock", "speed", "model_bytes")
+    others = {key: value for key, value in tables.items() if key not in left_out}
     return {**others, "name": tables["name"].removesuffix(_SUFFIX) + _SUFFIX, "clients": clients}
 
 
