@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fairlag import fairness
-from fairlag.analyse import theory
+from fairlag.analyse import fairness, theory
 from fairlag.analyse.bounds import Bounds, bounds
 from fairlag.analyse.case import Case
 from fairlag.analyse.cheating import Cheating, cheating
@@ -19,6 +18,7 @@ from fairlag.analyse.deployment import MARKS, Deployment, GroupDeployment, by_gr
 from fairlag.analyse.effort import Compiling, enough_seeds
 from fairlag.analyse.identities import Identities
 from fairlag.analyse.incentives import WANTED, Incentive
+from fairlag.analyse.metrics import Measured, Scope, Shown, Totals, select
 from fairlag.analyse.predictions import predicted
 from fairlag.analyse.progress import Progress, counter
 from fairlag.analyse.tally import added
@@ -36,19 +36,12 @@ MOST_SEEDS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class GroupAudit:
+class GroupAudit(Measured[float]):
     """What one group of clients gets under one strategy, averaged over seeds."""
 
     name: str
     clients: int
-    share: float
-    influence: float
-    fair: float
-    entitled: float
-    """Its part of all versions, each shared equally by the clients that were there when it was made."""
-    per_presence: float
-    """Influence per time present, 1 being the mean over all clients; not a number if it was never there."""
-    staleness: float
+    metrics: Mapping[str, float]
     staleness_predicted: float
     share_predicted: float
     throttle_predicted: float
@@ -64,12 +57,7 @@ class GroupAudit:
         """The part of it that `fairlag audit --json` promises; of throttling nothing unless it was tried."""
         incentive = self.incentive
         found = {
-            "share": self.share,
-            "influence": self.influence,
-            "fair": self.fair,
-            "entitled": self.entitled,
-            "influence_per_presence": self.per_presence,
-            "staleness": self.staleness,
+            **{_JSON.get(name, name): value for name, value in self.metrics.items()},
             "staleness_predicted": self.staleness_predicted,
             **asdict(self.deployment),
             "throttle_gain": incentive.throttle_gain if tried else None,
@@ -86,11 +74,13 @@ class GroupAudit:
 
 
 @dataclass(frozen=True, slots=True)
-class StrategyAudit:
+class StrategyAudit(Measured[float]):
     """What one strategy does on the fleet, averaged over seeds."""
 
     label: str
     use: str
+    metrics: Mapping[str, float]
+    """The mean of each seed's, as in `fairlag compare`."""
     updates: int
     virtual_time: float
     aggregations: int
@@ -129,19 +119,9 @@ class StrategyAudit:
         return [measure(row) for row in self.influences]
 
     @property
-    def jain(self) -> float:
-        """The mean of each seed's Jain index, as in `fairlag compare`."""
-        return fmean(self.over_seeds(fairness.jain))
-
-    @property
     def jains_entitled(self) -> list[float]:
         """Each seed's Jain index of influence ÷ entitlement."""
         return list(map(fairness.jain_entitled, self.influences, self.entitlements))
-
-    @property
-    def jain_entitled(self) -> float:
-        """The mean of them."""
-        return fmean(self.jains_entitled)
 
     @property
     def comes_and_goes(self) -> bool:
@@ -170,8 +150,7 @@ class StrategyAudit:
             "use": self.use,
             "updates": self.updates,
             "virtual_time": round(self.virtual_time, 6),
-            "jain": round(self.jain, 6),
-            "jain_entitled": round(self.jain_entitled, 6),
+            **_rounded(self.metrics),
             "cap_needed": None if self.bounds is None else round(self.bounds.cap_needed, 6),
             **_rounded(asdict(self.deployment)),
             "throttling": self.throttling.as_json(),
@@ -180,7 +159,11 @@ class StrategyAudit:
         }
 
 
-def _rounded(numbers: dict[str, Any]) -> dict[str, Any]:
+_JSON = {"per_presence": "influence_per_presence"}
+"""Metrics of groups that have another name there."""
+
+
+def _rounded(numbers: Mapping[str, Any]) -> dict[str, Any]:
     return {name: None if value is None or isnan(value) else round(value, 6) for name, value in numbers.items()}
 
 
@@ -271,11 +254,17 @@ def _summary(
     aggregations = sum(each.aggregations for each in observations)
     buffer = float(updates.sum() / aggregations)
     names = [table.group for table in experiment.clients]
+    fleet = experiment.fleet().group_of
     means = (each.mean(axis=0) for each in (entitlements, presence))
-    measured = fairness.by_group(experiment.fleet().group_of, names, updates, influences.mean(axis=0), late, *means)
+    together = Totals(names, fleet, updates, influences.mean(axis=0), late, *means)
+    rows = zip(observations, influences, entitlements, presence, strict=True)
+    totals = [Totals(names, fleet, each.updates, heard, each.staleness, *parts) for each, heard, *parts in rows]
     return StrategyAudit(
         label=use.label,
         use=use.name,
+        metrics={
+            metric.name: fmean(metric.of(each, "") for each in totals) for metric in select(Shown.AUDIT, Scope.RUN)
+        },
         updates=round(updates.sum() / len(observations)),
         virtual_time=float(np.mean([each.virtual_time for each in observations])),
         aggregations=round(aggregations / len(observations)),
@@ -284,7 +273,7 @@ def _summary(
         influences=influences,
         entitlements=entitlements,
         staleness=_means(late, updates),
-        groups=_groups(experiment, number, observations, measured, buffer, cheated),
+        groups=_groups(experiment, number, observations, together, buffer, cheated),
         weights=(min(each.lightest for each in observations), max(each.heaviest for each in observations)),
         partial=sum(each.partial for each in observations),
         lost=sum(each.lost for each in observations),
@@ -303,7 +292,7 @@ def _groups(
     experiment: Experiment,
     number: int,
     observations: list[Observation],
-    measured: list[fairness.GroupFairness],
+    totals: Totals,
     buffer: float,
     cheated: Cheating,
 ) -> tuple[GroupAudit, ...]:
@@ -312,14 +301,9 @@ def _groups(
     devices = by_group(fleet, observations)
     return tuple(
         GroupAudit(
-            name=group.name,
+            name=name,
             clients=group.clients,
-            share=group.update_share,
-            influence=group.influence,
-            fair=group.fair,
-            entitled=group.entitled,
-            per_presence=group.per_presence,
-            staleness=group.mean_staleness,
+            metrics={metric.name: metric.of(totals, name) for metric in select(Shown.AUDIT, Scope.GROUP)},
             staleness_predicted=float(staleness[fleet.members(place)[0]]),
             share_predicted=float(share[fleet.members(place)].sum()),
             throttle_predicted=_tempted(fleet, fleet.members(place)[0], buffer),
@@ -329,7 +313,7 @@ def _groups(
             identities=cheated.identities[place],
             deployment=devices[place],
         )
-        for place, group in enumerate(measured)
+        for place, (name, group) in enumerate(totals.by_group.items())
     )
 
 

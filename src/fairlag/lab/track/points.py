@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fairlag.analyse.metrics import Scope, Shown, Totals, select
 from fairlag.core.types import Floats, Integers
-from fairlag.fairness import GroupFairness, by_group, jain_if_any
 from fairlag.lab.folder import meta_of, reading
 from fairlag.lab.store import Score
 
@@ -46,24 +46,23 @@ class Point(NamedTuple):
 
     version: int
     time: float
-    updates: int
-    jain: float
-    """Of the influence of clients; not a number where there is no influence yet."""
-    staleness: float
-    groups: tuple[GroupFairness, ...]
-    scores: tuple[Score, ...]
+    metrics: dict[str, float]
+    """As far as there are any; the time comes last."""
 
-    @property
-    def metrics(self) -> dict[str, float]:
-        """Its numbers by name, as far as there are any; the time comes last."""
-        found = {f"accuracy/{_whose(each)}": each.correct / each.examples for each in self.scores}
-        found |= {f"loss/{_whose(each)}": each.loss for each in self.scores if each.scope != "class"}
-        if self.updates:
-            found |= {f"influence/group/{group.name}": group.influence for group in self.groups}
-            found |= {f"staleness/group/{group.name}": group.mean_staleness for group in self.groups}
-            found |= {"staleness/all": self.staleness, "jain": self.jain}
-        found |= {"updates": float(self.updates), "virtual_time": self.time}
-        return {name: value for name, value in found.items() if value is not None and isfinite(value)}
+    @classmethod
+    def of(cls, totals: Totals) -> "Point":
+        """The metrics that trackers are told, by names such as "jain", "staleness/all" and "staleness/group/slow"."""
+        classes = [name for metric, scope, name in totals.scores if (metric, scope) == ("accuracy", "class")]
+        parts = {Scope.GROUP: ("group", totals.groups), Scope.CLASS: ("class", classes)}
+        found: dict[str, float] = {}
+        for metric in (split := select(Shown.TRACKERS, *parts)):
+            word, names = parts[metric.scope]
+            found |= {f"{metric.name}/{word}/{name}": metric.of(totals, name) for name in names}
+        for metric in select(Shown.TRACKERS, Scope.RUN):
+            whole = "/all" if any(each.name == metric.name for each in split) else ""
+            found[f"{metric.name}{whole}"] = metric.of(totals, "")
+        found["virtual_time"] = found.pop("virtual_time")
+        return cls(totals.version, totals.time, {name: value for name, value in found.items() if isfinite(value)})
 
 
 class Points:
@@ -149,17 +148,20 @@ class Points:
 
     def _point(self, version: int, time: float, scores: list[Score]) -> Point:
         self.version, self.time = version, time
-        updates = int(self._updates.sum())
-        return Point(
-            version=version,
-            time=time,
-            updates=updates,
-            jain=jain_if_any(self._weight),
-            staleness=float(self._staleness.sum() / updates) if updates else nan,
-            groups=tuple(by_group(self._group_of, self._groups, self._updates, self._weight, self._staleness)),
-            scores=tuple(scores),
+        return Point.of(
+            Totals(
+                self._groups,
+                self._group_of,
+                self._updates,
+                self._weight,
+                self._staleness,
+                version=version,
+                time=time,
+                scores={key: value for score in scores for key, value in _metrics(score)},
+            )
         )
 
 
-def _whose(score: Score) -> str:
-    return score.scope if score.scope == "all" else f"{score.scope}/{score.name}"
+def _metrics(score: Score) -> Iterable[tuple[tuple[str, str, str], float]]:
+    yield ("accuracy", score.scope, score.name), score.correct / score.examples
+    yield ("loss", score.scope, score.name), nan if score.loss is None else score.loss
