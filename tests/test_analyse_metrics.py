@@ -11,8 +11,9 @@ import fairlag
 from fairlag.analyse import metrics
 from fairlag.analyse.audit import audit
 from fairlag.analyse.compare import compare
-from fairlag.analyse.metrics import LEAD, METRICS, Better, Metric, Scope, Shown, Totals, criteria, select
+from fairlag.analyse.metrics import LEAD, METRICS, Better, Metric, Scope, Shown, criteria, select
 from fairlag.analyse.ranking import ranked
+from fairlag.analyse.totals import Totals
 from fairlag.lab.plan import Plan
 from fairlag.lab.run import Run
 from fairlag.lab.simulate import execute

@@ -18,12 +18,13 @@ from fairlag.analyse.deployment import MARKS, Deployment, GroupDeployment, by_gr
 from fairlag.analyse.effort import Compiling, enough_seeds
 from fairlag.analyse.identities import Identities
 from fairlag.analyse.incentives import WANTED, Incentive
-from fairlag.analyse.metrics import Measured, Scope, Shown, Totals, select
+from fairlag.analyse.metrics import Measured, Scope, Shown, select
 from fairlag.analyse.predictions import predicted
 from fairlag.analyse.progress import Progress, counter
 from fairlag.analyse.tally import added
 from fairlag.analyse.throttling import Throttling
 from fairlag.analyse.timings import Found, Timings
+from fairlag.analyse.totals import Totals
 from fairlag.analyse.trial import Bench, Observation, Trial, observe
 from fairlag.core.types import Floats, Integers
 from fairlag.errors import InputError

@@ -8,8 +8,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fairlag.analyse import fairness
-from fairlag.analyse.metrics import LEAD, Measured, Scope, Shown, Totals, select
+from fairlag.analyse.metrics import LEAD, Measured, Scope, Shown, select
 from fairlag.analyse.spread import Spread
+from fairlag.analyse.totals import Totals
 from fairlag.analyse.variants import differing, parameters, settings_of, told_apart
 from fairlag.errors import InputError
 from fairlag.lab.run import Run, curve_of, final_of

@@ -3,72 +3,15 @@
 Comparisons, rankings, tables, frames, pages, audits, JSON and trackers iterate over it: a new metric is a new record.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum, Flag, auto
-from functools import cached_property
-from math import isnan, nan
+from math import nan
 from typing import Generic, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from fairlag.analyse import fairness
 from fairlag.analyse.fairness import GroupFairness
-from fairlag.core.types import Floats
+from fairlag.analyse.totals import Totals
 from fairlag.text.numerals import number
-
-
-@dataclass(frozen=True)
-class Totals:
-    """What one run, or one trial, has added up to so far: what metrics are computed from.
-
-    The arrays have one entry per client. Without `entitled` and `presence`, all clients are alike.
-    """
-
-    groups: Sequence[str]
-    group_of: NDArray[np.integer]
-    updates: NDArray[np.number]
-    weights: Floats
-    staleness: NDArray[np.number]
-    """The sum over its updates."""
-    entitled: Floats | None = None
-    """What it was entitled to."""
-    presence: Floats | None = None
-    """How long it was there."""
-    version: int = 0
-    time: float = nan
-    scores: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
-    """How good the model is, by metric, by scope ("all", "group" or "class") and by the name of the group or class."""
-    reached: float = nan
-    """When the leading metric first reached the target."""
-
-    @cached_property
-    def by_group(self) -> dict[str, GroupFairness]:
-        """What each group sent and got; not a number if that is a part of nothing, or the staleness of nothing."""
-        arrays = (self.updates, self.weights, self.staleness, self.entitled, self.presence)
-        found = fairness.by_group(self.group_of, self.groups, *arrays)
-        if not self.updates.any():
-            found = [replace(each, update_share=nan, influence=nan, per_presence=nan) for each in found]
-        return {each.name: each if each.update_share > 0 else replace(each, mean_staleness=nan) for each in found}
-
-    @property
-    def mean_staleness(self) -> float:
-        """Over all updates; not a number before the first."""
-        updates = self.updates.sum()
-        return float(self.staleness.sum() / updates) if updates else nan
-
-    @property
-    def jain(self) -> float:
-        """Over the influence of clients; not a number if nobody has any yet, or somebody has less than none."""
-        return fairness.jain_if_any(self.weights)
-
-    @property
-    def jain_entitled(self) -> float:
-        """Over their influence ÷ what they were entitled to."""
-        if isnan(self.jain) or self.entitled is None:
-            return self.jain
-        return fairness.jain_entitled(self.weights, self.entitled)
 
 
 class Scope(Enum):
@@ -201,6 +144,14 @@ _STALENESS = Metric(
     shown=Shown.NOTEBOOK | Shown.PAGE | Shown.DETAILS | Shown.DATA | Shown.TRACKERS,
     uneven=Shown.NOTEBOOK | Shown.PAGE | Shown.DATA | Shown.TRACKERS,
 )
+_UPDATES = Metric(
+    name="updates",
+    scope=Scope.RUN,
+    of=lambda totals, _: float(totals.updates.sum()),
+    title="updates",
+    form="{:,.0f}",
+    shown=Shown.DATA | Shown.TRACKERS,
+)
 _INFLUENCE = Metric(
     name="influence",
     scope=Scope.GROUP,
@@ -224,40 +175,19 @@ METRICS: tuple[Metric, ...] = (
         uneven=Shown.TABLES | Shown.DETAILS | Shown.DATA | Shown.AUDIT,
     ),
     _STALENESS,
-    Metric(
+    replace(
+        _UPDATES,
         name="time",
         scope=Scope.TARGET,
         of=lambda totals, _: totals.reached,
         title="time",
-        form="{:,.0f}",
         better=Better.SHORTER,
         shown=Shown.TABLES,
     ),
     _LOSS,
-    Metric(
-        name="updates",
-        scope=Scope.RUN,
-        of=lambda totals, _: float(totals.updates.sum()),
-        title="updates",
-        form="{:,.0f}",
-        shown=Shown.DATA | Shown.TRACKERS,
-    ),
-    Metric(
-        name="aggregations",
-        scope=Scope.RUN,
-        of=lambda totals, _: totals.version,
-        title="aggregations",
-        form="{:,.0f}",
-        shown=Shown.DATA,
-    ),
-    Metric(
-        name="virtual_time",
-        scope=Scope.RUN,
-        of=lambda totals, _: totals.time,
-        title="virtual time",
-        form="{:,.0f}",
-        shown=Shown.DATA | Shown.TRACKERS,
-    ),
+    _UPDATES,
+    replace(_UPDATES, name="aggregations", of=lambda totals, _: totals.version, title="aggregations", shown=Shown.DATA),
+    replace(_UPDATES, name="virtual_time", of=lambda totals, _: totals.time, title="virtual time"),
     replace(
         _ACCURACY,
         scope=Scope.GROUP,

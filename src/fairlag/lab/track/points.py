@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fairlag.analyse.metrics import Scope, Shown, Totals, select
+from fairlag.analyse.metrics import Scope, Shown, select
+from fairlag.analyse.totals import Totals
 from fairlag.core.types import Floats, Integers
 from fairlag.lab.folder import meta_of, reading
 from fairlag.lab.store import Score
