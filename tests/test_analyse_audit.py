@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from fairlag import fairness
-from fairlag.analyse import trial
+from fairlag.analyse import fairness, trial
 from fairlag.analyse.audit import StrategyAudit, audit
 from fairlag.analyse.case import Case
 from fairlag.analyse.effort import Compiling
@@ -152,7 +151,7 @@ def test_a_delay_per_step_is_audited_as_the_same_delay_times_the_steps() -> None
     np.testing.assert_equal(per_step, per_task)
     # Neither what is simulated nor what is predicted would be the same without the steps.
     one_step = audited({"delay": racer}, {"delay": slow}, updates=0)
-    for key in ("share", "staleness_predicted", "share_predicted", "throttle_predicted"):
+    for key in ("metrics", "staleness_predicted", "share_predicted", "throttle_predicted"):
         assert per_step[0]["groups"][0][key] != one_step[0]["groups"][0][key]
 
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fairlag.analyse.compare import Spread, compare, repeated
+from fairlag.analyse.compare import compare, repeated
+from fairlag.analyse.fairness import jain
+from fairlag.analyse.spread import Spread
 from fairlag.errors import InputError
-from fairlag.fairness import jain
 from tests.support.runs import bare, made
 
 
@@ -24,7 +25,7 @@ def test_accuracy_over_seeds(tmp_path: Path) -> None:
     assert slow.fair == pytest.approx(1 / 3)
     assert slow.accuracy.final.mean == pytest.approx(0.69)
     assert slow.influence == Spread(0.375, 0.0, 2)
-    assert (slow.update_share.mean, slow.staleness.mean) == (0.25, 1.0)
+    assert (slow.share.mean, slow.staleness.mean) == (0.25, 1.0)
     assert found.jain.mean == pytest.approx(jain([0.375, 0.25, 0.375]))
     assert (found.staleness.mean, found.updates.mean, found.aggregations.mean) == (0.25, 4.0, 2.0)
 
@@ -145,11 +146,11 @@ def test_as_json(tmp_path: Path) -> None:
         "groups",
         "jain",
         "jain_entitled",
-        "comes_and_goes",
         "staleness",
         "updates",
         "aggregations",
         "virtual_time",
+        "comes_and_goes",
         "remarks",
         "deployed",
         "real_time",
@@ -158,4 +159,7 @@ def test_as_json(tmp_path: Path) -> None:
     assert text["accuracy"]["final"] == {"mean": 0.64, "deviation": None, "seeds": 1}
     assert text["accuracy"]["reached"][0]["virtual_time"]["mean"] == 9.0
     assert list(text["groups"]) == ["fast", "slow"]
-    assert text["groups"]["slow"]["clients"] == 1
+    slow = text["groups"]["slow"]
+    others = ["update_share", "influence", "entitled", "per_presence", "staleness"]
+    assert list(slow) == ["clients", "accuracy", "fair", *others]
+    assert (slow["clients"], slow["fair"], slow["update_share"]["mean"]) == (1, pytest.approx(1 / 3), 0.25)

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from fairlag.analyse.classes import COLUMNS, class_curves
-from fairlag.analyse.compare import Spread, repeated
+from fairlag.analyse.compare import repeated
 from fairlag.analyse.curves import band, curves, evenly
+from fairlag.analyse.spread import Spread
 from fairlag.lab.run import Run
 from fairlag.lab.store import Score, Store
 from tests.support.edits import changed

@@ -19,11 +19,11 @@ from fairlag.analyse.evidence import (
     staleness,
     staleness_if_any,
 )
+from fairlag.analyse.fairness import gini, jain
 from fairlag.analyse.predictions import predicted
 from fairlag.analyse.timeline import Bar, timeline, timeline_if_any
 from fairlag.core.types import Dispatch, Ended, Outcome
 from fairlag.errors import InputError
-from fairlag.fairness import gini, jain
 from fairlag.lab.experiment import parse
 from fairlag.lab.run import Run
 from fairlag.lab.store import Store

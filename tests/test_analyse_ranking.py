@@ -8,7 +8,8 @@ import pytest
 from rich.console import Console
 
 from fairlag.analyse.compare import Comparison, compare
-from fairlag.analyse.ranking import CRITERIA, least_served, ranked
+from fairlag.analyse.metrics import criteria
+from fairlag.analyse.ranking import least_served, ranked
 from fairlag.errors import InputError
 from fairlag.lab.run import Run
 from fairlag.report.comparison import compare_table
@@ -41,7 +42,7 @@ def test_the_order_by_each_criterion(four: list[Run], by: str, labels: str) -> N
 
 
 def test_every_criterion_is_tried_above() -> None:
-    assert list(CRITERIA) == ["accuracy", "group", "influence", "jain", "time"]
+    assert list(criteria()) == ["accuracy", "group", "influence", "jain", "time"]
 
 
 def test_a_row_has_what_it_is_ranked_by(four: list[Run]) -> None:
@@ -76,7 +77,7 @@ def test_equals_share_a_rank_and_keep_their_order(tmp_path: Path) -> None:
     assert order(runs, "jain") == [(1, "A"), (1, "B"), (1, "C"), (1, "D")]
 
 
-@pytest.mark.parametrize("by", CRITERIA)
+@pytest.mark.parametrize("by", criteria())
 def test_what_lacks_the_number_comes_last_and_shares_its_rank(tmp_path: Path, by: str) -> None:
     runs = [
         played(tmp_path / "x", "X", right=(1, 1), sent=(), finished=False),
@@ -95,7 +96,7 @@ def test_a_seed_that_has_just_begun_has_no_influence_yet(tmp_path: Path) -> None
     assert order(runs, "influence") == [(1, "A"), (2, "B")]
     slow = compare(runs)[0].groups[1]
     assert slow.influence.mean == pytest.approx(0.4)
-    assert (slow.update_share.mean, slow.influence.seeds) == (0.2, 1)
+    assert (slow.share.mean, slow.influence.seeds) == (0.2, 1)
 
 
 def test_a_strategy_whose_every_seed_got_there_is_before_one_of_which_only_some_did(tmp_path: Path) -> None:
@@ -184,7 +185,7 @@ def test_twenty_strategies_with_long_labels_fit_80_columns_and_are_told_apart(tm
         for seed in (0, 1)
     ]
     comparisons = compare(runs, [0.4])
-    for by in CRITERIA:
+    for by in criteria():
         lines = shown(comparisons, by)
         assert max(map(len, lines)) <= 80
         rows = lines[3:23]

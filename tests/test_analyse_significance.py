@@ -10,8 +10,8 @@ from fairlag.analyse.compare import compare
 from fairlag.analyse.ranking import ranked
 from fairlag.analyse.significance import told_apart
 from fairlag.lab.run import Run
-from fairlag.report.cells import told_apart as words
 from fairlag.report.page.summary import findings
+from fairlag.report.ranking import told_apart as words
 from tests.support.runs import played
 
 

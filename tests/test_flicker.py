@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from fairlag import fairness
+from fairlag.analyse import fairness
 from fairlag.analyse.audit import audit
 from fairlag.analyse.compare import compare
 from fairlag.analyse.evidence import Influence
@@ -57,7 +57,7 @@ def test_an_audit_shows_influence_beside_entitlement(call: Call) -> None:
     assert done.code == 0 and max(map(len, done.out.splitlines())) <= 80
     head = next(line.split() for line in done.out.splitlines() if line.startswith("group"))
     assert head == ["group", "clients", "share", "influence", "entitled", "per", "time", "staleness", "throttling"]
-    assert "÷ entitled" in done.out and "each shared by those who are there" in done.out
+    assert "Jain÷: Jain index of influence ÷ entitlement" in done.out and "of all versions, each" in done.out
     found = audit(flicker(*labels).checked(aggregations=1500), seeds=1, incentive_updates=1)
     gaps, account = found
     assert gaps.comes_and_goes and account.jain_entitled > 0.9 > 0.8 > gaps.jain_entitled

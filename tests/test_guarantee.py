@@ -10,12 +10,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fairlag import zoo
+from fairlag.analyse.fairness import jain
 from fairlag.analyse.theory import cap_needed, expected_share
 from fairlag.core.accounts import Entitlement
 from fairlag.core.strategy import Strategy
 from fairlag.core.types import Aggregation, Arrived, Event, Floats
 from fairlag.errors import StalledError
-from fairlag.fairness import jain
 from fairlag.fleet import timing
 from fairlag.fleet.availability import Always
 from fairlag.fleet.clients import Fleet, Group

@@ -254,4 +254,4 @@ def test_runs_audits_and_trackers_tell_what_the_server_does(
     assert [point.version for point in told] == [150, 300, 400]
     for point in told:
         before, _, _ = lived(zoo.ALGORITHMS[use].make(**options), point.version)
-        assert point.groups[1].influence == pytest.approx(slow(before.view.weight_sums), rel=1e-9)
+        assert point.metrics["influence/group/slow"] == pytest.approx(slow(before.view.weight_sums), rel=1e-9)

@@ -127,7 +127,8 @@ def expected(run: Run, version: int) -> dict[str, float]:
             mine = tasks[tasks["group"] == name]
             found[f"entitled/group/{name}"] = (run.clients["group"] == name).mean()
             found[f"influence/group/{name}"] = mine["weight"].sum() / tasks["weight"].sum()
-            found[f"staleness/group/{name}"] = float(mine["staleness"].mean()) if len(mine) else 0.0
+            if len(mine):  # what nobody sent is not late
+                found[f"staleness/group/{name}"] = float(mine["staleness"].mean())
     curve = run.evaluations[run.evaluations["whole"] == run.evaluations["whole"].min()]
     for row in curve[curve["version"] == version].itertuples():
         whose = row.scope if row.scope == "all" else f"{row.scope}/{row.name}"

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from fairlag.analyse.compare import Spread
 from fairlag.analyse.curves import Curves, Scored
+from fairlag.analyse.spread import Spread
 from fairlag.report.page.accuracy import accuracy_section
 from fairlag.report.page.spec import Named
 from tests.support.page import HOSTILE, checked, named, size, values

@@ -8,8 +8,8 @@ import pytest
 from playwright.sync_api import Browser
 
 from fairlag.analyse.audit import audit
-from fairlag.analyse.compare import Spread
 from fairlag.analyse.evidence import GroupStaleness, Influence
+from fairlag.analyse.spread import Spread
 from fairlag.lab.experiment import load, parse
 from fairlag.lab.plan import Plan
 from fairlag.lab.simulate import execute

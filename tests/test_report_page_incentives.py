@@ -57,7 +57,9 @@ def test_lines_bars_and_the_star_where_it_pays_most(audited: StrategyAudit) -> N
 
 def test_clients_that_come_and_go_are_measured_by_what_they_are_entitled_to(audited: StrategyAudit) -> None:
     fast, slow = audited.groups
-    groups = (replace(fast, entitled=0.9), replace(slow, entitled=0.1))
+    groups = tuple(
+        replace(group, metrics={**group.metrics, "entitled": part}) for group, part in ((fast, 0.9), (slow, 0.1))
+    )
     seldom = replace(audited, groups=groups, entitlements=np.array([[0.225] * 4 + [0.05] * 2]))
     section = incentives_section([(FEDBUFF, seldom)])
     checked(section)

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fairlag.analyse.compare import Spread
 from fairlag.analyse.evidence import Influence
-from fairlag.fairness import jain
+from fairlag.analyse.fairness import jain
+from fairlag.analyse.spread import Spread
 from fairlag.report.page.influence import influence_section
 from fairlag.report.page.spec import Chart, Named
 from tests.support.page import HOSTILE, checked, named, size, values

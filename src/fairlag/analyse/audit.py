@@ -1,7 +1,7 @@
 """The audit of an experiment: who the model would listen to, how stale updates would be, who would gain by cheating."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from math import ceil, isnan, nan
 from pathlib import Path
@@ -10,22 +10,23 @@ from typing import Any
 
 import numpy as np
 
-from fairlag import fairness
-from fairlag.analyse import theory
+from fairlag.analyse import fairness, theory
 from fairlag.analyse.bounds import Bounds, bounds
 from fairlag.analyse.case import Case
 from fairlag.analyse.cheating import Cheating, cheating
-from fairlag.analyse.compare import Spread
 from fairlag.analyse.deployment import MARKS, Deployment, GroupDeployment, by_group, deployment
 from fairlag.analyse.effort import Compiling, enough_seeds
 from fairlag.analyse.identities import Identities
 from fairlag.analyse.incentives import WANTED, Incentive
+from fairlag.analyse.metrics import Measured, Scope, Shown, select
 from fairlag.analyse.predictions import predicted
 from fairlag.analyse.progress import Progress, counter
 from fairlag.analyse.settling import Equilibrium, Untried, equilibria, priced
+from fairlag.analyse.spread import Spread
 from fairlag.analyse.tally import added
 from fairlag.analyse.throttling import Throttling
 from fairlag.analyse.timings import Found, Timings
+from fairlag.analyse.totals import Totals
 from fairlag.analyse.trial import Bench, Observation, Trial, observe
 from fairlag.core.types import Floats, Integers
 from fairlag.errors import InputError
@@ -38,21 +39,12 @@ MOST_SEEDS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class GroupAudit:
+class GroupAudit(Measured[float]):
     """What one group of clients gets under one strategy, averaged over seeds."""
 
     name: str
     clients: int
-    share: float
-    influence: float
-    fair: float
-    entitled: float
-    """Its part of all versions, each shared by the clients that were there when it was made: equally, unless the
-    strategy has `importance`."""
-    per_presence: float
-    """Influence per time present, 1 being the mean over all clients; not a number if it was never there. It is the mean
-    of each seed's."""
-    staleness: float
+    metrics: Mapping[str, float]
     staleness_predicted: float
     share_predicted: float
     throttle_predicted: float
@@ -73,12 +65,7 @@ class GroupAudit:
         """The part of it that `fairlag audit --json` promises; nothing of throttling that is not known."""
         incentive, tried = self.incentive, tried and self.incentive.heard
         found = {
-            "share": self.share,
-            "influence": self.influence,
-            "fair": self.fair,
-            "entitled": self.entitled,
-            "influence_per_presence": self.per_presence,
-            "staleness": self.staleness,
+            **{_JSON.get(name, name): value for name, value in self.metrics.items()},
             "staleness_predicted": self.staleness_predicted,
             **asdict(self.deployment),
             "throttle_gain": incentive.throttle_gain if tried else None,
@@ -95,11 +82,13 @@ class GroupAudit:
 
 
 @dataclass(frozen=True, slots=True)
-class StrategyAudit:
+class StrategyAudit(Measured[float]):
     """What one strategy does on the fleet, averaged over seeds."""
 
     label: str
     use: str
+    metrics: Mapping[str, float]
+    """The mean of each seed's, as in `fairlag compare`."""
     updates: int
     virtual_time: float
     aggregations: int
@@ -140,19 +129,9 @@ class StrategyAudit:
         return [measure(row) for row in self.influences]
 
     @property
-    def jain(self) -> float:
-        """The mean of each seed's Jain index, as in `fairlag compare`."""
-        return fmean(self.over_seeds(fairness.jain))
-
-    @property
     def jains_entitled(self) -> list[float]:
         """Each seed's Jain index of influence ÷ entitlement."""
         return list(map(fairness.jain_entitled, self.influences, self.entitlements))
-
-    @property
-    def jain_entitled(self) -> float:
-        """The mean of them."""
-        return fmean(self.jains_entitled)
 
     @property
     def comes_and_goes(self) -> bool:
@@ -181,8 +160,7 @@ class StrategyAudit:
             "use": self.use,
             "updates": self.updates,
             "virtual_time": round(self.virtual_time, 6),
-            "jain": round(self.jain, 6),
-            "jain_entitled": round(self.jain_entitled, 6),
+            **_rounded(self.metrics),
             "cap_needed": None if self.bounds is None else round(self.bounds.cap_needed, 6),
             **_rounded(asdict(self.deployment)),
             "throttling": self.throttling.as_json(),
@@ -192,7 +170,11 @@ class StrategyAudit:
         }
 
 
-def _rounded(numbers: dict[str, Any]) -> dict[str, Any]:
+_JSON = {"per_presence": "influence_per_presence"}
+"""Metrics of groups that have another name there."""
+
+
+def _rounded(numbers: Mapping[str, Any]) -> dict[str, Any]:
     return {name: None if value is None or isnan(value) else round(value, 6) for name, value in numbers.items()}
 
 
@@ -276,20 +258,24 @@ def _summary(
     cheated: Cheating,
 ) -> StrategyAudit:
     use = experiment.strategies[number]
-    influences, entitlements = (
+    influences, entitlements, presence = (
         np.array([fairness.normalised(getattr(each, name)) for each in observations])
-        for name in ("weights", "entitled")
+        for name in ("weights", "entitled", "presence")
     )
     updates = np.sum([each.updates for each in observations], axis=0)
     late = np.sum([each.staleness for each in observations], axis=0)
     aggregations = sum(each.aggregations for each in observations)
     buffer = float(updates.sum() / aggregations)
     names = [table.group for table in experiment.clients]
-    member, means = experiment.fleet().group_of, [each.mean(axis=0) for each in (influences, entitlements)]
-    measured = fairness.by_group(member, names, updates, means[0], late, means[1])
+    fleet = experiment.fleet().group_of
+    rows = zip(observations, influences, entitlements, presence, strict=True)
+    totals = [Totals(names, fleet, each.updates, heard, each.staleness, *parts) for each, heard, *parts in rows]
     return StrategyAudit(
         label=use.label,
         use=use.name,
+        metrics={
+            metric.name: fmean(metric.of(each, "") for each in totals) for metric in select(Shown.AUDIT, Scope.RUN)
+        },
         updates=round(updates.sum() / len(observations)),
         virtual_time=float(np.mean([each.virtual_time for each in observations])),
         aggregations=round(aggregations / len(observations)),
@@ -298,7 +284,7 @@ def _summary(
         influences=influences,
         entitlements=entitlements,
         staleness=_means(late, updates),
-        groups=_groups(experiment, number, observations, measured, buffer, cheated),
+        groups=_groups(experiment, number, observations, totals, buffer, cheated),
         weights=(min(each.lightest for each in observations), max(each.heaviest for each in observations)),
         partial=sum(each.partial for each in observations),
         lost=sum(each.lost for each in observations),
@@ -317,24 +303,21 @@ def _groups(
     experiment: Experiment,
     number: int,
     observations: list[Observation],
-    measured: list[fairness.GroupFairness],
+    totals: list[Totals],
     buffer: float,
     cheated: Cheating,
 ) -> tuple[GroupAudit, ...]:
     fleet, strategy = experiment.fleet(), experiment.strategy(experiment.strategies[number])
     staleness, share = predicted(strategy, fleet, buffer)
     devices = by_group(fleet, observations)
-    there = _per_presence(fleet, observations)
     return tuple(
         GroupAudit(
-            name=group.name,
+            name=name,
             clients=group.clients,
-            share=group.update_share,
-            influence=group.influence,
-            fair=group.fair,
-            entitled=group.entitled,
-            per_presence=there[place],
-            staleness=group.mean_staleness,
+            metrics={
+                metric.name: _mean(metric.of(each, name) for each in totals)
+                for metric in select(Shown.AUDIT, Scope.GROUP)
+            },
             staleness_predicted=float(staleness[fleet.members(place)[0]]),
             share_predicted=float(share[fleet.members(place)].sum()),
             throttle_predicted=_tempted(fleet, fleet.members(place)[0], buffer),
@@ -344,19 +327,14 @@ def _groups(
             identities=cheated.identities[place],
             deployment=devices[place],
         )
-        for place, group in enumerate(measured)
+        for place, (name, group) in enumerate(totals[0].by_group.items())
     )
 
 
-def _per_presence(fleet: Fleet, observations: list[Observation]) -> list[float]:
-    """Per group: the mean over the seeds in which it was there, as in `fairlag compare`."""
-    names = [group.name for group in fleet.groups]
-    seeds = (
-        fairness.by_group(fleet.group_of, names, each.updates, each.weights, each.staleness, presence=each.presence)
-        for each in observations
-    )
-    means = (Spread.of(group.per_presence for group in column).mean for column in zip(*seeds, strict=True))
-    return [nan if mean is None else mean for mean in means]
+def _mean(values: Iterable[float]) -> float:
+    """Over the seeds that have a value, as in `fairlag compare`; not a number if none has."""
+    mean = Spread.of(values).mean
+    return nan if mean is None else mean
 
 
 def _tempted(fleet: Fleet, client: int, buffer: float) -> float:

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairlag.analyse.compare import Repeated, Spread
+from fairlag.analyse.compare import Repeated
 from fairlag.analyse.curves import evenly, mean_of_known, shared
+from fairlag.analyse.spread import Spread
 from fairlag.core.types import Floats, Integers
 from fairlag.errors import UnreadableError
 from fairlag.lab.folder import reading

@@ -1,14 +1,17 @@
 """Comparing runs: strategies side by side, each over its seeds; computed from what the runs recorded, nothing else."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from math import floor, isfinite, isnan, nan
+from dataclasses import asdict, dataclass, field
+from math import floor, nan
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fairlag import fairness
+from fairlag.analyse import fairness
+from fairlag.analyse.metrics import LEAD, Measured, Scope, Shown, select
+from fairlag.analyse.spread import Spread
+from fairlag.analyse.totals import Totals
 from fairlag.analyse.variants import differing, parameters, settings_of, told_apart
 from fairlag.errors import InputError
 from fairlag.lab.run import Run
@@ -20,29 +23,6 @@ if TYPE_CHECKING:
 
 FRACTION = 0.95
 """Where no target is given: this part of what the worst strategy ended with, so that there is a time for all."""
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """A number over seeds: its mean, its sample standard deviation (None for less than two), and how many had it.
-
-    >>> Spread.of([1.0, 3.0, nan])
-    Spread(mean=2.0, deviation=1.4142135623730951, seeds=2)
-    """
-
-    mean: float | None
-    deviation: float | None
-    seeds: int
-    by_seed: Mapping[int, float] = field(default_factory=dict, compare=False, repr=False)
-    """The values themselves, if it is known which seed each is of."""
-
-    @classmethod
-    def of(cls, values: Iterable[float], seeds: Sequence[int] = ()) -> "Spread":
-        """The spread of the values that are finite, of these seeds."""
-        every = [float(value) for value in values]
-        found = [value for value in every if isfinite(value)]
-        known = {seed: value for seed, value in zip(seeds, every, strict=False) if isfinite(value)}
-        return cls(fmean(found) if found else None, stdev(found) if len(found) > 1 else None, len(found), known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,21 +49,14 @@ class Accuracy:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupComparison:
+class GroupComparison(Measured[Spread]):
     """What a client group got: accuracy on the test examples with its labels, and how much it was listened to."""
 
     name: str
     clients: int
     accuracy: Accuracy
-    update_share: Spread
-    influence: Spread
     fair: float
-    entitled: Spread
-    """Its part of all versions, each shared by the clients that were there when it was made: equally, unless the
-    strategy has `importance`."""
-    per_presence: Spread
-    """Influence per time present, 1 being the mean over all clients."""
-    staleness: Spread
+    metrics: Mapping[str, Spread]
 
     @property
     def due(self) -> float:
@@ -92,7 +65,7 @@ class GroupComparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Measured[Spread]):
     """One strategy on one experiment, over its seeds."""
 
     experiment: str
@@ -103,16 +76,9 @@ class Comparison:
     """How many of its runs are."""
     accuracy: Accuracy
     groups: tuple[GroupComparison, ...]
-    jain: Spread
-    """Over the influence of clients."""
-    jain_entitled: Spread
-    """Over their influence ÷ what they were entitled to."""
+    metrics: Mapping[str, Spread]
     comes_and_goes: bool
-    """Were clients entitled to different parts, because they were not always there, or by `importance`?"""
-    staleness: Spread
-    updates: Spread
-    aggregations: Spread
-    virtual_time: Spread
+    """Were clients entitled to different parts, because they were not always present, or by `importance`?"""
     remarks: tuple[str, ...]
     """What a reader must know before comparing it."""
     deployed: bool = False
@@ -127,10 +93,30 @@ class Comparison:
         """Jain's index; of influence ÷ entitlement if clients come and go."""
         return self.jain_entitled if self.comes_and_goes else self.jain
 
+    def group(self, name: str | None) -> GroupComparison | None:
+        """The client group of that name, if its fleet has one."""
+        return next((group for group in self.groups if group.name == name), None)
+
     def as_json(self) -> dict[str, Any]:
         """All of it, as `fairlag compare --json` prints it; groups by name."""
-        found = asdict(self, dict_factory=lambda pairs: {name: value for name, value in pairs if name != "by_seed"})
+        found = asdict(self, dict_factory=_flat)
         return {**found, "groups": {group.pop("name"): group for group in found["groups"]}}
+
+
+def _flat(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The fields of a record with its metrics among them, unless a field has the name."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name == "metrics":
+            shown = {metric.name for metric in select(Shown.DATA, *Scope)}
+            found |= {_JSON.get(each, each): value[each] for each in value if each in shown and each not in found}
+        elif name != "by_seed":
+            found[name] = value
+    return found
+
+
+_JSON = {"share": "update_share"}
+"""Metrics that have another name there."""
 
 
 def compare(runs: Iterable[Run], targets: Sequence[float] = (), *, fraction: float = FRACTION) -> list[Comparison]:
@@ -203,9 +189,30 @@ class _Facts:
     def of(cls, run: Run) -> "_Facts":
         return cls(run, run.status == "finished", run.version, run.virtual_time, run.evaluations, run.influence())
 
-    def final(self, scope: str, name: str | None) -> float:
+    def totals(self, goal: "_Goal | None") -> Totals:
+        """What metrics are computed from; times are those to the goal."""
+        clients, names = self.clients, self.run.groups
+        return Totals(
+            groups=names,
+            group_of=clients["group"].map({name: place for place, name in enumerate(names)}).to_numpy(),
+            updates=clients["updates"].to_numpy(),
+            weights=clients["weight"].to_numpy(),
+            staleness=(clients["staleness"] * clients["updates"]).fillna(0.0).to_numpy(),
+            entitled=clients["entitled"].to_numpy(),
+            presence=clients["presence"].to_numpy(),
+            version=self.version,
+            time=self.virtual_time,
+            scores=self._scores(),
+            reached=nan if goal is None else _first(curve_of(self.evaluations), goal.target, "time"),
+        )
+
+    def _scores(self) -> dict[tuple[str, str, str], float]:
+        scopes = (("all", ""), *(("group", name) for name in self.run.groups))
+        return {(LEAD.name, scope, name): self.final(scope, name) for scope, name in scopes}
+
+    def final(self, scope: str = "all", name: str = "") -> float:
         """The accuracy that the run ended with; not a number while it has not."""
-        return final_of(self.evaluations, scope, name) if self.finished else nan
+        return final_of(self.evaluations, scope, name or None) if self.finished else nan
 
 
 class _Strategy(NamedTuple):
@@ -222,25 +229,18 @@ class _Goal(NamedTuple):
 
 def _compared(strategy: _Strategy, goals: Sequence[_Goal], remarks: tuple[str, ...]) -> Comparison:
     called, facts = strategy
-    shares = [_by_group(each) for each in facts]
+    totals = [each.totals(next(iter(goals), None)) for each in facts]
     seeds = tuple(each.run.seed for each in facts)
+    overall = _measured(totals, seeds, "", Scope.RUN, Scope.TARGET)
     return Comparison(
         experiment=called.experiment,
         label=called.label,
         seeds=seeds,
         finished=sum(each.finished for each in facts),
-        accuracy=_accuracy(facts, goals, "all", None),
-        groups=tuple(
-            _group([group[place] for group in shares], seeds, _accuracy(facts, goals, "group", name))
-            for place, name in enumerate(called.runs[0].groups)
-        ),
-        jain=Spread.of((fairness.jain_if_any(each.clients["weight"].to_numpy()) for each in facts), seeds),
-        jain_entitled=Spread.of(map(_jain_entitled, facts), seeds),
+        accuracy=_accuracy(facts, goals, "all", None, overall),
+        groups=tuple(_group(totals, facts, goals, name) for name in called.runs[0].groups),
+        metrics=overall,
         comes_and_goes=any(fairness.comes_and_goes(each.clients["entitled"].to_numpy()) for each in facts),
-        staleness=Spread.of(_mean_staleness(each.clients) for each in facts),
-        updates=Spread.of(each.clients["updates"].sum() for each in facts),
-        aggregations=Spread.of(each.version for each in facts),
-        virtual_time=Spread.of(each.virtual_time for each in facts),
         remarks=remarks,
         deployed=any(run.deployed for run in called.runs),
         real_time=any(run.real_time for run in called.runs),
@@ -248,12 +248,29 @@ def _compared(strategy: _Strategy, goals: Sequence[_Goal], remarks: tuple[str, .
     )
 
 
-def _accuracy(facts: list[_Facts], goals: Sequence[_Goal], scope: str, name: str | None) -> Accuracy:
+def _group(totals: Sequence[Totals], facts: list[_Facts], goals: Sequence[_Goal], name: str) -> GroupComparison:
+    measured = _measured(totals, [each.run.seed for each in facts], name, Scope.GROUP)
+    first = totals[0].by_group[name]
+    accuracy = _accuracy(facts, goals, "group", name, measured)
+    return GroupComparison(name, first.clients, accuracy, first.fair, measured)
+
+
+def _measured(totals: Sequence[Totals], seeds: Sequence[int], name: str, *scopes: Scope) -> dict[str, Spread]:
+    """The metrics of these scopes over seeds."""
+    return {
+        metric.name: Spread.of((metric.of(each, name) for each in totals), seeds)
+        for metric in select(Shown.EVERYWHERE, *scopes)
+    }
+
+
+def _accuracy(
+    facts: list[_Facts], goals: Sequence[_Goal], scope: str, name: str | None, measured: Mapping[str, Spread]
+) -> Accuracy:
     curves = [curve_of(each.evaluations, scope, name) for each in facts]
     seeds = [each.run.seed for each in facts]
     return Accuracy(
-        final=Spread.of((each.final(scope, name) for each in facts), seeds),
-        best=Spread.of(curve["accuracy"].max() for curve in curves),
+        final=measured[LEAD.name],
+        best=Spread.of(curve[LEAD.name].max() for curve in curves),
         reached=tuple(
             Reached(
                 target,
@@ -267,48 +284,12 @@ def _accuracy(facts: list[_Facts], goals: Sequence[_Goal], scope: str, name: str
 
 
 def _first(curve: "pd.DataFrame", target: float, column: str) -> float:
-    there = curve.loc[curve["accuracy"] >= target, column]
+    there = curve.loc[curve[LEAD.name] >= target, column]
     return float(there.iloc[0]) if len(there) else nan
 
 
-def _by_group(facts: _Facts) -> list[fairness.GroupFairness]:
-    clients, names = facts.clients, facts.run.groups
-    late = (clients["staleness"] * clients["updates"]).fillna(0.0)
-    place = clients["group"].map({name: place for place, name in enumerate(names)})
-    columns = (clients["updates"], clients["weight"], late, clients["entitled"], clients["presence"])
-    found = fairness.by_group(place.to_numpy(), names, *(column.to_numpy() for column in columns))
-    if clients["updates"].any():
-        return found
-    # Of nothing there is no part.
-    return [replace(each, update_share=nan, influence=nan, per_presence=nan) for each in found]
-
-
-def _group(found: list[fairness.GroupFairness], seeds: Sequence[int], accuracy: Accuracy) -> GroupComparison:
-    return GroupComparison(
-        name=found[0].name,
-        clients=found[0].clients,
-        accuracy=accuracy,
-        update_share=Spread.of(each.update_share for each in found),
-        influence=Spread.of((each.influence for each in found), seeds),
-        fair=found[0].fair,
-        entitled=Spread.of(each.entitled for each in found),
-        per_presence=Spread.of(each.per_presence for each in found),
-        staleness=Spread.of(each.mean_staleness if each.update_share > 0 else nan for each in found),
-    )
-
-
-def _jain_entitled(facts: _Facts) -> float:
-    weight, entitled = (facts.clients[name].to_numpy() for name in ("weight", "entitled"))
-    return fairness.jain_entitled(weight, entitled) if not isnan(fairness.jain_if_any(weight)) else nan
-
-
-def _mean_staleness(clients: "pd.DataFrame") -> float:
-    updates = clients["updates"].sum()
-    return float((clients["staleness"] * clients["updates"]).sum() / updates) if updates else nan
-
-
 def _default_goals(strategies: list[_Strategy], fraction: float) -> list[_Goal]:
-    means = [(Spread.of(each.final("all", None) for each in facts).mean, called.label) for called, facts in strategies]
+    means = [(Spread.of(each.final() for each in facts).mean, called.label) for called, facts in strategies]
     lowest, label = min(((mean, label) for mean, label in means if mean is not None), default=(0.0, ""))
     target = floor(100 * fraction * lowest) / 100
     curves = (curve_of(each.evaluations) for _, facts in strategies for each in facts)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fairlag.analyse.compare import Repeated, Spread
+from fairlag.analyse.compare import Repeated
+from fairlag.analyse.spread import Spread
 from fairlag.core.types import Floats, Integers
 from fairlag.lab.scores import curve_of, final_of
 

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fairlag import fairness
+from fairlag.analyse import fairness
 from fairlag.analyse.audit import StrategyAudit
-from fairlag.analyse.compare import Repeated, Spread
+from fairlag.analyse.compare import Repeated
+from fairlag.analyse.fairness import jain_if_any
 from fairlag.analyse.fit.fleet import fit_fleet
 from fairlag.analyse.predictions import predicted
+from fairlag.analyse.spread import Spread
 from fairlag.core.types import Floats, Integers
 from fairlag.errors import InputError
-from fairlag.fairness import jain_if_any
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.folder import check_experiment, reading
 from fairlag.lab.plan import Plan

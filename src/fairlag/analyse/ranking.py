@@ -1,12 +1,14 @@
-"""Ranking strategies: who is best by one criterion, on each experiment; from comparisons, nothing is read anew."""
+"""Ranking strategies: who is best by one metric, on each experiment; from comparisons, nothing is read anew."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from fairlag.analyse.compare import Comparison, GroupComparison, Reached, Spread
+from fairlag.analyse.compare import Comparison, GroupComparison, Reached
+from fairlag.analyse.metrics import LEAD, Better, Metric, Scope, criteria
 from fairlag.analyse.significance import Test, told_apart
+from fairlag.analyse.spread import Spread
 from fairlag.errors import InputError, nearest
 
 
@@ -22,7 +24,7 @@ class Ranked(NamedTuple):
     @property
     def reached(self) -> Reached | None:
         """When it reached the first target, if there is one."""
-        return _first_goal(self.comparison)
+        return next(iter(self.comparison.accuracy.reached), None)
 
     @property
     def partly(self) -> bool:
@@ -40,23 +42,40 @@ class Ranking:
 
     experiment: str
     by: str
+    metric: Metric
+    """What they are ranked by."""
     group: str | None
     """The least served, which every row tells about; none while nobody has sent anything."""
     rows: tuple[Ranked, ...]
 
+    @property
+    def uneven(self) -> bool:
+        """Are the clients of some strategy not entitled alike, such as those that come and go?"""
+        return any(row.comparison.comes_and_goes for row in self.rows)
+
+    def knows(self, row: Ranked) -> bool:
+        """Does the strategy have the number that is ranked by?"""
+        return _key(self.metric, row.comparison, row.group) is not None
+
     def rivals(self, place: int = 0) -> list[tuple[Ranked, Test]]:
         """The other strategies that have the number, and whether seeds tell them from the one at a place."""
-        known = [row for row in self.rows if CRITERIA[self.by](row.comparison, row.group) is not None]
+        known = [row for row in self.rows if self.knows(row)]
         if not known:
             return []
         mine = known[place]
-        found = _BY_SEED[self.by](mine.comparison, mine.group)
-        others = [row for row in known if row is not mine]
-        return [(row, told_apart(found, _BY_SEED[self.by](row.comparison, row.group))) for row in others]
+        found = self._by_seed(mine)
+        return [(row, told_apart(found, self._by_seed(row))) for row in known if row is not mine]
+
+    def _by_seed(self, row: Ranked) -> Mapping[int, float]:
+        """The number that is ranked by, of each seed."""
+        spread = spread_of(self.metric, row.comparison, row.group)
+        if self.metric.better is not Better.FAIR or row.group is None:
+            return spread.by_seed
+        return {seed: abs(each - row.group.due) for seed, each in spread.by_seed.items()}
 
 
-def ranked(comparisons: Iterable[Comparison], by: str = "accuracy") -> list[Ranking]:
-    """One ranking an experiment; equals keep their order, and what lacks the number comes last.
+def ranked(comparisons: Iterable[Comparison], by: str = LEAD.name) -> list[Ranking]:
+    """One ranking per experiment; equals keep their order, and what lacks the number comes last.
 
     By "accuracy" or that of the least served "group": the highest first. By "influence" of that group: the closest to
     its fair share first. By "jain": the highest index first. By "time" to the first target: the shortest first, but
@@ -76,8 +95,8 @@ def check_criterion(by: str) -> None:
     Traceback (most recent call last):
     fairlag.errors.InputError: nothing is ranked by 'accurracy': did you mean 'accuracy'?
     """
-    if by not in CRITERIA:
-        raise InputError(f"nothing is ranked by {by!r}: {nearest(by, CRITERIA)}")
+    if by not in criteria():
+        raise InputError(f"nothing is ranked by {by!r}: {nearest(by, criteria())}")
 
 
 def least_served(strategies: Sequence[Comparison]) -> str | None:
@@ -87,60 +106,38 @@ def least_served(strategies: Sequence[Comparison]) -> str | None:
     """
     parts: dict[str, list[float]] = {}
     for group in (group for each in strategies for group in each.groups):
-        if group.update_share.mean is not None and group.fair:
-            parts.setdefault(group.name, []).append(group.update_share.mean / group.fair)
+        if group.share.mean is not None and group.fair:
+            parts.setdefault(group.name, []).append(group.share.mean / group.fair)
     return min(parts, key=lambda name: fmean(parts[name]), default=None)
+
+
+def spread_of(metric: Metric, found: Comparison, group: GroupComparison | None) -> Spread:
+    """A metric of a strategy, or of one of its groups: of nothing if its fleet does not have that group."""
+    if metric.scope is not Scope.GROUP:
+        return found.metrics[metric.name]
+    return Spread(None, None, 0) if group is None else group.metrics[metric.name]
 
 
 def _ranking(experiment: str, strategies: Sequence[Comparison], by: str) -> Ranking:
     name = least_served(strategies)
-    groups = [next((group for group in each.groups if group.name == name), None) for each in strategies]
-    found = [CRITERIA[by](each, group) for each, group in zip(strategies, groups, strict=True)]
+    metric = criteria(uneven=any(each.comes_and_goes for each in strategies))[by]
+    found = [_key(metric, each, each.group(name)) for each in strategies]
     keys = [(key is None, key or ()) for key in found]
     order = sorted(range(len(keys)), key=keys.__getitem__)
-    rows = (Ranked(1 + sum(key < keys[place] for key in keys), strategies[place], groups[place]) for place in order)
-    return Ranking(experiment, by, name, tuple(rows))
+    rows = (
+        Ranked(1 + sum(key < keys[place] for key in keys), strategies[place], strategies[place].group(name))
+        for place in order
+    )
+    return Ranking(experiment, by, metric, name, tuple(rows))
 
 
-Key = tuple[float, ...] | None
-"""What is smaller for the better; None where it is not known."""
-
-
-def _high(spread: Spread) -> Key:
-    return None if spread.mean is None else (-spread.mean,)
-
-
-def _by_influence(_: Comparison, group: GroupComparison | None) -> Key:
-    return None if group is None or group.influence.mean is None else (abs(group.influence.mean - group.due),)
-
-
-def _by_time(found: Comparison, _: GroupComparison | None) -> Key:
-    goal = _first_goal(found)
-    if goal is None or goal.virtual_time.mean is None:
+def _key(metric: Metric, found: Comparison, group: GroupComparison | None) -> tuple[float, ...] | None:
+    """What is smaller for the better; None if it is not known."""
+    spread = spread_of(metric, found, group)
+    if spread.mean is None:
         return None
-    return (goal.virtual_time.seeds < len(found.seeds), goal.virtual_time.mean)
-
-
-def _first_goal(found: Comparison) -> Reached | None:
-    return next(iter(found.accuracy.reached), None)
-
-
-CRITERIA: dict[str, Callable[[Comparison, GroupComparison | None], Key]] = {
-    "accuracy": lambda found, _: _high(found.accuracy.final),
-    "group": lambda _, group: None if group is None else _high(group.accuracy.final),
-    "influence": _by_influence,
-    "jain": lambda found, _: _high(found.evenness),
-    "time": _by_time,
-}
-"""What strategies can be ranked by: of a comparison and what its least served group got."""
-
-_BY_SEED: dict[str, Callable[[Comparison, GroupComparison | None], Mapping[int, float]]] = {
-    "accuracy": lambda found, _: found.accuracy.final.by_seed,
-    "group": lambda _, group: group.accuracy.final.by_seed if group else {},
-    "influence": lambda _, group: (
-        {seed: abs(each - group.due) for seed, each in group.influence.by_seed.items()} if group else {}
-    ),
-    "jain": lambda found, _: found.evenness.by_seed,
-    "time": lambda found, _: goal.virtual_time.by_seed if (goal := _first_goal(found)) else {},
-}
-"""The number that is ranked by, of each seed."""
+    if metric.better is Better.FAIR and group is not None:
+        return (abs(spread.mean - group.due),)
+    if metric.scope is Scope.TARGET:
+        return (spread.seeds < len(found.seeds), spread.mean)
+    return (-spread.mean if metric.better is Better.HIGHER else spread.mean,)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fairlag import fairness
+from fairlag.analyse import fairness
 from fairlag.analyse.equilibrium import SLOWEST, Look, Response, considered, settle
 from fairlag.analyse.progress import Progress, teller
 from fairlag.analyse.throttling import COMPILED_UPDATES, SERVER_UPDATES, advised, goes_on

@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from fairlag.analyse import compare as comparing
-from fairlag.analyse.ranking import CRITERIA, Ranking, check_criterion, ranked
+from fairlag.analyse.metrics import LEAD, criteria
+from fairlag.analyse.ranking import Ranking, check_criterion, ranked
 from fairlag.cli.terminal import Json, check_file, complain, say, show
 from fairlag.errors import InputError
 from fairlag.files import put
@@ -79,8 +80,8 @@ def compare(
         typer.Option(metavar="ACCURACY", help="Between 0 and 1: how long did it take to get there? Repeatable."),
     ] = None,
     by: Annotated[
-        str, typer.Option(metavar="CRITERION", help=f"What they are ranked by: {', '.join(CRITERIA)}.")
-    ] = "accuracy",
+        str, typer.Option(metavar="CRITERION", help=f"What they are ranked by: {', '.join(criteria())}.")
+    ] = LEAD.name,
     details: Annotated[
         bool, typer.Option("--details", help="Show the groups of each, however many there are.")
     ] = False,
@@ -127,7 +128,7 @@ def conclude(found: Sequence[Run], folder: Path, *, trained: bool) -> None:
     """What a command that ran something ends with: how the strategies compare, and where all of it is."""
 
     def make(runs: list[Run]) -> list[Ranking]:
-        rankings = ranked(comparing.compare(runs), "accuracy" if trained else "jain")
+        rankings = ranked(comparing.compare(runs), LEAD.name if trained else "jain")
         if trained:
             with BytesIO() as sheet, explained(folder, "the figure", f"`fairlag figure {folder}` draws it"):
                 accuracy_figure(runs, sheet)

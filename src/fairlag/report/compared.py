@@ -6,12 +6,15 @@ from shutil import get_terminal_size
 from typing import TYPE_CHECKING, overload
 
 from fairlag.analyse import compare as comparing
-from fairlag.analyse.compare import Comparison, GroupComparison
+from fairlag.analyse.compare import Comparison
+from fairlag.analyse.metrics import LEAD, Measured, Scope, Shown, select
 from fairlag.analyse.ranking import Ranked, Ranking, check_criterion, ranked
+from fairlag.analyse.spread import Spread
 from fairlag.lab.damaged import made_of
 from fairlag.lab.runs import Runs
 from fairlag.report.comparison import compare_table
 from fairlag.report.console import SafeConsole
+from fairlag.report.ranking import with_all_groups
 from fairlag.report.ranking_html import ranking_html
 from fairlag.text.markup import element
 
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def compare(runs: Runs, targets: Sequence[float] = (), *, by: str = "accuracy") -> "Compared":
+def compare(runs: Runs, targets: Sequence[float] = (), *, by: str = LEAD.name) -> "Compared":
     """Compares strategies, each over its seeds, and ranks them.
 
     `runs` are Runs, or the folder that they are in. `targets` are accuracies between 0 and 1 to be reached; without
@@ -75,7 +78,7 @@ class Compared(Sequence[Comparison]):
         return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
     def _repr_html_(self) -> str:
-        return element("div", *map(ranking_html, self.rankings))
+        return element("div", *(ranking_html(with_all_groups(each, Shown.NOTEBOOK)) for each in self.rankings))
 
 
 def _columns(ranking: Ranking, row: Ranked) -> Iterator[tuple[str, object]]:
@@ -83,18 +86,17 @@ def _columns(ranking: Ranking, row: Ranked) -> Iterator[tuple[str, object]]:
     yield from (("experiment", ranking.experiment), ("rank", row.rank), ("strategy", found.label))
     yield from found.settings.items()
     yield from (("seeds", len(found.seeds)), ("finished", found.finished))
-    yield from (("accuracy", found.accuracy.final.mean), ("accuracy_deviation", found.accuracy.final.deviation))
-    yield from (("best", found.accuracy.best.mean), ("staleness", found.staleness.mean))
-    yield from (("jain", found.jain.mean), ("jain_entitled", found.jain_entitled.mean))
-    yield from (("aggregations", found.aggregations.mean), ("virtual_time", found.virtual_time.mean))
-    yield from (("target", goal and goal.target), ("time_to_target", goal and goal.virtual_time.mean))
+    yield from _means(found, Scope.RUN)
+    yield from (("best", found.accuracy.best.mean), ("target", goal and goal.target))
+    yield "time_to_target", goal and goal.virtual_time.mean
     for group in found.groups:
-        for name, value in _group_columns(group):
+        for name, value in (*_means(group, Scope.GROUP), ("fair", group.fair)):
             yield f"{name}: {group.name}", value
 
 
-def _group_columns(group: GroupComparison) -> Iterator[tuple[str, float | None]]:
-    yield from (("accuracy", group.accuracy.final.mean), ("accuracy_deviation", group.accuracy.final.deviation))
-    yield from (("influence", group.influence.mean), ("fair", group.fair), ("entitled", group.entitled.mean))
-    yield "per_presence", group.per_presence.mean
-    yield from (("share", group.update_share.mean), ("staleness", group.staleness.mean))
+def _means(found: Measured[Spread], scope: Scope) -> Iterator[tuple[str, float | None]]:
+    for metric in select(Shown.DATA, scope):
+        spread = found.metrics[metric.name]
+        yield metric.name, spread.mean
+        if metric.deviates:
+            yield f"{metric.name}_deviation", spread.deviation

@@ -12,21 +12,20 @@ from rich.table import Table
 from rich.text import Text
 
 from fairlag.analyse.compare import Comparison, GroupComparison
+from fairlag.analyse.metrics import LEAD, Metric, Scope, Shown, select
 from fairlag.analyse.ranking import Ranking
 from fairlag.errors import InputError
 from fairlag.lab.damaged import without_damaged
 from fairlag.lab.run import Run
-from fairlag.report.cells import STALENESS, about, group_cells, heads, remarks, title
-from fairlag.report.labels import number, percent
-from fairlag.report.ranking import ranking_table
-from fairlag.report.tables import block, titled
+from fairlag.report.labels import number
+from fairlag.report.ranking import about, with_least_served
+from fairlag.report.ranking_terminal import ranking_terminal
+from fairlag.report.tables import block, metric_widths, titled, with_groups
 from fairlag.text import numerals
 
-_COLUMNS = {"group": 13, "clients": 9, "final %": 14, "best %": 14, "influence": 11, "fair": 7, "staleness": 10}
-"""What a comparison shows, and how wide: 78 in all, so that a terminal of 80 holds it."""
-_COMING = {"group": 11, "clients": 8, "final %": 13, "best %": 13, "influence": 10, "entitled": 9, "per time": 9}
-"""The same of a fleet that comes and goes."""
-_PER_TIME = "per time: its influence per time that it was there; 1 is the mean of all clients"
+_NAME = 13
+_COLUMNS = {"clients": 9, "final %": 14, "best %": 14}
+"""What a comparison shows of a group between its name and its metrics, and how wide."""
 
 _FEW = 6
 """Of more strategies than that, the details would hide who is best."""
@@ -119,36 +118,38 @@ def compare_table(
     parts: list[RenderableType] = []
     for ranking in rankings:
         strategies = [row.comparison for row in ranking.rows]
+        shown = with_least_served(ranking)
         group = "" if ranking.group is None else f"; group: {ranking.group}"
-        parts += [Text(title(ranking) + group, style="bold"), Text(), ranking_table(ranking), Text()]
+        parts += [Text(shown.title + group, style="bold"), Text(), ranking_terminal(shown), Text()]
         if details or len(strategies) <= _FEW:
-            parts += _details(strategies)
+            parts += _details(strategies, uneven=ranking.uneven)
         else:
             words = f"{len(strategies)} strategies: {more} shows the groups of each"
             parts.append(Text(words, style="dim"))
-        parts += [Text(remark, style="yellow") for remark in remarks(ranking)]
+        parts += [Text(remark, style="yellow") for remark in shown.remarks]
     return Group(*parts)
 
 
-def _details(strategies: Sequence[Comparison]) -> list[RenderableType]:
-    """One block a strategy, one row a group; then how long each took to an accuracy."""
-    coming = any(each.comes_and_goes for each in strategies)
-    columns = _COMING if coming else _COLUMNS
+def _details(strategies: Sequence[Comparison], *, uneven: bool) -> list[RenderableType]:
+    """One block per strategy, one row per group; then how long each took to an accuracy."""
+    of_groups, overall = (select(Shown.DETAILS, scope, uneven=uneven) for scope in (Scope.GROUP, Scope.RUN))
+    of_all = {metric.name: metric for metric in overall if metric.name in {each.name for each in of_groups}}
+    alone = [metric for metric in overall if metric.name not in of_all]
+    columns = with_groups(_COLUMNS | metric_widths(of_groups, gap=2), most=_NAME)
     parts: list[RenderableType] = [block(columns, [[Text(name, style="dim") for name in columns]])]
     for each in strategies:
-        words = f"  {about(each)}, Jain index {number(each.jain, '{:.3f}')}"
-        words += f", {heads(strategies).jain} {number(each.jain_entitled, '{:.3f}')}" if coming else ""
-        parts.append(Text.assemble((each.label, "bold"), (words, "dim")))
-        rows = [_all_row(each, coming=coming), *(_group_row(group, coming=coming) for group in each.groups)]
+        words = [about(each), *(f"{metric.words or metric.title} {_written(metric, each)}" for metric in alone)]
+        parts.append(Text.assemble((each.label, "bold"), (f"  {', '.join(words)}", "dim")))
+        clients = sum(group.clients for group in each.groups)
+        cells = [_written(of_all[metric.name], each) if metric.name in of_all else "" for metric in of_groups]
+        rows = [_row("all", clients, each, cells)]
+        for group in each.groups:
+            rows.append(_row(group.name, group.clients, group, [_written(metric, group) for metric in of_groups]))
         parts.append(block(columns, rows))
     if any(each.accuracy.reached for each in strategies):
         parts += [Text(), _targets_table(strategies)]
-    reading = [
-        *_READING,
-        *wrap(heads(strategies).words, 78, subsequent_indent="  "),
-        _PER_TIME if coming else STALENESS,
-    ]
-    return [*parts, Text(), *(Text(line, style="dim") for line in reading)]
+    reading = [line for each in of_groups if each.reading for line in wrap(each.reading, 80, subsequent_indent="  ")]
+    return [*parts, Text(), *(Text(line, style="dim") for line in (*_READING, *reading))]
 
 
 _READING = (
@@ -158,18 +159,14 @@ _READING = (
 )
 
 
-def _all_row(comparison: Comparison, *, coming: bool) -> list[Text]:
-    clients = sum(group.clients for group in comparison.groups)
-    final, best = comparison.accuracy.final, comparison.accuracy.best
-    late = "" if coming else number(comparison.staleness, "{:.2f}")
-    return [Text(each) for each in ("  all", f"{clients:,}", percent(final), percent(best), "", "", late)]
+def _row(name: str, clients: int, found: Comparison | GroupComparison, cells: Sequence[str]) -> list[Text]:
+    accuracy = (LEAD.written(each.mean, each.deviation) for each in (found.accuracy.final, found.accuracy.best))
+    return [Text(each) for each in (f"  {name}", f"{clients:,}", *accuracy, *cells)]
 
 
-def _group_row(group: GroupComparison, *, coming: bool) -> list[Text]:
-    final, *others, last = group_cells(group)
-    best = percent(group.accuracy.best)
-    last = number(group.per_presence, "{:.2f}") if coming else last
-    return [Text(each) for each in (f"  {group.name}", f"{group.clients:,}", final, best, *others, last)]
+def _written(metric: Metric, found: Comparison | GroupComparison) -> str:
+    spread = found.metrics[metric.name]
+    return metric.written(spread.mean, spread.deviation)
 
 
 def _targets_table(comparisons: Sequence[Comparison]) -> Table:

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from itertools import groupby
 
-from fairlag.analyse.compare import Repeated, Spread
+from fairlag.analyse.compare import Repeated
+from fairlag.analyse.spread import Spread
 from fairlag.fleet.timing import Late, Rejoin, Schedule, Throttle, Timing
 from fairlag.text import numerals
 

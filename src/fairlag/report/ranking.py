@@ -1,70 +1,198 @@
-"""A ranking of strategies for a terminal: one row each, as wide as the terminal allows."""
+"""A ranking as it is shown: one record of columns, cells and words, which a terminal, a notebook and the page write."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.table import Table
-from rich.text import Text
+from fairlag.analyse.compare import Comparison
+from fairlag.analyse.metrics import LEAD, Metric, Scope, Shown, select
+from fairlag.analyse.ranking import Ranked, Ranking, spread_of
+from fairlag.analyse.significance import LEVEL
+from fairlag.report.labels import number
+from fairlag.text import numerals
+from fairlag.text.numerals import NONE
 
-from fairlag.analyse.ranking import Ranking
-from fairlag.report.cells import MARK, GroupCells, StrategyCells, group_cells, heads, reading, strategy_cells
-from fairlag.report.labels import shortened
+MARK = "▾"
+"""At the head of the column that decides."""
 
-_COLUMNS = {
-    "accuracy": "accuracy %",
-    "group": "group %",
-    "influence": "influence",
-    "fair": "fair",
-    "jain": "Jain",
-    "time": "time",
-}
-"""What a ranking shows beside rank and label, and what stands above it."""
-
-_LEAST_LABEL = 8
-
-
-def ranking_table(ranking: Ranking) -> RenderableType:
-    """The strategies, best first: the column that decides is marked, and what has no number there has no rank."""
-    return Group(_Rows(ranking), Text(), *(Text(line, style="dim") for line in reading(ranking, _of_group(ranking))))
+UNCLEAR = f"t-test over seeds, paired over those that both have, p ≥ {LEVEL:g}"
+"""Why two strategies are not told apart, if each has seeds enough."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
-    """The table alone, whose labels get what the numbers leave of the terminal's width."""
+class Column:
+    """A metric of all clients, or of one group."""
 
-    ranking: Ranking
+    metric: Metric
+    title: str
+    decides: bool
+    """Is it what the strategies are ranked by?"""
+    group: str | None = None
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        by, rows = self.ranking.by, self.ranking.rows
-        titles = _COLUMNS | heads(row.comparison for row in rows)._asdict()
-        head = [f"{MARK if name == by else ''}{titles[name]}" for name in _COLUMNS]
-        own = [strategy_cells(row, by) for row in rows]
-        numbers = [_numbers(each, group_cells(row.group)) for each, row in zip(own, rows, strict=True)]
-        ranks = [each.rank for each in own]
-        labels = [row.comparison.label for row in rows]
-        widths = [max(map(len, column)) for column in zip(head, *numbers, strict=True)]
-        room = options.max_width - max(map(len, ranks)) - sum(widths) - len(widths) - 1
-        room, longest = max(_LEAST_LABEL, room), max(map(len, ("strategy", *labels)))
-        gap = 2 if longest + len(widths) <= room else 1
-        table = Table(box=None, show_header=False, pad_edge=False, padding=0)
-        table.add_column(justify="right", no_wrap=True)
-        table.add_column(width=1 + min(longest, room), no_wrap=True, overflow="ellipsis")
-        for name, width in zip(_COLUMNS, widths, strict=True):
-            table.add_column(width=gap + width, justify="right", no_wrap=True, style="bold" if name == by else "")
-        table.add_row("", " strategy", *head, style="dim")
-        for rank, label, cells in zip(ranks, shortened(labels, room), numbers, strict=True):
-            table.add_row(rank, Text(f" {label}"), *cells)
-        yield table
+    @property
+    def marked(self) -> str:
+        """Its title, with the mark of the column that decides."""
+        return f"{MARK if self.decides else ''}{self.title}"
 
 
-def _numbers(own: StrategyCells, group: GroupCells) -> list[str]:
-    return [own.accuracy, group.accuracy, group.influence, group.fair, own.jain, own.time]
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A strategy."""
+
+    rank: str
+    """None if it lacks the number that is ranked by."""
+    comparison: Comparison
+    cells: tuple[str, ...]
+    """One per column."""
 
 
-def _of_group(ranking: Ranking) -> list[str]:
-    if ranking.group is None:
-        return []
+@dataclass(frozen=True, slots=True)
+class RankingTable:
+    """The strategies of one experiment, the best first."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    reading: tuple[str, ...]
+    """How the columns are to be read, and whether seeds tell the strategies apart."""
+    remarks: tuple[str, ...]
+    """What must be known before comparing them."""
+
+    @property
+    def labels(self) -> list[str]:
+        """Of the strategies."""
+        return [row.comparison.label for row in self.rows]
+
+
+def with_least_served(ranking: Ranking) -> RankingTable:
+    """A ranking with the metrics that a terminal has room for, and those of the least served group."""
+    first, *others = _overall(ranking, Shown.RANKING)
+    columns = [first, *_of_group(ranking, Shown.RANKING, ranking.group, alone=True), *others]
+    return _table(ranking, columns, alone=True)
+
+
+def with_all_groups(ranking: Ranking, where: Shown, *, known: bool = False) -> RankingTable:
+    """A ranking with the metrics of every group; only with columns in which something is known, if that is wanted."""
+    columns = _overall(ranking, where)
+    for name in dict.fromkeys(group.name for row in ranking.rows for group in row.comparison.groups):
+        columns += _of_group(ranking, where, name)
+    if known:
+        columns = [each for each in columns if any(_cell(row, each) != NONE for row in ranking.rows)]
+    return _table(ranking, columns)
+
+
+def _overall(ranking: Ranking, where: Shown) -> list[Column]:
+    found = select(where, Scope.RUN, Scope.TARGET, uneven=ranking.uneven)
+    return [Column(metric, metric.title, metric is ranking.metric) for metric in found]
+
+
+def _of_group(ranking: Ranking, where: Shown, name: str | None, *, alone: bool = False) -> list[Column]:
     return [
-        f"group: the same on the labels of {ranking.group}, whose clients send the fewest updates",
-        heads(row.comparison for row in ranking.rows).of(ranking.group),
+        Column(
+            metric,
+            (alone and metric.alone) or metric.title,
+            metric is ranking.metric and name == ranking.group,
+            name,
+        )
+        for metric in select(where, Scope.GROUP, uneven=ranking.uneven)
     ]
+
+
+def _table(ranking: Ranking, columns: Sequence[Column], *, alone: bool = False) -> RankingTable:
+    return RankingTable(
+        title=f"Comparison of {ranking.experiment}, ranked by {_criterion(ranking.metric)}",
+        columns=tuple(columns),
+        rows=tuple(
+            Row(
+                str(row.rank) if ranking.knows(row) else NONE,
+                row.comparison,
+                tuple(_cell(row, column) for column in columns),
+            )
+            for row in ranking.rows
+        ),
+        reading=(*_reading(ranking, columns, alone=alone), *told_apart(ranking)),
+        remarks=tuple(_remarks(ranking)),
+    )
+
+
+def _criterion(metric: Metric) -> str:
+    words = metric.words or metric.title
+    return f"the group's {words}" if metric.scope is Scope.GROUP else words
+
+
+def _cell(row: Ranked, column: Column) -> str:
+    metric = column.metric
+    spread = spread_of(metric, row.comparison, row.comparison.group(column.group))
+    text = metric.written(spread.mean, spread.deviation)
+    if metric.scope is Scope.TARGET and row.partly:
+        text += f" ({spread.seeds}/{len(row.comparison.seeds)})"
+    return text
+
+
+def _reading(ranking: Ranking, columns: Sequence[Column], *, alone: bool) -> Iterator[str]:
+    """How the columns are to be read: between the leading metric and the others those of groups."""
+    if ranking.metric.better is not None:
+        yield f"{MARK} {ranking.metric.better.value}"
+    metrics = list(dict.fromkeys(column.metric for column in columns))
+    for metric in sorted(metrics, key=lambda each: (each is not LEAD) + (each.scope is not Scope.GROUP)):
+        if metric.scope is Scope.TARGET:
+            yield from _to_target(ranking)
+        elif metric.scope is Scope.GROUP and alone:
+            yield from _of_one(metric, ranking.group)
+        elif metric.reading:
+            yield metric.reading
+
+
+def _of_one(metric: Metric, group: str | None) -> Iterator[str]:
+    """How a column is to be read that is about one group."""
+    if group is not None and metric.name == LEAD.name:
+        yield f"group: the same on the labels of {group}, whose clients send the fewest updates"
+    elif group is not None and metric.reading:
+        yield metric.reading.replace("the group's part of", f"the part of {group} in").replace(" and of", " and in")
+
+
+def _to_target(ranking: Ranking) -> Iterator[str]:
+    goal = next((row.reached for row in ranking.rows if row.reached), None)
+    if goal is not None:
+        after = "; (1/2): only one seed of two got there" if any(row.partly for row in ranking.rows) else ""
+        time = numerals.clock(*(row.comparison.deployed for row in ranking.rows))
+        chosen = f" ({goal.chosen})" if goal.chosen else ""
+        yield f"time: {time} to {LEAD.level(goal.target)}{chosen}{after}"
+
+
+def told_apart(ranking: Ranking) -> Iterator[str]:
+    """Whether seeds tell the first from the others; nothing if there are no others."""
+    rivals = ranking.rivals()
+    unclear = [(row.comparison.label, test) for row, test in rivals if not test.clear]
+    if unclear:
+        labels = several([label for label, _ in unclear])
+        why = unclear[0][1].words if len({test.words for _, test in unclear}) == 1 else UNCLEAR
+        yield f"not distinguishable from the first: {labels} ({why})"
+    elif rivals:
+        yield f"the first is distinguishable from all others ({UNCLEAR.replace('≥', '<')})"
+
+
+def _remarks(ranking: Ranking) -> list[str]:
+    """Each remark once, with the strategies that it is made of."""
+    together: dict[str, list[str]] = {}
+    for row in ranking.rows:
+        for remark in row.comparison.remarks:
+            together.setdefault(remark, []).append(row.comparison.label)
+    return [f"{several(labels)}: {remark}." for remark, labels in together.items()]
+
+
+def several(labels: list[str]) -> str:
+    """Labels in a line, the first ones of many.
+
+    >>> several(["A", "B"]), several(["A", "B", "C", "D", "E"])
+    ('A, B', 'A, B, C and 2 more')
+    """
+    rest = len(labels) - 3
+    return ", ".join(labels) if rest <= 1 else f"{', '.join(labels[:3])} and {rest} more"
+
+
+def about(comparison: Comparison) -> str:
+    """How much there is of a strategy."""
+    finished, seeds = comparison.finished, len(comparison.seeds)
+    words = f"{finished} of {seeds}" if finished < seeds else f"{seeds}"
+    words += f" seed{'s' if seeds > 1 else ''}{' finished' if finished < seeds else ''}"
+    return f"{words}, {number(comparison.aggregations, '{:,.0f}')} aggregations"

@@ -13,6 +13,7 @@ from rich.text import Text
 from fairlag.analyse import theory
 from fairlag.analyse.audit import GroupAudit, StrategyAudit
 from fairlag.analyse.incentives import FACTORS
+from fairlag.analyse.metrics import Better, Metric, Scope, Shown, select
 from fairlag.lab.experiment import Experiment
 from fairlag.report.answer import DEPLOYMENT, answer, deployment_cells, device_cells
 from fairlag.report.figures.incentives import brief_verdict, brief_words, how_tried
@@ -21,29 +22,9 @@ from fairlag.report.remarks import remarks
 from fairlag.text.numerals import NONE, number
 from fairlag.zoo import ALGORITHMS
 
-_COLUMNS = {
-    "group": 12,
-    "clients": 8,
-    "share": 6,
-    "influence": 10,
-    "fair": 6,
-    "staleness": 10,
-    "predicted": 10,
-    "throttling": 18,
-}
-"""What an audit's table shows, and how wide: 80 in all, as wide as a terminal is."""
-
-_COMING = {
-    "group": 11,
-    "clients": 8,
-    "share": 6,
-    "influence": 10,
-    "entitled": 9,
-    "per time": 9,
-    "staleness": 10,
-    "throttling": 17,
-}
-"""The same of clients that are not entitled alike, because they come and go, or by `importance`."""
+_WIDE = 80
+"""As a terminal is."""
+_LEAST_NAME = 8
 
 _CHEATING = {
     "group": 15,
@@ -69,15 +50,20 @@ def audit_table(experiment: Experiment, audits: Sequence[StrategyAudit], seeds: 
     """The audit of an experiment, one block a strategy, one row a group."""
     title = f"Audit of {experiment.name}: {experiment.population:,} clients"
     parts: list[RenderableType] = [Text(title, style="bold"), Text()]
-    columns = _COMING if any(audit.comes_and_goes for audit in audits) else _COLUMNS
+    uneven = any(audit.comes_and_goes for audit in audits)
+    metrics = select(Shown.AUDIT, Scope.GROUP, uneven=uneven)
+    columns = _columns(metrics, uneven=uneven)
     parts.append(block(columns, [[Text(name, style="dim") for name in columns]]))
     for audit in audits:
-        entitled = f" (÷ entitled: {audit.jain_entitled:.3f})" if columns is _COMING else ""
-        needed = f", cap needed {audit.bounds.cap_needed:.2f}" if audit.bounds else ""
-        parts.append(Text.assemble((audit.label, "bold"), (f"  Jain index {audit.jain:.3f}{entitled}{needed}", "dim")))
-        cells = (_group_cells(group, tried=audit.throttling.tried) for group in audit.groups)
+        words = [
+            f"{each.words or each.title} {each.written(audit.metrics[each.name])}"
+            for each in select(Shown.AUDIT, Scope.RUN, uneven=uneven)
+        ]
+        words += [f"cap needed {audit.bounds.cap_needed:.2f}"] if audit.bounds else []
+        parts.append(Text.assemble((audit.label, "bold"), (f"  {', '.join(words)}", "dim")))
+        cells = (_group_cells(group, metrics, tried=audit.throttling.tried) for group in audit.groups)
         parts.append(block(columns, ([row[name] for name in columns] for row in cells)))
-    parts += [Text(), *(Text(line, style="dim") for line in _reading(audits, seeds, columns))]
+    parts += [Text(), *(Text(line, style="dim") for line in _reading(audits, seeds, metrics, uneven=uneven))]
     if any(group.cheat.tried for audit in audits for group in audit.groups):
         parts += [Text(), block(_CHEATING, [[Text(name, style="dim") for name in _CHEATING]])]
         for audit in audits:
@@ -95,6 +81,22 @@ def audit_table(experiment: Experiment, audits: Sequence[StrategyAudit], seeds: 
     ]
     parts += [Text(), *(Text(sentence, style="bold") for sentence in answer(audits))]
     return Group(*parts)
+
+
+def _columns(metrics: Sequence[Metric], *, uneven: bool) -> dict[str, int]:
+    """What an audit's table shows, and how wide; nothing is predicted for clients that come and go."""
+    others = {"clients": 8, **metric_widths(metrics)}
+    return with_groups(others | ({"throttling": 17} if uneven else {"predicted": 10, "throttling": 18}))
+
+
+def metric_widths(metrics: Sequence[Metric], gap: int = 1) -> dict[str, int]:
+    """Columns for metrics, and how wide they are."""
+    return {each.title: gap + max(len(each.title), len(each.written(0.0))) for each in metrics}
+
+
+def with_groups(others: Mapping[str, int], most: int = _WIDE) -> dict[str, int]:
+    """The names of groups get what the other columns leave of the width of a terminal."""
+    return {"group": max(_LEAST_NAME, min(most, _WIDE - sum(others.values()))), **others}
 
 
 def _deployment_rows(audit: StrategyAudit) -> Iterator[list[Text]]:
@@ -122,7 +124,7 @@ def titled(title: str, *, dense: bool = False) -> Table:
     return table
 
 
-def _group_cells(group: GroupAudit, *, tried: bool) -> dict[str, Text]:
+def _group_cells(group: GroupAudit, metrics: Sequence[Metric], *, tried: bool) -> dict[str, Text]:
     """By column."""
     deviation = abs(group.influence - group.entitled) / group.entitled if group.entitled else 0.0
     style = "green" if deviation < 0.05 else "yellow" if deviation < 0.3 else "red"
@@ -133,12 +135,12 @@ def _group_cells(group: GroupAudit, *, tried: bool) -> dict[str, Text]:
     return {
         "group": Text(f"  {group.name}"),
         "clients": Text(f"{group.clients:,}"),
-        "share": Text(f"{group.share:.3f}"),
-        "influence": Text(f"{group.influence:.3f}", style=style),
-        "fair": Text(f"{group.fair:.3f}"),
-        "entitled": Text(f"{group.entitled:.3f}"),
-        "per time": Text(number(group.per_presence, "{:.2f}")),
-        "staleness": Text(f"{group.staleness:.2f}"),
+        **{
+            metric.title: Text(
+                metric.written(group.metrics[metric.name]), style=style if metric.better is Better.FAIR else ""
+            )
+            for metric in metrics
+        },
         "predicted": Text(number(group.staleness_predicted, "{:.2f}")),
         "throttling": gain,
     }
@@ -175,31 +177,24 @@ def _on_cheating(audits: Sequence[StrategyAudit]) -> list[str]:
     return lines
 
 
-_EVERYBODY = "share, influence, fair: the group's part of all updates, weight and clients"
 _PREDICTED = (
     "predicted: the same by the closed form, if there is one for fleet and strategy;",
     "  it does not know that `fresh` lets very fast clients wait",
 )
-_WHO_IS_THERE = (
-    "share, influence: the group's part of all updates and of all weight",
-    "entitled: its part of all versions, each shared by those who are there when it",
-    "  is made: equally, unless the strategy has `importance`",
-    "per time: its influence per time that it was there; 1 is the mean of all clients",
-)
 
 
-def _reading(audits: Sequence[StrategyAudit], seeds: int, columns: Mapping[str, int]) -> list[str]:
+def _reading(audits: Sequence[StrategyAudit], seeds: int, metrics: Sequence[Metric], *, uneven: bool) -> list[str]:
     aggregations = span([audit.aggregations for audit in audits])
+    told = [each.reading for each in (*select(Shown.AUDIT, Scope.RUN, uneven=uneven), *metrics) if each.reading]
     lines = [
-        *(_WHO_IS_THERE if "entitled" in columns else (_EVERYBODY,)),
-        "  Nothing is trained: all clients count as having equally many examples.",
-        "staleness: how many versions late its updates are on average",
-        *(_PREDICTED if "predicted" in columns else ()),
+        *(line for each in told for line in wrap(each, _WIDE, subsequent_indent="  ")),
+        *(() if uneven else _PREDICTED),
         "throttling: what a client gains in influence, in the long run, by pretending to",
         f"  be up to ×{FACTORS[-1]:g} slower, ± the error; no (< 4%): 4 % would have been noticed",
     ]
     if any(audit.bounds for audit in audits):
         lines.append("cap needed: the smallest cap with which every client can have its share")
+    lines.append("Nothing is trained: all clients count as having equally many examples.")
     lines.append(f"Means over {seeds} {'seed' if seeds == 1 else 'seeds'} of {aggregations} aggregations.")
     if tried := how_tried(audits):
         lines.append(f"Throttling: {tried}, half of them warm-up.")

@@ -2,14 +2,15 @@
 
 import sqlite3
 from collections.abc import Iterable
-from math import isfinite, isnan, nan
+from math import isfinite, nan
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from fairlag.analyse.metrics import Scope, Shown, select
+from fairlag.analyse.totals import Totals
 from fairlag.core.types import Floats, Integers
-from fairlag.fairness import GroupFairness, by_group, jain_entitled, jain_if_any
 from fairlag.lab.attendance import Register
 from fairlag.lab.folder import meta_of, reading
 from fairlag.lab.run import Run
@@ -48,27 +49,23 @@ class Point(NamedTuple):
 
     version: int
     time: float
-    updates: int
-    jain: float
-    """Of the influence of clients; not a number if there is no influence yet."""
-    jain_entitled: float
-    """Of their influence ÷ what they were entitled to by then."""
-    staleness: float
-    groups: tuple[GroupFairness, ...]
-    scores: tuple[Score, ...]
+    metrics: dict[str, float]
+    """As far as there are any; the time comes last."""
 
-    @property
-    def metrics(self) -> dict[str, float]:
-        """Its numbers by name, as far as there are any; the time comes last."""
-        found = {f"accuracy/{_whose(each)}": each.correct / each.examples for each in self.scores}
-        found |= {f"loss/{_whose(each)}": each.loss for each in self.scores if each.scope != "class"}
-        if self.updates:
-            found |= {f"influence/group/{group.name}": group.influence for group in self.groups}
-            found |= {f"entitled/group/{group.name}": group.entitled for group in self.groups}
-            found |= {f"staleness/group/{group.name}": group.mean_staleness for group in self.groups}
-            found |= {"staleness/all": self.staleness, "jain": self.jain, "jain_entitled": self.jain_entitled}
-        found |= {"updates": float(self.updates), "virtual_time": self.time}
-        return {name: value for name, value in found.items() if value is not None and isfinite(value)}
+    @classmethod
+    def of(cls, totals: Totals) -> "Point":
+        """The metrics that trackers are told, by names such as "jain", "staleness/all" and "staleness/group/slow"."""
+        classes = [name for metric, scope, name in totals.scores if (metric, scope) == ("accuracy", "class")]
+        parts = {Scope.GROUP: ("group", totals.groups), Scope.CLASS: ("class", classes)}
+        found: dict[str, float] = {}
+        for metric in (split := select(Shown.TRACKERS, *parts)):
+            word, names = parts[metric.scope]
+            found |= {f"{metric.name}/{word}/{name}": metric.of(totals, name) for name in names}
+        for metric in select(Shown.TRACKERS, Scope.RUN):
+            whole = "/all" if any(each.name == metric.name for each in split) else ""
+            found[f"{metric.name}{whole}"] = metric.of(totals, "")
+        found["virtual_time"] = found.pop("virtual_time")
+        return cls(totals.version, totals.time, {name: value for name, value in found.items() if isfinite(value)})
 
 
 class Points:
@@ -157,23 +154,22 @@ class Points:
 
     def _point(self, version: int, time: float, scores: list[Score]) -> Point:
         self.version, self.time = version, time
-        updates = int(self._updates.sum())
-        # A run that does not say who was there is one of clients that always were.
-        entitled = self._entitled if self._entitled.any() else np.ones_like(self._entitled)
-        jain = jain_if_any(self._weight)
-        return Point(
-            version=version,
-            time=time,
-            updates=updates,
-            jain=jain,
-            jain_entitled=nan if isnan(jain) else jain_entitled(self._weight, entitled),
-            staleness=float(self._staleness.sum() / updates) if updates else nan,
-            groups=tuple(
-                by_group(self._group_of, self._groups, self._updates, self._weight, self._staleness, entitled)
-            ),
-            scores=tuple(scores),
+        # A run that does not say who was present is one of clients that always were.
+        return Point.of(
+            Totals(
+                self._groups,
+                self._group_of,
+                self._updates,
+                self._weight,
+                self._staleness,
+                self._entitled if self._entitled.any() else None,
+                version=version,
+                time=time,
+                scores={key: value for score in scores for key, value in _metrics(score)},
+            )
         )
 
 
-def _whose(score: Score) -> str:
-    return score.scope if score.scope == "all" else f"{score.scope}/{score.name}"
+def _metrics(score: Score) -> Iterable[tuple[tuple[str, str, str], float]]:
+    yield ("accuracy", score.scope, score.name), score.correct / score.examples
+    yield ("loss", score.scope, score.name), nan if score.loss is None else score.loss

@@ -7,22 +7,8 @@ from typing import TYPE_CHECKING, Any
 from fairlag.analyse.audit import StrategyAudit
 from fairlag.analyse.incentives import FACTORS, Incentive
 from fairlag.analyse.timings import Found
-from fairlag.report.figures.identity import (
-    FAIR,
-    WIDE,
-    Look,
-    Sheet,
-    caption,
-    check_panels,
-    fair_key,
-    group_legend,
-    group_look,
-    headline,
-    panels,
-    percent,
-    strategy_look,
-    title_width,
-)
+from fairlag.report.figures import identity
+from fairlag.report.figures.identity import Look, Sheet
 from fairlag.report.labels import gain, shortened, span, timing_words
 
 if TYPE_CHECKING:
@@ -35,26 +21,26 @@ def incentives_figure(
     audits: Sequence[StrategyAudit], sheet: Sheet, size: str = "double", looks: Sequence[Look] | None = None
 ) -> None:
     """Influence of one client of each group against how much longer than necessary it takes, and what it gains."""
-    check_panels(len(audits))
-    looks = looks or [strategy_look(place) for place in range(len(audits))]
+    identity.check_panels(len(audits))
+    looks = looks or [identity.strategy_look(place) for place in range(len(audits))]
     groups = max(len(each.groups) for each in audits)
-    with panels(sheet, len(audits), size, tall=1.65 + 0.13 * groups, around=0.95) as (figure, axes):
-        room = title_width(len(audits), size)
-        brief = room < WIDE
+    with identity.panels(sheet, len(audits), size, tall=1.65 + 0.13 * groups, around=0.95) as (figure, axes):
+        room = identity.title_width(len(audits), size)
+        brief = room < identity.WIDE
         labels = shortened([each.label for each in audits], room)
         for panel, look, label, each in zip(axes, looks, labels, audits, strict=True):
             _draw(panel, each, brief=brief)
-            headline(panel, look, label)
+            identity.headline(panel, look, label)
         from matplotlib.lines import Line2D
 
-        fair = fair_key("entitled to") if any(each.comes_and_goes for each in audits) else fair_key()
+        fair = identity.fair_key("entitled to") if any(each.comes_and_goes for each in audits) else identity.fair_key()
         best = Line2D([], [], color="#222222", marker="*", markersize=8, linestyle="", label="pays most")
         names = list(dict.fromkeys(group.name for each in audits for group in each.groups))
-        group_legend(figure, names, [fair, best] if _tempting(audits) else [fair])
+        identity.group_legend(figure, names, [fair, best] if _tempting(audits) else [fair])
         every = [group for each in audits for group in each.groups]
         highest = max(max(float(group.incentive.influence.max()), group.due) for group in every)
         axes[0].set_ylim(0, highest * (1.1 + 0.11 * groups))
-        caption(figure, _reading(audits))
+        identity.caption(figure, _reading(audits))
 
 
 def verdict(incentive: Incentive, *, tried: bool, brief: bool = False) -> str:
@@ -139,10 +125,10 @@ def _draw(axes: "Axes", audit: StrategyAudit, *, brief: bool) -> None:
     tried = audit.throttling.tried
     words = []
     for place, group in enumerate(audit.groups):
-        look, found = group_look(place), group.incentive
+        look, found = identity.group_look(place), group.incentive
         words.append(f"{group.name}: {verdict(found, tried=tried, brief=brief)}")
         if audit.comes_and_goes:
-            axes.axhline(group.due, **{**FAIR, "color": look.colour})
+            axes.axhline(group.due, **{**identity.FAIR, "color": look.colour})
         if not tried:
             continue
         axes.plot(found.factors, found.influence, marker="o", markersize=3, linewidth=1.4, color=look.colour)
@@ -151,12 +137,12 @@ def _draw(axes: "Axes", audit: StrategyAudit, *, brief: bool) -> None:
             star: Any = {"markersize": 10, "markeredgecolor": "white", "zorder": 4}
             axes.plot(found.best_throttle, best, "*", color=look.colour, **star)
     if not audit.comes_and_goes:
-        axes.axhline(1 / sum(group.clients for group in audit.groups), **FAIR)
+        axes.axhline(1 / sum(group.clients for group in audit.groups), **identity.FAIR)
     axes.set_xscale("log")
     axes.set_xlim(FACTORS[0] * 0.93, FACTORS[-1] * 1.08)
     axes.set_xticks(_TICKS, [f"×{factor}" for factor in _TICKS])
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.yaxis.set_major_formatter(percent)
+    axes.yaxis.set_major_formatter(identity.percent)
     axes.set_xlabel("throttling factor")
     axes.set_ylabel("share of all weight")
     corner: Any = {"xycoords": "axes fraction", "textcoords": "offset points", "ha": "right", "va": "top"}

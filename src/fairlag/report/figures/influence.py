@@ -8,22 +8,8 @@ import numpy as np
 from fairlag.analyse.compare import repeated
 from fairlag.analyse.evidence import Influence, influence
 from fairlag.lab.run import Run
-from fairlag.report.figures.identity import (
-    FAIR,
-    WIDE,
-    Sheet,
-    caption,
-    check_panels,
-    fair_key,
-    group_legend,
-    group_look,
-    headline,
-    panels,
-    percent,
-    seeds_in_words,
-    strategy_looks,
-    title_width,
-)
+from fairlag.report.figures import identity
+from fairlag.report.figures.identity import Sheet
 from fairlag.report.labels import labels_of, number
 
 if TYPE_CHECKING:
@@ -36,34 +22,34 @@ MANY = 200
 def influence_figure(runs: Sequence[Run], sheet: Sheet, size: str = "double") -> None:
     """A bar a client, or a curve a group where there are many clients; the mean over seeds, and their deviation."""
     found = repeated(runs)
-    check_panels(len(found))
+    identity.check_panels(len(found))
     shown = [influence(each) for each in found]
     many = max(len(each.clients) for each in shown) > MANY
-    looks = strategy_looks(found)
-    with panels(sheet, len(shown), size, tall=1.65, around=0.95) as (figure, axes):
-        room = title_width(len(shown), size)
-        narrow = room < WIDE or not _is_steady(shown)  # two indices need a line of their own
+    looks = identity.strategy_looks(found)
+    with identity.panels(sheet, len(shown), size, tall=1.65, around=0.95) as (figure, axes):
+        room = identity.title_width(len(shown), size)
+        narrow = room < identity.WIDE or not _is_steady(shown)  # two indices need a line of their own
         labels = labels_of(found, room if narrow else room - 12)
         for panel, look, label, each in zip(axes, looks, labels, shown, strict=True):
             (_draw_curves if many else _draw_bars)(panel, each)
-            headline(panel, look, label, _indices(each), narrow=narrow)
+            identity.headline(panel, look, label, _indices(each), narrow=narrow)
         _set_heights(axes[0], shown, many=many)
-        due = [fair_key() if _is_steady(shown) else fair_key("entitled to")]
-        group_legend(figure, list(dict.fromkeys(name for each in shown for name in each.groups)), due)
-        caption(figure, _reading(shown, many=many))
+        due = [identity.fair_key() if _is_steady(shown) else identity.fair_key("entitled to")]
+        identity.group_legend(figure, list(dict.fromkeys(name for each in shown for name in each.groups)), due)
+        identity.caption(figure, _reading(shown, many=many))
 
 
 def _draw_bars(axes: "Axes", shown: Influence) -> None:
     places, mean, deviation = np.arange(len(shown.clients)), shown.mean, shown.deviation
     wide = len(places) <= 60
-    colours = [group_look(int(group)).colour for group in shown.group_of]
+    colours = [identity.group_look(int(group)).colour for group in shown.group_of]
     axes.bar(places, mean, width=0.78 if wide else 1.0, color=colours, linewidth=0)
     if deviation is not None:
         axes.errorbar(places, mean, deviation, fmt="none", ecolor="#222222", elinewidth=0.7 if wide else 0.4)
     if shown.entitlements is None:
-        axes.axhline(shown.fair, **FAIR)
+        axes.axhline(shown.fair, **identity.FAIR)
     else:
-        axes.stairs(shown.entitled, np.arange(-0.5, len(places)), baseline=None, **FAIR)
+        axes.stairs(shown.entitled, np.arange(-0.5, len(places)), baseline=None, **identity.FAIR)
     axes.set_xlim(-0.8, len(places) - 0.2)
     axes.grid(visible=False, axis="x")
     middles = [float(places[shown.group_of == group].mean()) for group in np.unique(shown.group_of)]
@@ -72,7 +58,7 @@ def _draw_bars(axes: "Axes", shown: Influence) -> None:
     axes.tick_params(axis="x", length=0)
     axes.set_xlabel("clients, by group")
     axes.set_ylabel("share of all weight")
-    axes.yaxis.set_major_formatter(percent)
+    axes.yaxis.set_major_formatter(identity.percent)
     if shown.entitlements is not None:
         for group, middle in zip(np.unique(shown.group_of), middles, strict=True):
             times = number(shown.per_presence[group], "{:.2f}")
@@ -81,16 +67,16 @@ def _draw_bars(axes: "Axes", shown: Influence) -> None:
 
 def _draw_curves(axes: "Axes", shown: Influence) -> None:
     for group in np.unique(shown.group_of):
-        look = group_look(int(group))
+        look = identity.group_look(int(group))
         where, times = shown.quantiles(int(group))
         mean = times.mean(axis=0)
         if len(times) > 1:
             spread = times.std(axis=0, ddof=1)
             axes.fill_between(where, mean - spread, mean + spread, color=look.colour, alpha=0.25, linewidth=0)
         axes.plot(where, mean, color=look.colour, linestyle=look.line, linewidth=1.4)
-    axes.axhline(1.0, **FAIR)
+    axes.axhline(1.0, **identity.FAIR)
     axes.set_xlim(0, 1)
-    axes.xaxis.set_major_formatter(percent)
+    axes.xaxis.set_major_formatter(identity.percent)
     axes.set_xlabel("clients of a group, sorted")
     axes.set_ylabel("times its fair share" if shown.entitlements is None else "times its entitlement")
 
@@ -105,7 +91,7 @@ def _set_heights(axes: "Axes", shown: Sequence[Influence], *, many: bool) -> Non
 
 
 def _reading(shown: Sequence[Influence], *, many: bool) -> str:
-    seeds = seeds_in_words([len(each.shares) for each in shown])
+    seeds = identity.seeds_in_words([len(each.shares) for each in shown])
     several = max(len(each.shares) for each in shown) > 1
     means = f"mean and standard deviation over {seeds}" if several else "one seed"
     if many:

@@ -9,19 +9,8 @@ import numpy as np
 from fairlag.analyse.compare import repeated
 from fairlag.analyse.evidence import GroupStaleness, staleness
 from fairlag.lab.run import Run
-from fairlag.report.figures.identity import (
-    Sheet,
-    caption,
-    check_panels,
-    group_legend,
-    group_look,
-    headline,
-    panels,
-    percent,
-    seeds_in_words,
-    strategy_looks,
-    title_width,
-)
+from fairlag.report.figures import identity
+from fairlag.report.figures.identity import Sheet
 from fairlag.report.labels import labels_of
 
 if TYPE_CHECKING:
@@ -35,23 +24,23 @@ _LONG = 60
 def staleness_figure(runs: Sequence[Run], sheet: Sheet, size: str = "double") -> None:
     """The part of a group's updates that is at most so stale; its mean, and the one that theory predicts."""
     found = repeated(runs)
-    check_panels(len(found))
+    identity.check_panels(len(found))
     shown = [staleness(each) for each in found]
     predicted = [group.predicted for groups in shown for group in groups if isfinite(group.predicted)]
     seen = max(len(group.counts) for groups in shown for group in groups) - 1
     longest = max(seen, *(ceil(mean) for mean in predicted), 0)
     theory = bool(predicted)
-    with panels(sheet, len(shown), size, tall=1.6, around=1.0) as (figure, axes):
-        labels = labels_of(found, title_width(len(shown), size))
-        for panel, look, label, groups in zip(axes, strategy_looks(found), labels, shown, strict=True):
+    with identity.panels(sheet, len(shown), size, tall=1.6, around=1.0) as (figure, axes):
+        labels = labels_of(found, identity.title_width(len(shown), size))
+        for panel, look, label, groups in zip(axes, identity.strategy_looks(found), labels, shown, strict=True):
             _draw(panel, groups, longest)
-            headline(panel, look, label)
+            identity.headline(panel, look, label)
         names = list(dict.fromkeys(group.name for groups in shown for group in groups))
-        group_legend(figure, names, _keys(theory=theory))
+        identity.group_legend(figure, names, _keys(theory=theory))
         seeds = [len(each.runs) for each in found]
-        together = "" if max(seeds) == 1 else f", {seeds_in_words(seeds)} together"
+        together = "" if max(seeds) == 1 else f", {identity.seeds_in_words(seeds)} together"
         closed = " Predicted: by closed form, for clients that never wait." if theory else ""
-        caption(figure, f"Lines: the part of a group's updates that is at most so stale{together}.{closed}")
+        identity.caption(figure, f"Lines: the part of a group's updates that is at most so stale{together}.{closed}")
 
 
 def _keys(*, theory: bool) -> list["Line2D"]:
@@ -67,7 +56,7 @@ def _draw(axes: "Axes", groups: Sequence[GroupStaleness], longest: int) -> None:
     from matplotlib.ticker import MaxNLocator
 
     for place, group in enumerate(groups):
-        look = group_look(place)
+        look = identity.group_look(place)
         if isfinite(group.predicted):
             axes.axvline(group.predicted, color=look.colour, linestyle=(0, (3, 1.5)), linewidth=0.9)
         if not group.counts.any():
@@ -85,6 +74,6 @@ def _draw(axes: "Axes", groups: Sequence[GroupStaleness], longest: int) -> None:
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     axes.set_xlim(-0.04 * max(longest, 5) if longest <= _LONG else -0.1, longest * 1.02 + 0.5)
     axes.set_ylim(0, 1.03)
-    axes.yaxis.set_major_formatter(percent)
+    axes.yaxis.set_major_formatter(identity.percent)
     axes.set_xlabel("staleness, in versions")
     axes.set_ylabel("updates")

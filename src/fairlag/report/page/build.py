@@ -9,6 +9,7 @@ from fairlag.analyse.classes import class_curves
 from fairlag.analyse.compare import Comparison, Repeated, compare, repeated
 from fairlag.analyse.curves import curves
 from fairlag.analyse.evidence import GroupStaleness, Influence, influence_if_any, staleness_if_any
+from fairlag.analyse.metrics import LEAD
 from fairlag.analyse.outcomes import audited_outcomes, outcomes
 from fairlag.analyse.ranking import Ranking, ranked
 from fairlag.analyse.timeline import timeline_if_any
@@ -106,7 +107,7 @@ def waiting_page(title: str, why: str) -> Page:
 def _rankings(experiments: Sequence[Tables], compared: Sequence[Comparison]) -> list[Ranking]:
     """Of each experiment, by accuracy where there is any to be had."""
     trained = {tables["name"] for tables in experiments if tables.get("data")}
-    criteria = {each.experiment: "accuracy" if each.experiment in trained else "jain" for each in compared}
+    criteria = {each.experiment: LEAD.name if each.experiment in trained else "jain" for each in compared}
     return [
         ranking
         for name, by in criteria.items()

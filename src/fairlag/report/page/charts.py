@@ -8,7 +8,7 @@ import numpy as np
 
 from fairlag.core.types import Floats
 from fairlag.report.labels import shortened
-from fairlag.report.page.spec import Json, Named, Section, Switch, View, numbers
+from fairlag.report.page.spec import Chart, Json, Named, Section, Switch, View, numbers
 
 Found = TypeVar("Found")
 
@@ -51,12 +51,10 @@ def strategy_switch(shown: Sequence[Named]) -> Switch:
     return Switch("Strategy", {strategy_key(place): named.label for place, named in enumerate(shown)})
 
 
-def by_strategy(
-    shown: Sequence[tuple[Named, Found]], view: Callable[[Named, Found], View]
-) -> tuple[dict[str, View], list[Switch]]:
-    """The views of a chart that shows one strategy at a time, and the choice among them."""
+def by_strategy(shown: Sequence[tuple[Named, Found]], view: Callable[[Named, Found], View], **chart: Any) -> Chart:
+    """A chart that shows one strategy at a time, with the choice among them; `chart` is what else is to say of it."""
     views = {strategy_key(place): view(named, found) for place, (named, found) in enumerate(shown)}
-    return views, [strategy_switch([named for named, _ in shown])]
+    return Chart(views=views, switches=[strategy_switch([named for named, _ in shown])], **chart)
 
 
 def strategy_key(place: int) -> str:

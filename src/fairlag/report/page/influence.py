@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fairlag import fairness
+from fairlag.analyse import fairness
 from fairlag.analyse.evidence import Influence
 from fairlag.report.colours import LINES
 from fairlag.report.labels import number, shortened, with_deviation

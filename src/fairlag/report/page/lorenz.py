@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from fairlag import fairness
+from fairlag.analyse import fairness
 from fairlag.analyse.curves import evenly
 from fairlag.analyse.evidence import Influence
 from fairlag.core.types import Floats

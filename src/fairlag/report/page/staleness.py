@@ -20,7 +20,7 @@ from fairlag.report.page.charts import (
     plain_names,
     present,
 )
-from fairlag.report.page.spec import Chart, Json, Named, Section, Table, View, group_colour, numbers
+from fairlag.report.page.spec import Json, Named, Section, Table, View, group_colour, numbers
 from fairlag.text.numerals import NONE
 
 LONG = 60
@@ -112,16 +112,15 @@ def staleness_section(shown: Sequence[tuple[Named, Sequence[GroupStaleness] | No
     bins = _Bins.up_to(_longest(cut))
     if bins.long:
         remarks.append("The axis of staleness is logarithmic, and a bar stands for a span that its tooltip names.")
-    views, switches = by_strategy(cut, lambda named, groups: _view(named, groups, bins, tall))
-    chart = Chart(
+    chart = by_strategy(
+        cut,
+        lambda named, groups: _view(named, groups, bins, tall),
         name="staleness",
         title="Staleness of updates",
         reading=(
             "A panel a client group: the higher a bar, the more of its updates are so many versions late; the solid "
             "line is their mean, the dashed one the mean that theory predicts for clients that never wait."
         ),
-        views=views,
-        switches=switches,
         height=Panels.of(panels, tall).height,
         table=_table(cut),
     )

@@ -6,10 +6,11 @@ from math import inf
 from typing import Any
 
 from fairlag.analyse.compare import Comparison, Repeated
-from fairlag.analyse.ranking import Ranked, Ranking, ranked
-from fairlag.report.cells import MARK, UNCLEAR, group_cells, heads, reading, remarks, several, strategy_cells, title
+from fairlag.analyse.metrics import Shown
+from fairlag.analyse.ranking import Ranking, ranked
 from fairlag.report.labels import shortened
 from fairlag.report.page.spec import Named, Section, Table, group_colour
+from fairlag.report.ranking import MARK, UNCLEAR, RankingTable, several, with_all_groups
 from fairlag.text.numerals import NONE, VIRTUAL
 
 Tables = Mapping[str, Any]
@@ -45,52 +46,35 @@ def experiment_section(
 
     The fleet is only what was `assumed` of a real one.
     """
+    shown = [with_all_groups(ranking, Shown.PAGE, known=True) for ranking in rankings]
     return Section(
         name="experiment",
         title="What was run",
         lead=" ".join(described(tables, clock) for tables in experiments),
         tables=[
-            *(_ranking(ranking, named) for ranking in rankings),
+            *(_ranking(table, ranking.experiment, named) for table, ranking in zip(shown, rankings, strict=True)),
             *_fleets(experiments, groups, assumed=assumed),
         ],
-        remarks=list(dict.fromkeys(line for each in rankings for line in (*remarks(each), _legend(each)))),
+        remarks=list(dict.fromkeys(line for each in shown for line in (*each.remarks, _legend(each)))),
         source="\n\n".join(json.dumps(tables, indent=2, ensure_ascii=False) for tables in experiments),
     )
 
 
-def _ranking(ranking: Ranking, named: Sequence[Named]) -> Table:
-    """The strategies, best first, and what each client group got; without columns in which nothing is known."""
-    names = list(dict.fromkeys(group.name for row in ranking.rows for group in row.comparison.groups))
-    titles = heads(row.comparison for row in ranking.rows)
-    head = ["", "accuracy %", titles.jain, "staleness", "time"]
-    short = shortened(names, _HEAD)
-    head += [f"{name}: {column}" for name in short for column in ("accuracy %", "influence", titles.fair)]
-    rows = [_row(ranking, row, names) for row in ranking.rows]
-    told = [place for place in range(len(head)) if any(row[place] != NONE for row in rows)]
+def _ranking(shown: RankingTable, experiment: str, named: Sequence[Named]) -> Table:
+    """The strategies, best first, and what each client group got."""
+    names = list(dict.fromkeys(column.group for column in shown.columns if column.group is not None))
+    short = dict(zip(names, shortened(names, _HEAD), strict=True))
     colours = {name.label: name.colour for name in named}
-    labels = [row.comparison.label for row in ranking.rows]
     return Table(
-        caption=title(ranking),
-        head=[head[place] for place in told],
-        rows=[[row[place] for place in told] for row in rows],
-        marks=[colours.get(label, colours.get(f"{label}, {ranking.experiment}", "")) for label in labels],
+        caption=shown.title,
+        head=["", *(f"{short[each.group]}: {each.title}" if each.group else each.title for each in shown.columns)],
+        rows=[[f"{row.rank} {row.comparison.label}", *row.cells] for row in shown.rows],
+        marks=[colours.get(label, colours.get(f"{label}, {experiment}", "")) for label in shown.labels],
     )
 
 
-def _row(ranking: Ranking, row: Ranked, names: Sequence[str]) -> list[str]:
-    rank, *cells = strategy_cells(row, ranking.by)
-    groups = {group.name: group for group in row.comparison.groups}
-    for name in names:
-        cells += group_cells(groups.get(name))[:3]
-    return [f"{rank} {row.comparison.label}", *cells]
-
-
-def _legend(ranking: Ranking) -> str:
-    trained = any(row.comparison.accuracy.final.mean is not None for row in ranking.rows)
-    _, _, parts = heads(row.comparison for row in ranking.rows).words.partition(": the group's ")
-    groups = f"of a group: {'accuracy on the labels that it holds, ' if trained else ''}its {parts}"
-    lines = [line.removeprefix(f"{MARK} ") for line in reading(ranking, [groups])]
-    return f"In the table: {'; '.join(line for line in lines if trained or not line.startswith('accuracy'))}."
+def _legend(shown: RankingTable) -> str:
+    return f"In the table: {'; '.join(shown.reading).removeprefix(f'{MARK} ')}."
 
 
 def described(tables: Tables, clock: str = VIRTUAL) -> str:

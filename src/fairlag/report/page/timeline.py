@@ -10,7 +10,7 @@ from fairlag.analyse.timeline import Timeline
 from fairlag.core.types import Outcome
 from fairlag.report.page.charts import Room, by_strategy, plain_names, present
 from fairlag.report.page.lanes import SPOILT, Rows, aggregations, colour_bar, rows_of, spoilt, tasks, waits_of
-from fairlag.report.page.spec import Chart, Json, Named, Section, Table, View
+from fairlag.report.page.spec import Json, Named, Section, Table, View
 from fairlag.text.numerals import NONE, VIRTUAL
 
 BARS = Room(3_000, 12_000)
@@ -31,13 +31,12 @@ def timeline_section(shown: Sequence[tuple[Named, Timeline | None]], clock: str 
     there, missing = present(shown, "no task has ended yet")
     if not there:
         return Section("timeline", "Timeline", _LEAD, remarks=["No task has ended yet."])
-    views, switches = by_strategy(there, lambda named, found: _view(named, found, clock))
-    chart = Chart(
+    chart = by_strategy(
+        there,
+        lambda named, found: _view(named, found, clock),
         name="timeline",
         title="Who works when, and from which version",
         reading=_READING,
-        views=views,
-        switches=switches,
         height=max(_height(each) for _, each in there),
         travels=True,
         table=_table(there, clock),

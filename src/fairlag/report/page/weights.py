@@ -8,7 +8,7 @@ import numpy as np
 from fairlag.analyse.weights import Weights
 from fairlag.report.colours import SYMBOLS
 from fairlag.report.page.charts import MOST_GROUPS, Room, by_strategy, left_out, plain_names, present
-from fairlag.report.page.spec import Chart, Json, Named, Section, Table, View, group_colour, numbers
+from fairlag.report.page.spec import Json, Named, Section, Table, View, group_colour, numbers
 from fairlag.text.numerals import NONE
 
 POINTS = Room(4_000, 32_000)
@@ -31,13 +31,12 @@ def weights_section(shown: Sequence[tuple[Named, Weights]]) -> Section:
     )
     if not there:
         return Section("weights", "Weights", _LEAD, remarks=["No update has been aggregated yet."])
-    views, switches = by_strategy(there, _view)
-    chart = Chart(
+    chart = by_strategy(
+        there,
+        _view,
         name="weights",
         title="What updates weigh",
         reading=_READING,
-        views=views,
-        switches=switches,
         travels=True,
         table=_table(there),
     )

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairlag import fairness
-from fairlag.analyse import theory
+from fairlag.analyse import fairness, theory
 from fairlag.errors import InputError
 
 PAPER = theory.expected_share(1 / np.repeat([1.5, 10.0], [10, 5]))

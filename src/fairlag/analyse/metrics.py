@@ -1,0 +1,290 @@
+"""The table of metrics: what each is called, how it is computed and written, where it is shown, which way is better.
+
+Comparisons, rankings, tables, frames, pages, audits, JSON and trackers iterate over it: a new metric is a new record.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum, Flag, auto
+from math import nan
+from typing import Generic, TypeVar
+
+from fairlag.analyse.fairness import GroupFairness
+from fairlag.analyse.totals import Totals
+from fairlag.text.numerals import number
+
+
+class Scope(Enum):
+    """What a metric is of."""
+
+    RUN = auto()
+    GROUP = auto()
+    """One client group."""
+    CLASS = auto()
+    """One class of the test examples."""
+    TARGET = auto()
+    """A run, and the target that the leading metric is to reach: some seeds may never do so."""
+
+
+class Better(Enum):
+    """Which values are better, in the words of a ranking."""
+
+    HIGHER = "the highest first"
+    LOWER = "the lowest first"
+    SHORTER = "the shortest first"
+    FAIR = "the closest to fair first"
+
+
+class Shown(Flag):
+    """Where a metric is shown."""
+
+    RANKING = auto()
+    """The ranking in a terminal, which has the least room."""
+    DETAILS = auto()
+    """The table of groups below it."""
+    NOTEBOOK = auto()
+    PAGE = auto()
+    DATA = auto()
+    """The JSON and the frame of a comparison."""
+    AUDIT = auto()
+    """The table and the JSON of an audit."""
+    TRACKERS = auto()
+
+    TABLES = RANKING | NOTEBOOK | PAGE
+    EVERYWHERE = TABLES | DETAILS | DATA | AUDIT | TRACKERS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One metric.
+
+    >>> LEAD.written(0.5, 0.015), LEAD.written(None), LEAD.level(0.6)
+    ('50.00 ±1.50', '–', '60 % accuracy')
+    """
+
+    name: str
+    """In JSON, frames, trackers and as an attribute."""
+    scope: Scope
+    of: Callable[[Totals, str], float]
+    """Computes it; the text is the name of the group or class that it is of."""
+    title: str
+    """At the head of a column."""
+    form: str = "{:.3f}"
+    """How a value is written; one in per cent without the sign, which is in the title."""
+    deviates: bool = False
+    """Is the standard deviation over seeds written, too?"""
+    better: Better | None = None
+    """None: neither way, and nothing is ranked by it."""
+    by: str = ""
+    """What a ranking by it is called; nothing: by its name."""
+    words: str = ""
+    """In a sentence; nothing: its title."""
+    alone: str = ""
+    """Its title where only one group is shown; nothing: the same."""
+    reading: str = ""
+    """How the column is to be read, if that needs to be said."""
+    shown: Shown = Shown.EVERYWHERE
+    uneven: Shown | None = None
+    """Where it is shown if clients are not entitled alike, such as those that come and go; None: the same."""
+
+    def where(self, uneven: bool | None) -> Shown:
+        """Where it is shown, of clients that are entitled alike or not; None: in either case."""
+        differently = self.shown if self.uneven is None else self.uneven
+        return self.shown | differently if uneven is None else differently if uneven else self.shown
+
+    def written(self, value: float | None, deviation: float | None = None) -> str:
+        """A value as a cell of a table."""
+        text = number(value, self.form).rstrip("%")
+        if deviation is None or not self.deviates:
+            return text
+        return f"{text} ±{number(deviation, self.form).rstrip('%')}"
+
+    def level(self, value: float) -> str:
+        """A value in a sentence, such as a target."""
+        amount = f"{100 * value:g} %" if self.form.endswith("%}") else f"{value:g}"
+        return f"{amount} {self.words or self.title}"
+
+
+def _score(metric: str, scope: str) -> Callable[[Totals, str], float]:
+    return lambda totals, name: totals.scores.get((metric, scope, name), nan)
+
+
+def _group(number: Callable[[GroupFairness], float]) -> Callable[[Totals, str], float]:
+    return lambda totals, name: number(totals.by_group[name])
+
+
+_ACCURACY = Metric(
+    name="accuracy",
+    scope=Scope.RUN,
+    of=_score("accuracy", "all"),
+    title="accuracy %",
+    form="{:.2%}",
+    deviates=True,
+    better=Better.HIGHER,
+    words="accuracy",
+    reading="accuracy: final, on all test examples, mean ± deviation over finished seeds",
+    shown=Shown.TABLES | Shown.DATA | Shown.TRACKERS,
+)
+_LOSS = Metric(name="loss", scope=Scope.RUN, of=_score("loss", "all"), title="loss", shown=Shown.TRACKERS)
+_JAIN = Metric(
+    name="jain",
+    scope=Scope.RUN,
+    of=lambda totals, _: totals.jain,
+    title="Jain",
+    better=Better.HIGHER,
+    words="Jain index",
+    uneven=Shown.DETAILS | Shown.DATA | Shown.AUDIT | Shown.TRACKERS,
+)
+_STALENESS = Metric(
+    name="staleness",
+    scope=Scope.RUN,
+    of=lambda totals, _: totals.mean_staleness,
+    title="staleness",
+    form="{:.2f}",
+    shown=Shown.NOTEBOOK | Shown.PAGE | Shown.DETAILS | Shown.DATA | Shown.TRACKERS,
+    uneven=Shown.NOTEBOOK | Shown.PAGE | Shown.DATA | Shown.TRACKERS,
+)
+_UPDATES = Metric(
+    name="updates",
+    scope=Scope.RUN,
+    of=lambda totals, _: float(totals.updates.sum()),
+    title="updates",
+    form="{:,.0f}",
+    shown=Shown.DATA | Shown.TRACKERS,
+)
+_INFLUENCE = Metric(
+    name="influence",
+    scope=Scope.GROUP,
+    of=_group(lambda group: group.influence),
+    title="influence",
+    better=Better.FAIR,
+)
+
+METRICS: tuple[Metric, ...] = (
+    _ACCURACY,
+    _JAIN,
+    replace(
+        _JAIN,
+        name="jain_entitled",
+        of=lambda totals, _: totals.jain_entitled,
+        title="Jain÷",
+        by="jain",
+        words="Jain÷",
+        reading="Jain÷: Jain index of influence ÷ entitlement",
+        shown=Shown.DATA | Shown.TRACKERS,
+        uneven=Shown.TABLES | Shown.DETAILS | Shown.DATA | Shown.AUDIT | Shown.TRACKERS,
+    ),
+    _STALENESS,
+    replace(
+        _UPDATES,
+        name="time",
+        scope=Scope.TARGET,
+        of=lambda totals, _: totals.reached,
+        title="time",
+        better=Better.SHORTER,
+        shown=Shown.TABLES,
+    ),
+    _LOSS,
+    _UPDATES,
+    replace(_UPDATES, name="aggregations", of=lambda totals, _: totals.version, title="aggregations", shown=Shown.DATA),
+    replace(_UPDATES, name="virtual_time", of=lambda totals, _: totals.time, title="virtual time"),
+    replace(
+        _ACCURACY,
+        scope=Scope.GROUP,
+        of=_score("accuracy", "group"),
+        by="group",
+        alone="group %",
+        reading="of a group: on the labels that it holds",
+    ),
+    replace(_LOSS, scope=Scope.GROUP, of=_score("loss", "group")),
+    replace(_ACCURACY, scope=Scope.CLASS, of=_score("accuracy", "class"), shown=Shown.TRACKERS),
+    replace(
+        _INFLUENCE,
+        name="share",
+        of=_group(lambda group: group.update_share),
+        title="share",
+        better=None,
+        reading="share: the group's part of all updates",
+        shown=Shown.DATA | Shown.AUDIT,
+    ),
+    _INFLUENCE,
+    replace(
+        _INFLUENCE,
+        name="fair",
+        of=_group(lambda group: group.fair),
+        title="fair",
+        better=None,
+        reading="influence, fair: the group's part of all weight and of all clients",
+        shown=Shown.TABLES | Shown.DETAILS | Shown.AUDIT,
+        uneven=Shown(0),
+    ),
+    replace(
+        _INFLUENCE,
+        name="entitled",
+        of=_group(lambda group: group.entitled),
+        title="entitled",
+        better=None,
+        reading="influence, entitled: the group's part of all weight and of all versions, each shared by the clients "
+        "present: equally, unless the strategy has `importance`",
+        shown=Shown.DATA | Shown.TRACKERS,
+        uneven=Shown.TABLES | Shown.DETAILS | Shown.AUDIT | Shown.DATA | Shown.TRACKERS,
+    ),
+    replace(
+        _INFLUENCE,
+        name="per_presence",
+        of=_group(lambda group: group.per_presence),
+        title="per time",
+        form="{:.2f}",
+        better=None,
+        reading="per time: its influence per time that it was there; 1 is the mean of all clients",
+        shown=Shown.DATA,
+        uneven=Shown.DETAILS | Shown.AUDIT | Shown.DATA,
+    ),
+    replace(
+        _STALENESS,
+        scope=Scope.GROUP,
+        of=_group(lambda group: group.mean_staleness),
+        reading="staleness: how many versions late its updates are on average",
+        shown=Shown.NOTEBOOK | Shown.DETAILS | Shown.AUDIT | Shown.DATA | Shown.TRACKERS,
+        uneven=Shown.NOTEBOOK | Shown.AUDIT | Shown.DATA | Shown.TRACKERS,
+    ),
+)
+"""All of them, in the order in which they are shown."""
+
+LEAD = _ACCURACY
+"""The metric that says how good a model is: targets are of it, and runs that train are ranked by it."""
+
+
+def select(where: Shown, *scopes: Scope, uneven: bool | None = None) -> list[Metric]:
+    """Those of these scopes that are shown in any of these places, of clients that are entitled alike or not, or both.
+
+    >>> [metric.title for metric in select(Shown.RANKING, Scope.GROUP, uneven=True)]
+    ['accuracy %', 'influence', 'entitled']
+    """
+    return [metric for metric in METRICS if metric.scope in scopes and where & metric.where(uneven)]
+
+
+def criteria(*, uneven: bool = False) -> dict[str, Metric]:
+    """What strategies can be ranked by.
+
+    >>> [*criteria()], criteria()["jain"].title, criteria(uneven=True)["jain"].title
+    (['accuracy', 'group', 'influence', 'jain', 'time'], 'Jain', 'Jain÷')
+    """
+    found = [metric for metric in select(Shown.TABLES, *Scope, uneven=uneven) if metric.better is not None]
+    by_name = {metric.by or metric.name: metric for metric in found}
+    return {name: by_name[name] for name in sorted(by_name)}
+
+
+Value = TypeVar("Value")
+
+
+class Measured(Generic[Value]):
+    """A record with metrics: each is an attribute, too, as in `found.jain`."""
+
+    __slots__ = ()
+    metrics: Mapping[str, Value]
+
+    def __getattr__(self, name: str) -> Value:
+        if name != "metrics" and name in self.metrics:
+            return self.metrics[name]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
