@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairlag import fairness
+from fairlag.analyse import fairness
 from fairlag.errors import InputError, Interrupted
 from fairlag.lab import loop
 from fairlag.lab.events import Begun, Event, Kept, Over, Progress

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlag import jit, zoo
+from fairlag.core.accounts import Accounts, Entitlement
 from fairlag.core.buffer import Buffer
 from fairlag.core.server import Server
 from fairlag.core.strategy import Strategy
@@ -24,7 +25,8 @@ from fairlag.rules import admit, keep, weigh
 from fairlag.rules.rule import provenance
 from fairlag.runtime import virtual
 from fairlag.runtime.compiled import timeline as compiled
-from fairlag.runtime.compiled.spec import LoopSpec, loop_spec
+from fairlag.runtime.compiled.books import Books
+from fairlag.runtime.compiled.spec import LoopSpec, Spending, loop_spec
 from fairlag.runtime.compiled.sums import exact_sums
 from fairlag.runtime.compiled.timeline import Timeline
 from fairlag.runtime.compiled.weights import Fallback
@@ -268,3 +270,17 @@ def test_a_plan_that_nobody_follows_any_more_is_none() -> None:
         assert isinstance(known, LoopSpec)
         times.append([merges.times.tolist() for merges in Timeline(known, fleet, seed=0, aggregations=20)])
     assert times[0] == times[1]
+
+
+def test_accounts_whose_notes_of_who_is_due_are_more_than_there_is_room_for() -> None:
+    terms = Entitlement(reward=0.3)
+    books, accounts = Books(Spending(terms, most=0.01, cap=None), np.ones(2)), Accounts(terms, 2)
+    for client in range(2):
+        accounts.join(client)
+    # Client 1 is rewarded with more than it may spend, and so is due earlier every time. Client 0 is noted once.
+    for sender in [0] + [1] * 30:
+        weight = books.weights(np.array([[sender]])).item()
+        accounts.earn([sender])
+        assert weight == min(accounts.held(sender), 0.01)
+        accounts.spend([sender], [weight])
+        np.testing.assert_equal(books.state(), accounts.state())
