@@ -141,7 +141,7 @@ def test_the_table_of_a_comparison_fits_a_terminal(tmp_path: Path) -> None:
     text = shown(compare_table(ranked(compare(runs, [0.5, 0.9]))))
     assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
     assert "FedAvg  2 seeds, 2 aggregations, Jain index 0.970" in text
-    assert "  slow               1   69.00 ±7.07   75.00 ±7.07      0.375  0.333      1.00" in text
+    assert "  slow               1   69.00 ±7.07   75.00 ±7.07      0.375  0.333       1.00" in text
     assert [line.split() for line in text.splitlines() if " of " in line and "%" in line] == [
         ["FedAvg", "50", "%", "2", "1", "2", "of", "2"],
         ["FedAvg", "90", "%", "–", "–", "0", "of", "2"],
