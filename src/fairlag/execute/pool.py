@@ -113,7 +113,7 @@ class Pool(ABC, Generic[Hand]):
             self._announce(placement)
 
     def warm_up(self) -> None:
-        """Waits until somebody has started, and everybody to whom tasks are handed before that."""
+        """Waits until one worker has started, and all those that are handed tasks before they have started."""
         with self._lock:
             while not any(worker.ready for worker in self._workers) or any(
                 not worker.ready and self._may_be_handed(worker) for worker in self._workers

@@ -42,7 +42,7 @@ class Serial:
         self._engage(seed, placement, local)
 
     def warm_up(self) -> None:
-        """Nobody has to start."""
+        """There is no worker to wait for."""
 
     def _engage(self, seed: int, placement: Placement, local: Local) -> None:
         self._seed = seed
