@@ -9,7 +9,7 @@ from fairlag.lab.run import Run
 
 _STRATEGY = "strategy."
 _NOT_SETTINGS = ("name", "seed", "strategy.label", "clock", "speed")
-"""What labels do not name: they say themselves which clock it was."""
+"""Not named in brackets behind a label: the label of a run already says its clock."""
 _FEW, _WIDE = 3, 32
 """A label names this many settings, each with a value of at most this many letters."""
 

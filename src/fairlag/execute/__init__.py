@@ -67,7 +67,7 @@ class Learning(Evaluating, Executor, Protocol):
         """Starts a new run with this seed, whose strategy asks for this local training; forgets all other tasks."""
 
     def warm_up(self) -> None:
-        """Returns when tasks can be computed without waiting for a worker to start: from then on, time may pass."""
+        """Waits until no task would have to wait for a worker to start."""
 
 
 class Work(NamedTuple):

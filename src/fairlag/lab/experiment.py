@@ -123,7 +123,7 @@ class Experiment(Table):
 
     @property
     def on_the_clock(self) -> str:
-        """What is put behind the name of a run: nothing in virtual time.
+        """What is added to the label of a run: nothing in virtual time.
 
         >>> load("demo").on_the_clock, load("demo").checked(clock="wall", speed=200).on_the_clock
         ('', ', wall clock ×200')

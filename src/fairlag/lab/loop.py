@@ -30,7 +30,7 @@ _MOST = 1000
 News = Callable[[], Iterable[tuple[int, str, int]]]
 """The clients of which something was learnt since the last call: their groups and numbers of examples."""
 Facts = Callable[[], Mapping[str, object]]
-"""What else is known of the run so far, to be noted in its record."""
+"""What else the record of a run says about it so far."""
 
 
 class RunLoop:

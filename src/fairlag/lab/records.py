@@ -158,7 +158,7 @@ def engine(resources: Resources, planned: Planned) -> dict[str, str]:
 
 
 def clock(experiment: Experiment, planned: Planned) -> dict[str, object]:
-    """What is to be noted of a run whose time really passes, and how it is called; nothing in virtual time."""
+    """What is noted of a run on the wall clock, with a label that says so; nothing in virtual time."""
     if experiment.clock is None:
         return {}
     label = planned.use.label + experiment.on_the_clock

@@ -9,18 +9,24 @@ from fairlag.core.state import State, take
 from fairlag.errors import InputError
 
 _MOMENT = 0.001
-"""How many seconds a sleeper waits at least while the clock stands."""
+"""The shortest wait in seconds while the clock stands still."""
 
 
 class Clock:
-    """The fleet's time: `speed` times as fast as the monotonic clock while it runs, which it does in one `with`."""
+    """The fleet's time. Inside a `with` it runs, `speed` times as fast as the monotonic clock; outside it stands still.
+
+    >>> clock = Clock(speed=100)
+    >>> clock.set(7.0)
+    >>> clock.time, clock.seconds_until(5.0), clock.seconds_until(107.0)
+    (7.0, 0.0, 1.0)
+    """
 
     def __init__(self, speed: float) -> None:
         if not (speed > 0 and isfinite(speed)):
             raise InputError(f"the speed is {speed}, it must be a positive number (100 lets a second pass as 100)")
         self._speed = speed
         self._last: tuple[float, float | None] = 0.0, None
-        """The time when it was last set, and when that was if it runs: one tuple, as many threads read it."""
+        """The time when it was last set, and, while it runs, when that was. One tuple, because many threads read it."""
 
     def __enter__(self) -> None:
         self._last = self.time, monotonic()
@@ -29,7 +35,7 @@ class Clock:
         self.set(self.time)
 
     def set(self, time: float) -> None:
-        """It stands at that time."""
+        """It is this time, and stands still."""
         self._last = time, None
 
     @property
@@ -39,10 +45,7 @@ class Clock:
         return time if began is None else time + (monotonic() - began) * self._speed
 
     def seconds_until(self, time: float) -> float:
-        """How long to wait here, and then to ask again, until a time of the fleet: 0 if it has come.
-
-        Not longer than the system can wait; and while the clock stands, a moment at least.
-        """
+        """How long to wait until a time of the fleet, before asking again; 0 once it has come."""
         if (left := (time - self.time) / self._speed) <= 0:
             return 0.0
         return min(max(left, _MOMENT if self._last[1] is None else 0.0), TIMEOUT_MAX)
@@ -50,7 +53,7 @@ class Clock:
 
 @dataclass(slots=True)
 class Lateness:
-    """How much later than due updates arrived, in seconds of the fleet: sleepers wake late, and computing takes time.
+    """How late updates arrived, in seconds of the fleet: threads wake late, and computing takes time.
 
     >>> lateness = Lateness()
     >>> lateness.note(0.5, duration=4.0), lateness.note(0.0, duration=6.0)
@@ -65,14 +68,14 @@ class Lateness:
     durations: float = 0.0
 
     def note(self, late: float, *, duration: float) -> None:
-        """One more update arrived, of a task that was to take so long."""
+        """Notes an update of a task that was to take `duration`."""
         self.updates += 1
         self.total += late
         self.most = max(self.most, late)
         self.durations += duration
 
     def facts(self) -> dict[str, object]:
-        """What the record of a run says: per update, at the most, and as a share of what tasks were to take."""
+        """What a run records: the mean, the largest, and the sum as a share of the durations of the tasks."""
         mean = self.total / max(self.updates, 1)
         share = self.total / self.durations if self.durations else 0.0
         return {"lateness": {"mean": mean, "most": self.most, "share": share}}
@@ -82,6 +85,6 @@ class Lateness:
         return asdict(self)
 
     def restore(self, state: State) -> None:
-        """Counts on from there."""
+        """Continues from these sums."""
         for name in asdict(self):
             setattr(self, name, take(state, name, float))

@@ -29,7 +29,7 @@ _OUT = {"task": int, "until": float, "fetched": int}
 
 
 def run(server: Server, fleet: Fleet, executor: Executor | None = None, *, speed: float = 1.0) -> Stop:
-    """Drives a server as virtual time does, but lets time pass: `speed` seconds of the fleet in each second here.
+    """Drives a server as virtual time does, but lets time pass: `speed` seconds of the fleet per second here.
 
     >>> from fairlag.fleet.clients import Group
     >>> from fairlag.fleet.delay import parse
@@ -45,19 +45,19 @@ def run(server: Server, fleet: Fleet, executor: Executor | None = None, *, speed
 
 @dataclass(slots=True)
 class _Errand:
-    """A task on its way."""
+    """A task that a client is working on."""
 
     task: Dispatch
     until: float
-    """When it is done."""
+    """When its update is due."""
     over: Flag
-    """Ends it early."""
+    """Set to end it early."""
     fetched: bool = False
-    """Was its result asked for? Then its client may already remember what it learnt."""
+    """Was its result asked for? Then its client's memory may already have changed."""
 
 
 class _Client:
-    """A thread that runs one errand after the other and posts what became of each."""
+    """A thread that runs one errand after another and posts the result of each."""
 
     def __init__(self, number: int, executor: Executor, clock: Clock, post: "SimpleQueue[_News]") -> None:
         self._executor = executor
@@ -80,7 +80,7 @@ class _Client:
         while (errand := self._errands.get()) is not None:
             try:
                 news = self._run(errand)
-            except BaseException as interruption:  # not of this client: whoever drives the server must see it
+            except BaseException as interruption:  # not the client's fault: the thread of the server raises it
                 news = interruption
             if news is not None:
                 self._post.put(news)
@@ -106,17 +106,16 @@ _News = Arrived | Failed | BaseException
 
 
 class WallClockSimulation:
-    """The life of a fleet under a server in real time, in as many parts as one likes, and saved between any two.
+    """A fleet under a server in real time; it proceeds in parts, and can be saved between any two.
 
-    The server and `executor.submit` stay in the caller's thread. Each task's one call of `executor.result` or
-    `executor.discard` is made in the thread of its client, so several may be going on at once. A task whose result
-    raises an exception that is not fairlag's own is lost, for that reason. What a task takes to compute after its
-    duration delays its arrival: `lateness` says by how much. Time passes only during `proceed`, so that nothing waits
-    for a checkpoint.
+    The server and `executor.submit` are called in the caller's thread. `executor.result` or `executor.discard` is
+    called once per task, in the thread of its client, so several calls may run at once. If a result raises an exception
+    that is not fairlag's own, the task is lost. If a result takes longer than its task, the update arrives late:
+    `lateness` says by how much. Time passes only during `proceed`, so writing a checkpoint delays nobody.
     """
 
     def __init__(self, server: Server, fleet: Fleet, executor: Executor | None = None, *, speed: float = 1.0) -> None:
-        """Lets `speed` seconds of the fleet pass in each second here."""
+        """Lets `speed` seconds of the fleet pass per second here."""
         self._server = server
         self._fleet = fleet
         self._executor = executor or Nothing(fleet.steps)
@@ -137,7 +136,7 @@ class WallClockSimulation:
         self._out: dict[int, _Errand] = {}
         self._post: SimpleQueue[_News] = SimpleQueue()
         self._arrived: dict[int, Arrived | Failed] = {}
-        """What clients posted that the server has not been told."""
+        """Posted by clients, and not yet handled by the server."""
         self._started = False
         self._stop: Stop | None = None
 
@@ -148,7 +147,7 @@ class WallClockSimulation:
         return stop
 
     def proceed(self, events: int) -> Stop | None:
-        """At most so many more events; returns if none comes for a moment. Says why the run is over if it is."""
+        """Handles up to this many events, or returns if none comes for a moment; says why the run is over if it is."""
         deadline = monotonic() + _PATIENCE
         with self._clock:
             if not self._started:
@@ -167,12 +166,12 @@ class WallClockSimulation:
         return self._stop
 
     def close(self) -> None:
-        """No thread goes on; only a second Ctrl-C does not wait for results that are being fetched.
+        """Ends the threads; waits for results that are being fetched, unless Ctrl-C is pressed again.
 
-        A thread that Ctrl-C kept from saying that it has started ends by itself: it finds nothing to do.
+        If Ctrl-C interrupted the start of a thread, it may not count as alive yet: it finds no errand and ends.
         """
         clients = list(self._clients.values())
-        for client in clients:  # all at once, so that nobody wakes for a result while another's thread is waited for
+        for client in clients:  # all of them first, so that none fetches a result while another is waited for
             client.stop()
         for client in clients:
             if client.thread.is_alive():
@@ -181,9 +180,9 @@ class WallClockSimulation:
         self._out.clear()
 
     def state(self) -> State:
-        """All that is needed to go on from here, as if no time had passed since."""
+        """All that is needed to continue from here, as if no time had passed since."""
         parts = {name: part.state() for name, part in self._parts.items()}
-        # After the executor's: what was fetched since then is lost by a resume, but nothing is ever learnt twice.
+        # After the executor's state: a result that is fetched in between is lost by a resume, but never learnt twice.
         out = [(number, errand.until, errand.fetched) for number, errand in self._out.items()]
         return {
             **parts,
@@ -193,7 +192,7 @@ class WallClockSimulation:
         }
 
     def restore(self, state: State) -> None:
-        """Goes on where another one, constructed alike, was saved: whoever slept goes on sleeping."""
+        """Continues from the saved state of another one, constructed alike: sleeping clients continue to sleep."""
         for name, part in self._parts.items():
             part.restore(take(state, name, dict))
         self._started = take(state, "started", bool)
@@ -210,9 +209,9 @@ class WallClockSimulation:
             self._stop = self._obey(self._server.handle(Failed(time, number, RESUMED))) or self._stop
 
     def _wait(self, deadline: float) -> bool:
-        """Enters the post in the agenda, so that all is taken in the order of time, until its first entry is due.
+        """Waits until an entry of the agenda is due, at most until the deadline; returns whether one is.
 
-        Says whether one is: not if it is not before the deadline.
+        Meanwhile, the clients' posts become entries, so that everything is handled in order of time.
         """
         heap = self._agenda.heap
         while True:
@@ -230,23 +229,23 @@ class WallClockSimulation:
             self._agenda.add(news.time, Due.ARRIVAL, news.task)
 
     def _pass(self) -> Stop | None:
-        """The event that is due, answered by the server's commands."""
+        """Handles the event that is due."""
         event = self._next_event()
         stop = None if event is None else self._obey(self._server.handle(event))
         self._watchdog.count(not (isinstance(event, Woke) and self._server.view.running))
         return stop
 
     def _next_event(self) -> Event | None:
-        """Takes what is due; None where nothing changes by it."""
+        """Takes the event that is due; None if it changes nothing."""
         heap = self._agenda.heap
         event = self._arrival(heappop(heap)[3]) if heap[0][1] == Due.ARRIVAL else self._presence.next_event()
-        # An entry, or a client's post, may reach this thread a moment after something that happened later.
+        # An entry, or a client's post, may reach this thread just after a later event.
         time = self._server.view.time
         return event if event is None or event.time >= time else event._replace(time=time)
 
     def _arrival(self, number: int) -> Event | None:
         event, errand = self._arrived.pop(number, None), self._out.pop(number, None)
-        # A task that was cancelled while its result was fetched is not the server's business any more.
+        # The task may have been cancelled while its result was fetched.
         if event is None or errand is None:
             return None
         if isinstance(event, Arrived):
@@ -267,10 +266,10 @@ class WallClockSimulation:
         return None
 
     def _start(self, task: Dispatch) -> None:
-        """The duration counts from the server's time of the dispatch, not from when the thread gets round to it."""
+        """The duration counts from the time of the dispatch, not from when the client's thread starts it."""
         duration = self._fleet.duration(task.client, task.ordinal, task.steps)
         duration *= self._fleet.factor(task.client, task.time, self._server.part)
-        # Whoever vanishes in the middle never delivers, so there is nothing to compute.
+        # A client that vanishes during the task never delivers, so there is nothing to compute.
         if not (self._fleet.vanishing and self._presence.plan(task, duration)):
             self._send(task, task.time + duration)
 
@@ -285,7 +284,7 @@ class WallClockSimulation:
                 client.thread.start()
             except RuntimeError as error:
                 raise InputError(
-                    f"on the wall clock each client at work is a thread, but after {len(self._clients) - 1} of them "
-                    f"the system refused another ({error}): take a smaller fleet"
+                    f"on the wall clock each working client is a thread, but the system refused to start one after "
+                    f"{len(self._clients) - 1} ({error}): take a smaller fleet"
                 ) from None
         client.send(errand)

@@ -141,7 +141,7 @@ def _steps(tables: dict[str, Any]) -> int | None:
 def _fitted(tables: dict[str, Any], groups: Sequence[GroupFit]) -> dict[str, Any]:
     clients = [each.table for each in groups]
     lines = any(key in table for table in clients for key in ("upload", "download"))
-    # What was seen of a fleet, on whichever clock, is what is simulated.
+    # A fitted fleet is simulated in virtual time, whichever clock it was seen on.
     left_out = ("clock", "speed") if lines else ("clock", "speed", "model_bytes")
     others = {key: value for key, value in tables.items() if key not in left_out}
     return {**others, "name": tables["name"].removesuffix(_SUFFIX) + _SUFFIX, "clients": clients}
