@@ -155,7 +155,7 @@ def test_incentives_are_the_audits(lean: Run, tmp_path: Path, drawn: list[Figure
     words = ("--kind", "incentives", "--out", str(tmp_path / "figure.svg"), "--workers", "1")
     done = call("figure", str(lean.folder), *words)
     assert done.code == 0
-    assert "fairness: 1 of 1 trials" in done.err
+    assert f"fairness: {lean.label}: 1 of 1 trials" in done.err
     (found,) = audit(experiment_of(lean), seeds=1, incentive_updates=SERVER_UPDATES)
     (axes,) = drawn[0].axes
     for place, group in enumerate(found.groups):

@@ -166,7 +166,7 @@ def coming(*seeds: list[float], entitled: list[float], last: int = 1) -> Influen
 def test_bars_of_clients_that_come_and_go_beside_what_they_are_entitled_to() -> None:
     section = influence_section([(Named("FedAvg", 0), coming([0.5, 0.25, 0.25], entitled=[0.25, 0.25, 0.5]))])
     checked(section)
-    assert "Clients come and go here: each version is shared equally" in section.lead
+    assert "Each version is shared by the clients that are there when it is made" in section.lead
     clients = section.charts[0]
     assert "more than what it is entitled to" in clients.reading
     *_, slow, line = clients.views[""].traces

@@ -48,7 +48,7 @@ def test_it_is_called_report_unless_it_is_said_otherwise(
     monkeypatch.chdir(tmp_path)
     done = call("report", str(lean.folder.resolve()), "--workers", "1")
     assert (done.code, done.out) == (0, "The report is report.html\n")
-    assert re.search(r"incentives: (\d+) of \1 trials", done.err)
+    assert re.search(r"incentives: FedBuff .*: (\d+) of \1 trials", done.err)
     page = written(tmp_path / "report.html")
     assert next(section for section in page["sections"] if section["name"] == "incentives")["charts"]
 
