@@ -25,7 +25,7 @@ from fairlag.lab.simulate import execute
 from fairlag.lab.strategies import Use
 from fairlag.runtime import threads
 from fairlag.zoo import ALGORITHMS
-from tests.support.experiments import small
+from tests.support.experiments import small, three_on_digits
 from tests.support.resuming import BY_ACCOUNT, contents, experiment
 from tests.support.worlds import lived
 
@@ -179,20 +179,7 @@ def test_what_is_always_true_while_clients_vanish_leave_and_come_back(name: str,
 
 # What comes of it
 
-LEARNING: dict[str, Any] = {
-    "name": "learning",
-    "until_time": 250.0,
-    "clients": [
-        {"group": "fast", "count": 2, "delay": "uniform(2, 3)"},
-        {"group": "slow", "count": 1, "delay": "uniform(4, 5)"},
-    ],
-    "data": {"use": "digits", "partition": "iid"},
-    "model": {"use": "logistic"},
-    "local": {"steps": 10, "batch": 32, "lr": 0.1},
-    "evaluate": {"every": 1_000_000, "sample": "all"},
-}
-
-
+LEARNING = three_on_digits("learning", slow="uniform(4, 5)", model="logistic", lr=0.1)
 LONGER = {"fedadagrad": 500.0}
 """Its steps begin at 0.01 and shrink with the root of the rounds: in the others' time it gets to 0.855 only."""
 
@@ -200,7 +187,7 @@ LONGER = {"fedadagrad": 500.0}
 @every
 def test_it_learns_the_digits(name: str, tmp_path: Path) -> None:
     """The same fleet, time and local training for all, and of their parameters only the sizes are not the default."""
-    limit = {"until_time": LONGER.get(name, LEARNING["until_time"])}
+    limit = {"until_time": LONGER.get(name, 250.0)}
     run = fairlag.simulate({**LEARNING, "strategies": [small(name)], **limit}, out=tmp_path, workers=1)
     last = run.evaluations.query("scope == 'all'").iloc[-1]
     assert last["version"] == run.version > 20

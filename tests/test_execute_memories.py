@@ -15,10 +15,10 @@ from fairlag.core.vector import Matrix, Vector
 from fairlag.errors import InputError, ProtocolError
 from fairlag.execute import Learning
 from fairlag.execute.memories import Memories
-from fairlag.execute.processes import Processes
 from fairlag.execute.serial import Serial
 from fairlag.learn.learner import Learner, Order
 from fairlag.rules.local import Local, toward_drift
+from tests.support.executors import compute_until, computed, pids
 from tests.support.learning import Pools, data
 from tests.support.memories import ASO, CLIENTS, PLACES, PLAN, START, rounds, saved, task
 
@@ -66,18 +66,19 @@ def test_workers_remember_the_same_bytes(serial: Serial, pools: Pools, workers: 
     for executor in (serial, pool):
         executor.begin(4, PLACES, ASO)
         found = rounds(executor, 0, 1)
-        before = [worker.process.pid or 0 for worker in pool._workers]
+        before = pids(pool)
         deadly = partial(os.kill, before[0], signal.SIGKILL) if kill and executor is pool else None
         found += rounds(executor, 2, kill=deadly)
         found += rounds(executor, 3)
         results.append((found, saved(executor)))
     assert results[0] == results[1]
     assert len(set(results[0][0])) == 4 * CLIENTS
-    assert ([worker.process.pid for worker in pool._workers] != before) == kill
+    assert (pids(pool) != before) == kill
 
 
 def test_a_discarded_task_changes_no_memory(serial: Serial, pools: Pools) -> None:
     gone = (CLIENTS + 1, CLIENTS + 4)
+    late = task(2 * CLIENTS, 0)
     for executor in (serial, pools[2]):
         executor.begin(4, PLACES, ASO)
         rounds(executor, 0)
@@ -86,11 +87,9 @@ def test_a_discarded_task_changes_no_memory(serial: Serial, pools: Pools) -> Non
         after = remembered(executor)
         assert [client for client in range(CLIENTS) if after[client] == before[client]] == [1, 4]
         # Computed already, and only then discarded.
-        late = task(2 * CLIENTS, 0)
         executor.submit(late, START, 0.0)
-        if isinstance(executor, Processes):
-            while late.task not in executor._done:
-                executor._pump(None)
+        if executor is pools[2]:
+            compute_until(pools[2], lambda: late.task in computed(pools[2]))
         executor.discard(late.task)
         assert remembered(executor) == after
     assert remembered(serial) == remembered(pools[2])

@@ -35,15 +35,23 @@ from fairlag.zoo import ALGORITHMS, fedbuff, fedstaleweight
 from tests.support.executors import (
     BY_ACCOUNT,
     FLEET,
+    NOTHING,
     OVER,
     PLACES,
     PLAN,
     TABLES,
+    compute_until,
+    computed,
+    deaths,
     everything,
     expected,
+    handed_out,
     is_alive,
+    killed,
+    left,
     life,
     pids,
+    settle,
     task,
     version,
 )
@@ -74,24 +82,15 @@ def single(pools: Pools) -> Processes:
     return pools[1]
 
 
-def wait_until_ready(pool: Processes) -> None:
-    """One job for each worker, so that all have started."""
-    for number in range(len(pool._workers)):
-        pool.submit(task(10**6 + number), version(0), -1.0)
-    for number in range(len(pool._workers)):
-        pool.result(task(10**6 + number))
-    while not all(worker.ready for worker in pool._workers):
-        pool._pump(None)
-
-
 # Whole runs
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("strategy", [OVER, BY_ACCOUNT, *(each.make() for each in ALGORITHMS.values())], ids=str)
-def test_any_number_of_workers(serial: Serial, pools: Pools, workers: int, strategy: Strategy) -> None:
-    assert life(pools[workers], strategy, 1) == life(serial, strategy, 1)
+def test_any_number_of_workers(serial: Serial, pools: Pools, strategy: Strategy) -> None:
+    expected = life(serial, strategy, 1)
+    for workers in (1, 3):
+        assert life(pools[workers], strategy, 1) == expected
 
 
 def test_tasks_that_are_cancelled(serial: Serial, pair: Processes) -> None:
@@ -150,29 +149,28 @@ def test_results_are_read_in_any_order(serial: Serial, pair: Processes) -> None:
 
 
 def test_what_is_due_first_is_computed_first(pair: Processes) -> None:
-    wait_until_ready(pair)
+    settle(pair)
     for number in range(30):
         pair.submit(task(number), version(0), due=float(-number))
-    while len(pair._done) < 26:
-        pair._pump(None)
+    compute_until(pair, lambda: len(computed(pair)) >= 26)
     # The first four went out at once, and the others by when they are due.
-    assert {0, 1, 2, 3} <= set(pair._done)
-    assert not {4, 5} & set(pair._done)
+    assert {0, 1, 2, 3} <= computed(pair)
+    assert not {4, 5} & computed(pair)
     for number in range(30):
         pair.result(task(number))
 
 
 def test_work_goes_to_whoever_has_least(pair: Processes) -> None:
-    wait_until_ready(pair)
+    settle(pair)
     for number in range(10):
         pair.submit(task(number), version(0), due=0.0)
-    assert [len(worker.jobs) for worker in pair._workers] == [2, 2]
+    assert handed_out(pair) == [2, 2]
     for number in range(10):
         pair.result(task(number))
 
 
 def test_discarded_before_while_and_after(serial: Serial, pair: Processes) -> None:
-    wait_until_ready(pair)
+    settle(pair)
     tasks = [task(number) for number in range(12)]
     for each in tasks:
         pair.submit(each, version(0), due=float(each.task))
@@ -181,15 +179,14 @@ def test_discarded_before_while_and_after(serial: Serial, pair: Processes) -> No
     result = pair.result(tasks[5])
     pair.discard(4)  # probably computed, as what comes after it is
     rest = [pair.result(each) for each in (tasks[1], tasks[10])]
-    while len(pair._orders):
-        pair._pump(None)
+    compute_until(pair, lambda: computed(pair) == {2, 3, 6, 7, 8, 9})
     pair.discard(9)  # computed
     for number in (0, 4, 9, 11):
         with pytest.raises(ProtocolError, match=f"task {number} of client 1 was never submitted, or its result was"):
             pair.result(task(number))
     found = [each.delta.tobytes() for each in (result, *rest)]
     assert found == expected(serial, [tasks[5], tasks[1], tasks[10]])
-    assert sorted(pair._done) == [2, 3, 6, 7, 8]
+    assert computed(pair) == {2, 3, 6, 7, 8}
 
 
 def test_evaluations_come_in_the_order_in_which_they_were_asked_for(serial: Serial, pair: Processes) -> None:
@@ -238,8 +235,7 @@ def test_a_new_run_forgets_what_was_under_way(serial: Serial, pair: Processes) -
         pair.submit(task(number), version(0), 0.0)
         pair.evaluate(number // 4, version(0), 0.0, 36)
     pair.begin(8, PLACES)
-    assert (pair._orders, pair._done, pair._scores) == ({}, {}, {})
-    assert not any(worker.jobs for worker in pair._workers)
+    assert left(pair) == NOTHING and handed_out(pair) == [0, 0]
     assert pair.evaluated(0.1) == []
     with pytest.raises(ProtocolError, match="task 3 of client 1 was never submitted"):
         pair.result(task(3))
@@ -265,7 +261,7 @@ def test_a_new_run_may_share_out_the_examples_differently(serial: Serial, pair: 
 
 
 def test_nothing_large_goes_over_the_line(pair: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
-    wait_until_ready(pair)
+    settle(pair)
     sizes: list[int] = []
     send, receive = Connection.send, Connection.recv
 
@@ -293,7 +289,7 @@ def test_nothing_large_goes_over_the_line(pair: Processes, monkeypatch: pytest.M
 
 @pytest.mark.slow
 def test_what_a_worker_said_before_it_died_is_heard(serial: Serial, pair: Processes) -> None:
-    wait_until_ready(pair)
+    settle(pair)
     tasks = [task(0), task(1)]
     for each in tasks:
         pair.submit(each, version(0), 0.0)
@@ -309,28 +305,21 @@ def test_what_a_worker_said_before_it_died_is_heard(serial: Serial, pair: Proces
     assert deaths(pair) == {"task 2 of client 1": 1}
 
 
-def deaths(pool: Processes) -> dict[str, int]:
-    """How many workers died, at what."""
-    return {what: count for (_, what, _), count in pool._deaths.items()}
-
-
 @pytest.mark.slow
 def test_a_worker_that_dies_idle_is_replaced_once(serial: Serial, single: Processes) -> None:
     pool = single
-    wait_until_ready(pool)
-    os.kill(pids(pool)[0], signal.SIGKILL)
-    pool._workers[0].process.wait()
+    settle(pool)
+    killed(pool)
     assert pool.evaluated() == []
-    pool._pump(0)
+    compute_until(pool, lambda: deaths(pool))
     assert deaths(pool) == {"waiting for a job": 1}
     pool.submit(task(0), version(0), 0.0)
     assert [pool.result(task(0)).delta.tobytes()] == expected(serial, [task(0)])
-    os.kill(pids(pool)[0], signal.SIGKILL)
-    pool._workers[0].process.wait()
+    killed(pool)
     with pytest.raises(
         WorkerError, match=r"^a worker process died twice at waiting for a job \(exit code -9\), perhaps"
     ):
-        pool._pump(0)
+        compute_until(pool, lambda: False)
     pool.begin(0, PLACES)
     pool.submit(task(0), version(0), 0.0)
     assert [pool.result(task(0)).delta.tobytes()] == expected(serial, [task(0)])
@@ -339,13 +328,11 @@ def test_a_worker_that_dies_idle_is_replaced_once(serial: Serial, single: Proces
 @pytest.mark.slow
 def test_a_worker_that_dies_at_its_start_is_replaced_once(serial: Serial, single: Processes) -> None:
     pool = single
-    wait_until_ready(pool)
-    os.kill(pids(pool)[0], signal.SIGKILL)  # idle: the first death
-    pool._workers[0].process.wait()
-    pool._pump(0)
+    settle(pool)
+    killed(pool)  # idle: the first death
+    compute_until(pool, lambda: deaths(pool))
     pool.submit(task(0), version(0), 0.0)
-    os.kill(pids(pool)[0], signal.SIGKILL)  # the new one, which imports torch
-    pool._workers[0].process.wait()
+    killed(pool)  # the new one, which imports torch
     assert [pool.result(task(0)).delta.tobytes()] == expected(serial, [task(0)])
     assert deaths(pool) == {"waiting for a job": 1, "its start": 1}
 
@@ -431,6 +418,7 @@ def test_close_leaves_no_process_behind() -> None:
 
 ORPHANS = """
 import os, time
+from tests.support.executors import pids, settle
 from tests.support.learning import PLACEMENT, blueprint, data, first
 from fairlag.execute.processes import Processes
 from fairlag.learn.local import Recipe
@@ -439,9 +427,8 @@ if __name__ == "__main__":
     plan = blueprint(recipe=Recipe(steps=10**9))
     pool = Processes(plan, data(), PLACEMENT, workers=2)
     pool.submit(Dispatch(0, 0, 0, 0, 0.0), first(plan), 0.0)
-    while not all(worker.ready for worker in pool._workers):
-        pool._pump(None)
-    print(*(worker.process.pid for worker in pool._workers), flush=True)
+    settle(pool)
+    print(*pids(pool), flush=True)
     time.sleep(600)
 """
 
@@ -473,7 +460,7 @@ def test_a_worker_that_is_stopped_is_replaced_and_said(
     serial: Serial, pair: Processes, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("fairlag.execute.processes._CHECK_INTERVAL", 0.01)
-    wait_until_ready(pair)
+    settle(pair)
     before, strategy = pids(pair), fedbuff(buffer=3, concurrency=5)
     stopped = life(pair, strategy, 5, {3: lambda: os.kill(before[0], signal.SIGSTOP)})
     assert stopped == life(serial, strategy, 5)
@@ -487,7 +474,7 @@ def test_a_worker_that_is_stopped_is_replaced_and_said(
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 def test_ctrl_c_is_obeyed_while_a_stopped_worker_is_waited_for(serial: Serial, single: Processes) -> None:
-    wait_until_ready(single)
+    settle(single)
     os.kill(pids(single)[0], signal.SIGSTOP)
     single.submit(task(0), version(0), 0.0)
     pressed = interrupted.set(lambda: True)

@@ -23,8 +23,23 @@ from fairlag.learn.learner import Blueprint
 from fairlag.learn.local import Recipe
 from fairlag.rules.local import Local
 from fairlag.zoo import asofed, fedstaleweight
-from tests.support.clusters import pids, settle, started
-from tests.support.executors import BY_ACCOUNT, OVER, PLACES, PLAN, TABLES, everything, expected, life, task, version
+from tests.support.clusters import pids, started
+from tests.support.executors import (
+    BY_ACCOUNT,
+    NOTHING,
+    OVER,
+    PLACES,
+    PLAN,
+    TABLES,
+    everything,
+    expected,
+    handed_out,
+    left,
+    life,
+    settle,
+    task,
+    version,
+)
 from tests.support.learning import PLACEMENT, Fragile, blueprint, data, first, fragile, plain, unscaled
 from tests.support.memories import ASO, rounds, saved
 from tests.support.memories import PLACES as FEW
@@ -136,8 +151,7 @@ def test_a_new_run_forgets_what_was_under_way(serial: Serial, make: Make) -> Non
         pool.evaluate(number // 4, version(0), 0.0, 36)
     other = type(PLACES)(PLACES.holdings[::-1].copy(), PLACES.bounds, PLACES.tests, PLACES.steps)
     pool.begin(8, other)
-    assert (pool._orders, pool._done, pool._scores) == ({}, {}, {})
-    assert not any(worker.jobs for worker in pool._workers)
+    assert left(pool) == NOTHING and not any(handed_out(pool))
     found = []
     for each in (pool, serial):
         each.begin(8, other)
@@ -165,7 +179,7 @@ def test_versions_are_put_once_and_freed(make: Make, monkeypatch: pytest.MonkeyP
         return sum(sys.getrefcount(each) > unheld for each in put)
 
     def look() -> None:
-        assert all(len(worker.jobs) <= 2 for worker in pool._workers)
+        assert max(handed_out(pool)) <= 2
         assert held() > 0
 
     monkeypatch.setattr(pool._ray, "put", noted)
@@ -293,7 +307,7 @@ def test_a_job_whose_nodes_are_lost_is_tried_more_often_than_one_that_kills(make
     def lose() -> None:
         settle(pool)
         pool.submit(task(0), version(0), 0.0)
-        assert pool._workers[0].jobs
+        assert any(handed_out(pool))
         pool._replace(pool._workers[0], unseen)
 
     for _ in range(executor._MAX_NODE_LOSSES):

@@ -23,23 +23,14 @@ from fairlag.lab.simulate import execute
 from fairlag.learn.eager import Eager
 from fairlag.learn.exclusive import exclusive
 from fairlag.zoo import ALGORITHMS
-from tests.support.experiments import PAPER, small
+from tests.support.experiments import PAPER, small, three_on_digits
 from tests.support.models import normalised_mlp
 
 STATISTICS = 64
 """How many numbers of the model are statistics: the running mean and variance of 32 units."""
 
-FLEET: dict[str, Any] = {
-    "name": "statistics",
-    "clients": [
-        {"group": "fast", "count": 2, "delay": "uniform(2, 3)"},
-        {"group": "slow", "count": 1, "delay": "uniform(6, 8)"},
-    ],
-    "data": {"use": "digits", "partition": "iid"},
-    "model": {"use": "tests.support.models:normalised_mlp"},
-    "local": {"steps": 10, "batch": 32, "lr": 0.05},
-    "evaluate": {"every": 1_000_000, "sample": "all"},
-}
+MODEL = "tests.support.models:normalised_mlp"
+FLEET = three_on_digits("statistics", slow="uniform(6, 8)", model=MODEL, lr=0.05)
 LARGER: dict[str, Any] = {**FLEET, "clients": PAPER, "local": {"steps": 20, "batch": 32, "lr": 0.1}}
 
 

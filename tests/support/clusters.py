@@ -97,9 +97,3 @@ def pids(pool: Actors) -> list[int]:
     asked = [worker.actor.__ray_call__.remote(lambda actor: os.getpid()) for worker in pool._workers]
     found: list[int] = pool._ray.get(asked)
     return found
-
-
-def settle(pool: Actors) -> None:
-    """Waits until every actor has started."""
-    ready = lambda: all(worker.ready for worker in pool._workers)  # noqa: E731
-    wait_until(ready, "the start of every actor", meanwhile=lambda: pool._pump(0.05))

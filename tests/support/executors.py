@@ -15,6 +15,7 @@ from fairlag.core.server import Server
 from fairlag.core.strategy import Strategy
 from fairlag.core.types import Aggregation, Dispatch, Row
 from fairlag.execute import Learning
+from fairlag.execute.pool import Pool
 from fairlag.execute.processes import Processes
 from fairlag.execute.serial import Serial
 from fairlag.fleet.clients import Fleet, Group
@@ -24,6 +25,7 @@ from fairlag.learn.local import Recipe, schedule
 from fairlag.runtime import virtual
 from fairlag.zoo import fairshare, fedavg
 from tests.support.learning import blueprint, first, plain
+from tests.support.patience import wait_until
 
 PLAN = blueprint(recipe=Recipe(steps=2, batch=8, lr=schedule("step(0.1, every=5)"), momentum=0.5))
 FLEET = Fleet([Group("fast", 8, parse("uniform(1, 2)")), Group("slow", 4, parse("uniform(8, 12)"))], seed=0)
@@ -51,6 +53,46 @@ def version(number: int) -> Any:
 
 def pids(pool: Processes) -> list[int]:
     return [worker.process.pid or 0 for worker in pool._workers]
+
+
+def killed(pool: Processes) -> None:
+    """Kills its first worker, and waits for the end of it."""
+    worker = pool._workers[0]
+    worker.process.kill()
+    worker.process.wait()
+
+
+def compute_until(pool: Pool[Any], met: Callable[[], object]) -> None:
+    """Lets the workers go on with what they were given, reading no result."""
+    wait_until(met, "what the workers were asked for", meanwhile=lambda: pool._pump(0.05))
+
+
+def settle(pool: Pool[Any]) -> None:
+    """Waits until every worker has started."""
+    compute_until(pool, lambda: all(worker.ready for worker in pool._workers))
+
+
+def handed_out(pool: Pool[Any]) -> list[int]:
+    """How many jobs each worker was handed and has not answered."""
+    return [len(worker.jobs) for worker in pool._workers]
+
+
+def computed(pool: Pool[Any]) -> set[int]:
+    """The tasks whose results are there and were not read."""
+    return set(pool._done)
+
+
+def left(pool: Pool[Any]) -> tuple[object, ...]:
+    """What it still holds: tasks and parts of evaluations that were asked for, results and scores that nobody read."""
+    return pool._orders, pool._done, pool._scores
+
+
+NOTHING: tuple[object, ...] = {}, {}, {}
+
+
+def deaths(pool: Pool[Any]) -> dict[str, int]:
+    """How many workers died, at what."""
+    return {what: count for (_, what, _), count in pool._deaths.items()}
 
 
 def is_alive(pid: int) -> bool:
@@ -146,4 +188,4 @@ def everything(serial: Serial, pool: Any, seed: int, deaths: set[int], pids: Cal
     while len(scores) < asked:
         scores += [(each, plain(score)) for each, score in pool.evaluated(1.0)]
     assert scores == [(each, plain(score)) for each, score in serial.evaluated()]
-    assert (pool._orders, pool._done, pool._scores) == ({}, {}, {})
+    assert left(pool) == NOTHING

@@ -47,6 +47,22 @@ SMALL = {
 }
 """Without data, and short."""
 
+
+def three_on_digits(name: str, *, slow: str, model: str, lr: float) -> dict[str, Any]:
+    """Two fast clients and a slow one with equal shares of the digits; only the last version is tested, on all."""
+    return {
+        "name": name,
+        "clients": [
+            {"group": "fast", "count": 2, "delay": "uniform(2, 3)"},
+            {"group": "slow", "count": 1, "delay": slow},
+        ],
+        "data": {"use": "digits", "partition": "iid"},
+        "model": {"use": model},
+        "local": {"steps": 10, "batch": 32, "lr": lr},
+        "evaluate": {"every": 1_000_000, "sample": "all"},
+    }
+
+
 IDLE: dict[str, Any] = {
     "name": "idle",
     "aggregations": 5,
