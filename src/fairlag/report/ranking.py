@@ -154,7 +154,7 @@ def _to_target(ranking: Ranking) -> Iterator[str]:
     goal = next((row.reached for row in ranking.rows if row.reached), None)
     if goal is not None:
         after = "; (1/2): only one seed of two got there" if any(row.partly for row in ranking.rows) else ""
-        time = numerals.clock(*(row.comparison.deployed for row in ranking.rows))
+        time = numerals.clock(*(row.comparison.real_time for row in ranking.rows))
         chosen = f" ({goal.chosen})" if goal.chosen else ""
         yield f"time: {time} to {LEAD.level(goal.target)}{chosen}{after}"
 
