@@ -277,7 +277,8 @@ def packed(tensors: Mapping[str, NDArray[Any]], words: dict[str, str]) -> bytes:
     >>> len(packed({"weight": np.zeros(2, np.float32)}, {})) % 8
     0
     """
-    return save({name: np.asarray(tensor, order="C") for name, tensor in tensors.items()}, words)
+    arrays = {name: np.asarray(tensor, order="C") for name, tensor in tensors.items()}
+    return save(arrays, words if arrays or words else None)  # of nothing and no words, safetensors makes no valid file
 
 
 def unpacked(file: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
