@@ -17,7 +17,7 @@ from fairlag.lab.run import Run
 from fairlag.lab.runs import runs
 from fairlag.lab.simulate import simulate
 from fairlag.lab.store import Store
-from tests.support.experiments import DROPPING
+from tests.support.experiments import DROPPING, idle
 from tests.support.runs import made, scores
 
 
@@ -34,6 +34,10 @@ def test_frames_of_a_run(tmp_path: Path) -> None:
     assert tasks["aggregation"].isna().tolist() == [False] * 4 + [True]
     assert tasks["reason"].iloc[4] == "too old"
     assert run.tensors()["bias"].tolist() == [1, 1]
+
+
+def test_a_run_without_data_has_no_tensors(tmp_path: Path) -> None:
+    assert simulate(idle(), out=tmp_path).tensors() == {}
 
 
 def test_influence_is_the_part_of_all_weight(tmp_path: Path) -> None:
