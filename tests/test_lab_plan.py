@@ -88,13 +88,13 @@ def test_a_folder_in_use_is_refused_with_what_helps(tmp_path: Path, single: bool
     assert advice.format(tmp_path) in str(caught.value)
     file = tmp_path / "file"
     file.touch()
-    with pytest.raises(InputError, match="exists: take another"):
+    with pytest.raises(InputError, match="exists: choose another"):
         Plan(idle(), (0,), file, single=single).check_new()
 
 
 def test_labels_that_would_share_a_folder_are_refused(tmp_path: Path) -> None:
     uses = [{"use": "fedbuff", "label": label} for label in ("a b", "a/b")]
-    with pytest.raises(InputError, match="two strategies would be kept in 'a-b-seed0'"):
+    with pytest.raises(InputError, match="two strategies would share the folder 'a-b-seed0'"):
         Plan(idle(*uses), (0,), tmp_path / "out").check_new()
 
 
