@@ -234,7 +234,7 @@ def test_a_full_disk(call: Call, free: int, what: str, tmp_path: Path, monkeypat
         (["run", "demo", "--workers", "0"], "--workers is 0, it must be at least 1"),
         (["run", "demo", "--aggregations", "0"], "--aggregations is 0, it must be at least 1"),
         (["run", "demo", "--set", "local.lr"], "'local.lr' cannot be set: write path.to.key=value"),
-        (["run", "nothing"], "no experiment file or preset 'nothing'"),
+        (["run", "nothing"], "there is no experiment file or preset 'nothing'"),
         (["run", "demo", "--out", "/proc/out"], "cannot create the run directory '/proc/out': "),
     ],
 )
