@@ -127,7 +127,7 @@ def test_an_experiment_that_was_moved_can_be_resumed(tmp_path: Path, stays: bool
 
 def test_a_run_of_another_experiment_is_not_gone_on_with(tmp_path: Path) -> None:
     execute(Plan(idle(), (0,), tmp_path, single=True), new=True)
-    with pytest.raises(InputError, match="by a different experiment: aggregations is 5 there and 6 here"):
+    with pytest.raises(InputError, match="to a different experiment: aggregations is 5 there and 6 here"):
         execute(Plan(idle(aggregations=6), (0,), tmp_path, single=True))
 
 

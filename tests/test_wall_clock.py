@@ -181,7 +181,7 @@ def test_an_interrupted_run_continues(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_run_does_not_continue_on_a_different_clock(tmp_path: Path) -> None:
     trained(tmp_path / "run", **WALL)
-    with pytest.raises(InputError, match=r"by a different experiment: clock is wall there and None here"):
+    with pytest.raises(InputError, match=r"to a different experiment: clock is wall there and None here"):
         simulate(DROPPING, executor="serial", out=tmp_path / "run", resume=True)
 
 
