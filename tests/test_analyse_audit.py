@@ -107,7 +107,9 @@ def test_an_experiment_is_given_as_to_simulate(tmp_path: Path) -> None:
     one, *others = (audit(given, seeds=1, incentive_updates=10) for given in (parse(tables), tables, file, str(file)))
     assert [each[0].as_json() for each in others] == [one[0].as_json()] * 3
     assert len(audit("demo", seeds=1, incentive_updates=10)) == 3
-    with pytest.raises(InputError, match=r"^an experiment is given as 7, it must be an Experiment, its tables, a file"):
+    with pytest.raises(
+        InputError, match=r"^an experiment was given as 7, it must be an Experiment, its tables, a file"
+    ):
         audit(7)  # type: ignore[arg-type]
 
 

@@ -270,7 +270,7 @@ def test_the_answer_and_the_page_say_where_the_fleet_settles() -> None:
         ("fast=inf", "--cost has 'fast=inf', it must be a number of at least 0"),
         ("fest=1", "--cost has 'fest=1', but there is no group 'fest': did you mean 'fast'?"),
         ("fast=1,,", "--cost has '', it must be a number of at least 0"),
-        ("1,fast=2", "--cost has 'fast=2', but the cost of group 'fast' was given before: give it once"),
+        ("1,fast=2", "--cost has 'fast=2', but group 'fast' already has a cost: give it once"),
     ],
 )
 def test_bad_costs_are_refused(call: Call, tmp_path: Path, cost: str, sentence: str) -> None:

@@ -140,7 +140,7 @@ def test_nothing_to_show_is_one_sentence(tmp_path: Path) -> None:
     assert staleness_if_any(strategy) is None
     with pytest.raises(InputError, match="has no timeline: no task of it has ended yet"):
         timeline(strategy.runs[0])
-    with pytest.raises(InputError, match=r"cannot be built again: .* holds no experiment"):
+    with pytest.raises(InputError, match=r"cannot be built again: .* does not hold an experiment"):
         experiment_of(made(tmp_path / "made"))
 
 

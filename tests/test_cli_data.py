@@ -42,7 +42,7 @@ def test_who_holds_what(call: Call, tmp_path: Path) -> None:
     rows = {line.split()[0]: words(line) for line in done.out.splitlines() if ": 14" in line}
     assert rows["fast"] == "fast 10 86–87 4: 145, 5: 146, 6: 145, 7: 143, 8: 139, 9: 144"
     assert rows["slow"] == "slow 5 115–116 0: 142, 1: 146, 2: 142, 3: 146"
-    assert done.out.endswith(f"The figure is {figure}\n")
+    assert done.out.endswith(f"The figure was written to {figure}\n")
     assert "slow 4" in figure.read_text()
 
 

@@ -82,7 +82,7 @@ def below(figure: Figure) -> str:
 
 def test_influence_is_drawn_as_it_was_recorded(kept: Path, tmp_path: Path, drawn: list[Figure], call: Call) -> None:
     done = call("figure", str(kept), "--kind", "influence", "--out", str(tmp_path / "figure.svg"))
-    assert (done.code, done.out) == (0, f"The figure is {tmp_path / 'figure.svg'}\n")
+    assert (done.code, done.out) == (0, f"The figure was written to {tmp_path / 'figure.svg'}\n")
     fedavg, mine = drawn[0].axes
     assert bars(mine) == [(0, 0.375, FAST.lower()), (1, 0.25, FAST.lower()), (2, 0.375, SLOW.lower())]
     assert [height for _, height, _ in bars(fedavg)] == [0.4375, 0.375, 0.1875]
@@ -275,7 +275,7 @@ def test_rewards_are_drawn_of_an_experiment(
     )
     words = ("--kind", "rewards", "--out", str(tmp_path / "x.svg"), "--workers", "1")
     done = call("figure", str(file), *words)
-    assert (done.code, done.out) == (0, f"The figure is {tmp_path / 'x.svg'}\n")
+    assert (done.code, done.out) == (0, f"The figure was written to {tmp_path / 'x.svg'}\n")
     (axes,) = drawn[0].axes
     (line,) = axes.get_lines()
     # At full speed a client sends 1/1.5 per second, at rest with s = 1 (n−1)/(n²κ).
@@ -288,8 +288,8 @@ def test_what_rewards_need(call: Call, tmp_path: Path) -> None:
     out = ("--out", str(tmp_path / "x.png"))
     for words, sentence in (
         (("demo", "--kind", "rewards"), "rewards need a cost of updates: give --cost 0.01, or `cost` in [[clients]]"),
-        (("demo", "racer", "--kind", "rewards"), "rewards are drawn of one experiment, but 2 are given"),
-        (("demo", "--kind", "influence", "--cost", "1"), "--cost is given, but only rewards have one, not influence"),
+        (("demo", "racer", "--kind", "rewards"), "rewards are drawn for one experiment, but 2 were given"),
+        (("demo", "--kind", "influence", "--cost", "1"), "--cost is only for --kind rewards, not for influence"),
     ):
         done = call("figure", *words, *out)
         assert (done.code, sentence in done.err) == (2, True), done.err

@@ -31,7 +31,9 @@ def test_the_table_the_file_and_the_next_command(call: Call, runs: Path) -> None
     assert lines[4].split()[:4] == ["fast", "10", "933", "929"]
     assert lines[5].split()[0] == "uniform"
     assert "14 tasks were running at the end: how long they take was not seen." in done.out
-    assert lines[-1] == "The fleet is in fleet.toml: `fairlag audit fleet.toml` shows who would be listened to"
+    assert (
+        lines[-1] == "The fleet was written to fleet.toml; `fairlag audit fleet.toml` predicts who the model listens to"
+    )
     assert max(map(len, lines[:-1])) <= 80
     audited = call("audit", "fleet.toml", "--seeds", "1", "--incentive-updates", "1", "--json")
     assert audited.code == 0
@@ -64,7 +66,7 @@ def test_json_and_nothing_else(call: Call, runs: Path) -> None:
 def test_a_file_is_overwritten_only_when_that_is_asked_for(call: Call, runs: Path) -> None:
     Path("fleet.toml").write_text("mine")
     done = call("fit-fleet", "runs")
-    sentence = "fairlag: 'fleet.toml' exists: take another with --out, or overwrite it with --force\n"
+    sentence = "fairlag: 'fleet.toml' exists: choose another file with --out, or overwrite it with --force\n"
     assert (done.code, done.out, done.err) == (2, "", sentence)
     assert Path("fleet.toml").read_text() == "mine"
     assert call("fit-fleet", "runs", "--force").code == 0
@@ -110,6 +112,8 @@ def test_modules_of_the_user_are_found_beside_their_own_experiment(call: Call, r
     assert call("run", "mine/own.toml", "--out", "own").code == 0
     done = call("fit-fleet", "own")
     assert done.code == 2 and not Path("fleet.toml").exists()
-    assert done.err.startswith("fairlag: 'equal_rules:equal' is found only beside the run's own experiment: write to '")
+    assert done.err.startswith(
+        "fairlag: 'equal_rules:equal' is only found next to the run's own experiment file: write to '"
+    )
     assert call("fit-fleet", "own", "--out", "mine/fleet.toml").code == 0
     assert load("mine/fleet.toml").strategies[0].use == "equal_rules:equal"

@@ -15,7 +15,7 @@ def test_a_run_that_cannot_be_read_is_named_in_a_sentence(call: Call, runs: Path
     folder = runs / "fairshare-buffer-2-seed1"
     spoilt(folder, how)
     done = call("report", "runs", "--no-incentives")
-    assert (done.code, done.out) == (0, "The report is report.html\n")
+    assert (done.code, done.out) == (0, "The report was written to report.html\n")
     assert len(done.err.splitlines()) == 1
     assert done.err.startswith("fairlag: left out: the")
     assert repr(str(folder)) in done.err
@@ -35,8 +35,8 @@ def test_a_run_that_cannot_be_read_is_named_in_a_sentence(call: Call, runs: Path
     [
         (("nowhere",), "there is no folder 'nowhere'"),
         (("runs", "--out", "no/x.html"), "--out is 'no/x.html', but there is no folder 'no'"),
-        (("runs", "--out", "x.pdf"), "--out is 'x.pdf': the page is HTML, its name must end with .html"),
-        (("runs", "--out", "runs"), "--out is 'runs', a folder: give the name of a file in it"),
+        (("runs", "--out", "x.pdf"), "--out is 'x.pdf': the page is HTML, so its name must end with .html"),
+        (("runs", "--out", "runs"), "--out is 'runs', a folder: give the name of a file"),
         (("runs", "--workers", "0"), "--workers is 0, it must be at least 1"),
     ],
 )

@@ -153,7 +153,7 @@ def test_what_is_to_know_is_said_once_also_without_details(call: Call, tmp_path:
 def test_a_figure_is_drawn(call: Call, kept: Path) -> None:
     figure = kept / "figure.pdf"
     done = call("compare", str(kept), "--figure", str(figure))
-    assert done.out.endswith(f"The figure is {figure}\n")
+    assert done.out.endswith(f"The figure was written to {figure}\n")
     assert figure.read_bytes().startswith(b"%PDF")
 
 

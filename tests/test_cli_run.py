@@ -34,7 +34,7 @@ def test_a_run_is_shown_compared_drawn_and_named(call: Call, tmp_path: Path) -> 
     assert all(
         words in done.out for words in ("Comparison of demo, ranked by accuracy; group: slow", "▾accuracy", "Time to")
     )
-    assert done.out.endswith(f"The runs are in {out}, the figure is {out / 'accuracy.png'}\n")
+    assert done.out.endswith(f"The runs are in {out}, the figure in {out / 'accuracy.png'}\n")
     lines = done.err.splitlines()
     assert lines[-1].startswith("FairShare, seed 0: 20 of 20 aggregations, time 1")
     assert " %, slow " in lines[-1]
@@ -78,7 +78,7 @@ def test_what_is_finished_is_not_run_again(call: Call, tmp_path: Path) -> None:
     first = call("run", "demo", "--out", out, *ONE)
     done = call("resume", out)
     assert (done.code, done.err) == (0, "")
-    assert done.out == f"Every run in {out} is finished: nothing is left to do\n\n{first.out}"
+    assert done.out == f"Every run in {out} is finished: there is nothing to do\n\n{first.out}"
     single = call("resume", f"{out}/fairshare-seed0")
     assert single.code == 0
     assert "Comparison of demo" in single.out
@@ -174,11 +174,11 @@ def test_a_run_directory_that_exists(call: Call, tmp_path: Path) -> None:
     out.mkdir()
     (out / "notes.txt").write_text("mine")
     done = call("run", "demo", "--out", str(out), *ONE)
-    assert (done.code, done.err) == (2, f"fairlag: the run directory {str(out)!r} exists: take another with --out\n")
+    assert (done.code, done.err) == (2, f"fairlag: the run directory {str(out)!r} exists: choose another with --out\n")
     (out / "notes.txt").unlink()
     assert call("run", "demo", "--out", str(out), *ONE).code == 0
     done = call("run", "demo", "--out", str(out), *ONE)
-    sentence = f"the run directory {str(out)!r} exists: `fairlag resume {out}` continues it, or take another"
+    sentence = f"the run directory {str(out)!r} exists: `fairlag resume {out}` continues it, or choose another"
     assert (done.code, done.err) == (2, f"fairlag: {sentence} with --out\n")
 
 
@@ -190,7 +190,7 @@ def test_a_run_made_by_a_different_experiment(call: Call, tmp_path: Path) -> Non
     (out / "plan.json").write_text(json.dumps(plan))
     done = call("resume", str(out))
     place = str(out / "fairshare-seed0")
-    sentence = f"the run in {place!r} was made by a different experiment: local.lr is 0.1 there and 0.2 here"
+    sentence = f"the run in {place!r} belongs to a different experiment: local.lr is 0.1 there and 0.2 here"
     assert (done.code, done.err) == (2, f"fairlag: {sentence}\n")
 
 
@@ -234,8 +234,8 @@ def test_a_full_disk(call: Call, free: int, what: str, tmp_path: Path, monkeypat
         (["run", "demo", "--workers", "0"], "--workers is 0, it must be at least 1"),
         (["run", "demo", "--aggregations", "0"], "--aggregations is 0, it must be at least 1"),
         (["run", "demo", "--set", "local.lr"], "'local.lr' cannot be set: write path.to.key=value"),
-        (["run", "nothing"], "no experiment file or preset 'nothing'"),
-        (["run", "demo", "--out", "/proc/out"], "cannot make the run directory '/proc/out': "),
+        (["run", "nothing"], "there is no experiment file or preset 'nothing'"),
+        (["run", "demo", "--out", "/proc/out"], "cannot create the run directory '/proc/out': "),
     ],
 )
 def test_bad_options(
@@ -301,7 +301,7 @@ def test_an_interrupt_while_data_is_loaded_leaves_nothing(tmp_path: Path) -> Non
         assert process.stderr is not None
         assert process.stderr.readline().startswith("fairlag: importing the module 'slow_things' for the data set")
         assert process.stderr.readline() == "loading\n"
-        assert interrupted(process) == "fairlag: interrupted before the first run began, nothing was written"
+        assert interrupted(process) == "fairlag: interrupted before the first run began; nothing was written"
     assert not (tmp_path / "out").exists()
 
 

@@ -127,7 +127,7 @@ def test_without_ray_a_sentence_says_how_to_get_it(call: Call, tmp_path: Path, m
         ),
         (
             ["--executor", "serial", "--workers", "2"],
-            "workers is 2, but the executor serial has only one: take processes or",
+            "workers is 2, but the executor serial has only one: use processes or",
         ),
         (["--executor", "ray", "--workers", "0"], "--workers is 0, it must be at least 1"),
         (["--executor", "ray", "--address", "there"], "the address of a Ray cluster is HOST:PORT or auto, not 'there'"),

@@ -236,7 +236,7 @@ def test_a_run_that_does_not_say_who_was_there_is_read_as_if_everybody_was(tmp_p
 def test_a_run_that_does_not_say_who_was_there_is_not_continued(tmp_path: Path) -> None:
     recorded(tmp_path, Presence(0.0, 0, [0], True))
     of_format_3(tmp_path)
-    with pytest.raises(UnreadableError, match="has format 3, which does not say who was there when"):
+    with pytest.raises(UnreadableError, match="has format 3, which does not record who was present when"):
         Store.open(tmp_path)
 
 

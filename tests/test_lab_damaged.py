@@ -123,15 +123,15 @@ def test_a_rubbish_lock_is_named(call: Call, runs: Path) -> None:
     assert call("runs", "runs").code == 0
     done = call("resume", "runs")
     assert (done.code, done.err.count("\n")) == (2, 1)
-    assert f"{str(lock)!r} is no lock of fairlag's (file is not a database): remove it" in done.err
+    assert f"{str(lock)!r} is not a lock of fairlag (file is not a database): remove it" in done.err
 
 
 @pytest.mark.parametrize(
     ("file", "text", "words"),
     [
         ("plan.json", BOMB, "cannot read 'runs/plan.json': it is nested more than 32 levels deep"),
-        ("plan.json", '{"experiment": 3}', "'runs/plan.json' holds no experiment"),
-        ("plan.json", "{}", "'runs/plan.json' holds no experiment"),
+        ("plan.json", '{"experiment": 3}', "'runs/plan.json' does not hold an experiment"),
+        ("plan.json", "{}", "'runs/plan.json' does not hold an experiment"),
         ("plan.json", '{"experiment": {}}', "runs/plan.json: the key 'name' is missing"),
     ],
 )

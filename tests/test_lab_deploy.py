@@ -79,7 +79,7 @@ def test_a_crash_costs_no_version(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     counts = run.meta["counts"]
     assert counts["dispatched"] == sum(count for name, count in counts.items() if name != "dispatched")
     again = deploy(grid, FLEET, out=tmp_path / "run", **QUICK)
-    assert again.version == 30 and "nothing is left to do" in caplog.text
+    assert again.version == 30 and "there is nothing to do" in caplog.text
 
 
 def test_a_model_of_ones_own_and_its_own_judge(tmp_path: Path) -> None:
@@ -178,10 +178,14 @@ MEDIAN = replace(buffered_fedavg(buffer=2), reduce=median)
 @pytest.mark.parametrize(
     ("experiment", "options", "sentence"),
     [
-        (OWN, {}, "has no [data] and [model]: give `arrays`"),
+        (OWN, {}, "has no [data] and [model]: give the initial `arrays`"),
         (FLEET, {"arrays": nn.Linear(1, 1)}, "so `arrays` must not be given"),
-        (OWN, {"arrays": {"count": np.array(3)}}, "none of the arrays ['count'] is of float32"),
-        (OWN, {"arrays": {"norm.running_var": np.ones(1, np.float32)}}, "is of float32, statistics apart: there is no"),
+        (OWN, {"arrays": {"count": np.array(3)}}, "none of the arrays ['count'] has type float32"),
+        (
+            OWN,
+            {"arrays": {"norm.running_var": np.ones(1, np.float32)}},
+            "has type float32, except statistics: there is no",
+        ),
         (
             OWN,
             {"arrays": nn.BatchNorm1d(2), "strategy": MEDIAN},
@@ -202,7 +206,7 @@ MEDIAN = replace(buffered_fedavg(buffer=2), reduce=median)
             {"arrays": nn.Linear(1, 1), "steps_within": None},
             "steps_within is None, it must be a number of at least",
         ),
-        (OWN, {"arrays": nn.Linear(1, 1), "strategy": "asofed"}, "asks clients to remember vectors"),
+        (OWN, {"arrays": nn.Linear(1, 1), "strategy": "asofed"}, "needs clients that remember vectors"),
         (OWN, {"arrays": nn.Linear(1, 1), "strategy": "fedstaleweigth"}, "did you mean 'fedstaleweight'?"),
     ],
 )
@@ -217,7 +221,7 @@ def test_wrong_input_is_one_sentence_and_leaves_nothing(
 
 def test_a_folder_of_another_experiment_is_refused(tmp_path: Path) -> None:
     deploy(counted(), OWN, out=tmp_path / "run", arrays=nn.Linear(3, 2), **QUICK)
-    with pytest.raises(InputError, match="was made by a different experiment: aggregations is 30 there and 31 here"):
+    with pytest.raises(InputError, match="belongs to a different experiment: aggregations is 30 there and 31 here"):
         deploy(counted(), {**OWN, "aggregations": 31}, out=tmp_path / "run", arrays=nn.Linear(3, 2), **QUICK)
 
 

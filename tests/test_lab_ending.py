@@ -46,10 +46,10 @@ def test_a_command_that_is_terminated_ends_without_a_complaint(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("error", "sentence"),
     [
-        (MemoryError(), "fairlag: the system has no more memory to give"),
-        (ImportError("libx.so: failed to map segment from shared object"), "fairlag: the system has no more memory"),
-        (OSError(12, "Cannot allocate memory"), "fairlag: the system has no more memory to give"),
-        (RuntimeError("can't start new thread"), "fairlag: the system lets no further thread start"),
+        (MemoryError(), "fairlag: the system is out of memory"),
+        (ImportError("libx.so: failed to map segment from shared object"), "fairlag: the system is out of memory"),
+        (OSError(12, "Cannot allocate memory"), "fairlag: the system is out of memory"),
+        (RuntimeError("can't start new thread"), "fairlag: the system cannot start another thread"),
     ],
 )
 def test_a_shortage_of_the_system_is_one_sentence(

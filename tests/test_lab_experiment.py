@@ -115,25 +115,25 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"strategies": [{"use": "fedbuf"}]}, "unknown strategy 'fedbuf': did you mean 'fedbuff'?"),
     ({"strategies": [{"use": "fedbuff", "bufer": 3}]}, "'fedbuff' has no parameter 'bufer': did you mean 'buffer'?"),
     ({"strategies": [{**USE, "buffer": 0}]}, "the buffer is 0, it must be a positive whole number"),
-    ({"strategies": [{**USE, "buffer": 2.5}]}, "buffer of 'buffered_fedavg' is 2.5: input should be a valid integer"),
+    ({"strategies": [{**USE, "buffer": 2.5}]}, "buffer of 'buffered_fedavg' is 2.5: it must be a valid integer"),
     ({"strategies": [{**USE, "buffer": 4}]}, "a buffer of 4 never fills with 3 clients"),
     ({"strategies": [{"use": "fedavg", "cohort": 4}]}, "cohort(4) needs 4 clients, the fleet has 3"),
     ({"strategies": [USE, USE]}, "two strategies are labelled"),
     ({"strategies": []}, "strategies is []"),
     ({"clients": [{**GROUP, "delay": "uniform(-1, 2)"}]}, "-1"),
     ({"clients": [{**GROUP, "delay": "unifrom(1, 2)"}]}, "unifrom"),
-    ({"clients": [{**GROUP, "count": 0}]}, "clients[1].count is 0: input should be greater than or equal to 1"),
+    ({"clients": [{**GROUP, "count": 0}]}, "clients[1].count is 0: it must be greater than or equal to 1"),
     ({"clients": [GROUP, GROUP]}, "two groups have the same name"),
     ({"clients": [{**GROUP, "labels": [0, 1, 3]}]}, "no client holds the label 2"),
     ({"clients": [{**GROUP, "labels": []}]}, "clients[1].labels"),
     ({"clients": [{**GROUP, "vanish": 1.0}]}, "clients[1].vanish is 1.0"),
     ({"clients": [{**GROUP, "join": 9, "leave": 3}]}, "joins at 9.0 and leaves at 3.0"),
-    ({"clients": [{**GROUP, "upload": 5}]}, "no model_bytes"),
+    ({"clients": [{**GROUP, "upload": 5}]}, "there is no `model_bytes`"),
     ({"clients": [{**GROUP, "availability": "nightly"}]}, "nightly"),
-    ({"clients": [{**GROUP, "steps": 0}]}, "clients[1].steps is 0: input should be greater than or equal to 1"),
-    ({"clients": [{**GROUP, "steps": 2.5}]}, "clients[1].steps is 2.5: input should be a valid integer"),
+    ({"clients": [{**GROUP, "steps": 0}]}, "clients[1].steps is 0: it must be greater than or equal to 1"),
+    ({"clients": [{**GROUP, "steps": 2.5}]}, "clients[1].steps is 2.5: it must be a valid integer"),
     ({"clients": [{**GROUP, "steps": 10**10}]}, "group 'all' has 10000000000 local steps"),
-    ({"clients": [{**GROUP, "delay_per": "epoch"}]}, "clients[1].delay_per is 'epoch': input should be 'task' or 'ste"),
+    ({"clients": [{**GROUP, "delay_per": "epoch"}]}, "clients[1].delay_per is 'epoch': it must be 'task' or 'ste"),
     (
         {"clients": [{**GROUP, "group": "a"}, {**GROUP, "steps": 5}], "local": {"epochs": 1}},
         "group 'all' has steps = 5, but `steps` needs [local] in steps, not epochs",
@@ -145,10 +145,10 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"aggregations": 0}, "aggregations is 0"),
     ({"aggregations": None}, "nothing says when to stop"),
     ({"until_time": -1.0}, "until_time is -1.0"),
-    ({"seed": "x"}, "seed is 'x': input should be a valid integer"),
+    ({"seed": "x"}, "seed is 'x': it must be a valid integer"),
     (learning(stream="linear(2, 0.1)"), "data.stream: start of linear is 2, but must be a number from 0 to 1"),
     (learning(stream="poison(0, 1)"), "data.stream: there is no stream 'poison': did you mean 'poisson'?"),
-    (learning(stream=0.1), "data.stream is 0.1: input should be a valid string"),
+    (learning(stream=0.1), "data.stream is 0.1: it must be a valid string"),
     (learning(partition="iid(3)"), "data.partition: iid(3) does not fit"),
 ]
 
@@ -310,12 +310,12 @@ def test_a_function_that_returns_a_strategy_may_need_two_values() -> None:
 def test_what_is_neither_name_nor_function_nor_strategy_is_refused() -> None:
     with pytest.raises(InputError, match=r"strategies\[1\].use: it is 5, but must be a name, a function or a Strategy"):
         parse(tables(strategies=[{"use": 5}]))
-    with pytest.raises(InputError, match="a Strategy takes no parameters any more, but lr was given"):
+    with pytest.raises(InputError, match="a Strategy takes no parameters, but lr was given"):
         parse(tables(strategies=[{"use": fedbuff(buffer=2), "lr": 1.0}]))
 
 
 def test_importance_names_groups_that_there_are() -> None:
     named = {"use": "fairshare", "importance": {"slw": 2.0}}
-    sentence = r"importance names the group 'slw', but there is none: did you mean 'slow'\?"
+    sentence = r"importance names the group 'slw', which does not exist: did you mean 'slow'\?"
     with pytest.raises(StrategyError, match=sentence):
         load("demo").checked(strategies=(named,))

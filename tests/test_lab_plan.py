@@ -88,13 +88,13 @@ def test_a_folder_in_use_is_refused_with_what_helps(tmp_path: Path, single: bool
     assert advice.format(tmp_path) in str(caught.value)
     file = tmp_path / "file"
     file.touch()
-    with pytest.raises(InputError, match="exists: take another"):
+    with pytest.raises(InputError, match="exists: choose another"):
         Plan(idle(), (0,), file, single=single).check_new()
 
 
 def test_labels_that_would_share_a_folder_are_refused(tmp_path: Path) -> None:
     uses = [{"use": "fedbuff", "label": label} for label in ("a b", "a/b")]
-    with pytest.raises(InputError, match="two strategies would be kept in 'a-b-seed0'"):
+    with pytest.raises(InputError, match="two strategies would share the folder 'a-b-seed0'"):
         Plan(idle(*uses), (0,), tmp_path / "out").check_new()
 
 
@@ -127,7 +127,7 @@ def test_an_experiment_that_was_moved_can_be_resumed(tmp_path: Path, stays: bool
 
 def test_a_run_of_another_experiment_is_not_gone_on_with(tmp_path: Path) -> None:
     execute(Plan(idle(), (0,), tmp_path, single=True), new=True)
-    with pytest.raises(InputError, match="by a different experiment: aggregations is 5 there and 6 here"):
+    with pytest.raises(InputError, match="to a different experiment: aggregations is 5 there and 6 here"):
         execute(Plan(idle(aggregations=6), (0,), tmp_path, single=True))
 
 

@@ -109,7 +109,7 @@ def test_a_deployment_goes_back_and_continues_from_there(tmp_path: Path, call: C
     assert run.tensors()["weight"].tolist() == [30, 30]
     back = versions[-1]
     done = call("rollback", str(out), "--version", str(back))
-    assert done.code == 0 and f"is at version {back} again" in done.out
+    assert done.code == 0 and f"is back at version {back}" in done.out
     run = Run(out)
     assert (run.status, run.version) == ("interrupted", back) and not (out / "model.safetensors").exists()
     counts = run.influence()["updates"].sum()
@@ -151,7 +151,7 @@ def test_a_finished_deployment_that_lost_its_model_makes_it_again(tmp_path: Path
     before = deploy(counted(), OWN, out=out, **BEGIN)
     content = (out / "model.safetensors").read_bytes()
     (out / "model.safetensors").unlink()
-    with pytest.raises(UnreadableError, match=r"its model\.safetensors is gone"):
+    with pytest.raises(UnreadableError, match=r"its model\.safetensors is missing"):
         before.tensors()
     run = deploy(counted(), OWN, out=out, **BEGIN)
     assert run.version == 30 and (out / "model.safetensors").read_bytes() == content
@@ -168,7 +168,7 @@ def test_a_finished_simulation_that_lost_its_model_is_refused(tmp_path: Path, ca
         model.write_bytes(model.read_bytes()[:-1] + b"?")
     done = call("resume", str(tmp_path / "out"))
     assert (done.code, done.out) == (2, "")
-    assert "is finished, but its model.safetensors is gone or damaged, and it has no checkpoint" in done.err
+    assert "is finished, but its model.safetensors is missing or damaged, and it has no checkpoint" in done.err
 
 
 def test_nothing_is_written_through_a_link(tmp_path: Path, call: Call) -> None:
@@ -191,7 +191,7 @@ def test_a_run_of_which_a_file_is_a_link_is_not_written(tmp_path: Path, name: st
     with suppress(FileNotFoundError):
         (tmp_path / "run" / name).rename(target)
     (tmp_path / "run" / name).symlink_to(target)
-    with pytest.raises(UnreadableError, match="is a symbolic link: a run is only written to files of its own"):
+    with pytest.raises(UnreadableError, match="is a symbolic link: a run is only written to regular files"):
         Store.open(tmp_path / "run")
     if name == "run.sqlite-wal":
         assert not target.exists()

@@ -59,7 +59,7 @@ def test_influence_of_groups_is_the_sum_over_their_clients(tmp_path: Path) -> No
     assert frame["influence"].tolist() == [0.625, 0.375]
     assert frame["fair"].tolist() == [2 / 3, 1 / 3]
     assert frame["staleness"].tolist() == [0.0, 1.0]
-    with pytest.raises(InputError, match="influence is asked for by 'label', it must be by client or by group"):
+    with pytest.raises(InputError, match="influence was asked for by 'label', it must be by 'client' or by 'group'"):
         Run(tmp_path).influence("label")
 
 
@@ -81,8 +81,8 @@ def test_accuracy_is_on_the_whole_test_set_and_the_curve_on_one_sample(tmp_path:
         ("class", 3, "the run has no class 3: it must be from 0 to 2"),
         ("class", "two", "the run has no class 'two': it must be from 0 to 2"),
         ("class", 1.0, "the run has no class 1.0: it must be from 0 to 2"),
-        ("nonsense", None, "evaluations are asked for by 'nonsense', it must be one of all, class, group"),
-        ("all", "slow", "evaluations on all examples have no name, such as 'slow': leave it out"),
+        ("nonsense", None, "evaluations were asked for by 'nonsense', it must be one of all, class, group"),
+        ("all", "slow", "evaluations on all examples have no name, but 'slow' was given: leave it out"),
     ],
 )
 def test_what_no_run_can_have_evaluated_is_refused(tmp_path: Path, scope: str, name: Any, words: str) -> None:
@@ -131,10 +131,10 @@ def test_the_model_is_the_one_that_the_run_ended_with(tmp_path: Path) -> None:
         "1.bias": bias.tolist(),
     }
     renamed = learnt(tmp_path / "renamed", {"weight": weight, "1.bias": bias})
-    with pytest.raises(InputError, match=r"the model of the run in '.*renamed' is another by now: .* named \['1.bias'"):
+    with pytest.raises(InputError, match=r"the model of the run in '.*renamed' has changed: .* named \['1.bias'"):
         renamed.model()
     wider = learnt(tmp_path / "wider", {"1.weight": weight, "1.bias": np.zeros(3, np.float32)})
-    with pytest.raises(InputError, match=r"in '.*wider' is another by now: array '1.bias' has shape \(3,\)"):
+    with pytest.raises(InputError, match=r"in '.*wider' has changed: array '1.bias' has shape \(3,\)"):
         wider.model()
 
 
@@ -180,7 +180,7 @@ def test_a_run_without_rows_has_frames_of_the_same_kinds(tmp_path: Path) -> None
 def test_an_unfinished_run_has_no_model_yet(tmp_path: Path) -> None:
     run = made(tmp_path, finished=False)
     assert run.status == "interrupted"
-    with pytest.raises(InputError, match=r"no final model yet, it is interrupted: `fairlag resume .*` continues it"):
+    with pytest.raises(InputError, match=r"no final model yet: it is interrupted; `fairlag resume .*` continues it"):
         run.tensors()
 
 

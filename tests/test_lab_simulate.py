@@ -74,7 +74,7 @@ def test_a_run_that_fails_leaves_the_others_alone(
     with pytest.raises(FairlagError) as caught:
         execute(plan, new=True)
     assert type(caught.value) is kind
-    sentence = f"2 of 4 runs failed, `fairlag resume {tmp_path}` tries them again: moody, seed 0: bad; moody, seed 1: "
+    sentence = f"2 of 4 runs failed; `fairlag resume {tmp_path}` tries them again: moody, seed 0: bad; moody, seed 1: "
     assert str(caught.value).startswith(sentence)
     found = [meta(planned.folder) for planned in plan]
     assert [each["status"] for each in found] == ["failed", "finished"] * 2
@@ -219,7 +219,7 @@ def test_another_version_of_a_library_is_remarked_on_once(
     moods(None)
     assert capsys.readouterr().err == ""
     execute(plan)
-    assert capsys.readouterr().err == (f"begun with numpy 1.0, resumed with {np.__version__}: the bytes may differ\n")
+    assert capsys.readouterr().err == (f"begun with numpy 1.0, resumed with {np.__version__}: results may differ\n")
 
 
 def no_model(**_: object) -> None:
@@ -311,7 +311,7 @@ def test_no_more_workers_than_can_be_used(monkeypatch: pytest.MonkeyPatch, capsy
             resources.executor(resources.setting(0), experiment.strategy(experiment.strategies[0]))
     assert asked == [17, 17, 17]
     said = capsys.readouterr().err.splitlines()
-    assert said == [f"17 workers instead of {workers}: at most 17 jobs are computed at once" for workers in (18, 1000)]
+    assert said == [f"17 workers instead of {workers}: at most 17 jobs run at the same time" for workers in (18, 1000)]
     monkeypatch.setattr("fairlag.lab.executors.cores", lambda: 2)
     assert ExecutorChoice("processes", workers=1000).limited(17).workers == 2
     assert capsys.readouterr().err == "2 workers instead of 1000: this machine has 2 cores\n"

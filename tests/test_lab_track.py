@@ -286,7 +286,7 @@ def test_a_plan_from_before_there_were_trackers(tmp_path: Path) -> None:
 def test_simulate_is_told_whom_to_tell(tmp_path: Path, records: Records) -> None:
     simulate(training(track=()), out=tmp_path / "a", workers=1, track="mlflow")
     assert records.only[-1][0] == "finished"
-    with pytest.raises(InputError, match=r"^a run that is tracked by mlflow is not kept in a temporary folder: give"):
+    with pytest.raises(InputError, match=r"^a run that is tracked by mlflow cannot be in a temporary folder: give"):
         simulate(training())
     run = simulate(training(), workers=1, track=())
     folder = run.folder

@@ -109,10 +109,10 @@ def test_bits_that_flip_in_a_checkpoint_are_always_found(tmp_path: Path) -> None
         Store.open(folder)
     assert str(caught.value) == (
         f"the run in {str(folder)!r} cannot be continued: {newest.file.name} is not what was written; "
-        f"`fairlag rollback {folder} --version {older.version}` continues from the newest checkpoint that is whole"
+        f"`fairlag rollback {folder} --version {older.version}` continues from the newest intact checkpoint"
     )
     older.file.unlink()
-    with pytest.raises(UnreadableError, match="no other checkpoint is whole: restore it from a backup"):
+    with pytest.raises(UnreadableError, match="no other checkpoint is intact: restore it from a backup"):
         Store.open(folder)
     assert newest.file.exists()
 
@@ -206,8 +206,8 @@ def test_verify_has_one_line_per_run_and_an_exit_code(tmp_path: Path, call: Call
     made(tmp_path / "more")
     done = call("runs", str(tmp_path), "--verify")
     assert done.code == 0 and done.out.splitlines() == [
-        f"{tmp_path / 'good'}: whole: finished, 99 versions, 0 checkpoints",
-        f"{tmp_path / 'more'}: whole: running, 99 versions, 2 checkpoints",
+        f"{tmp_path / 'good'}: intact: finished, 99 versions, 0 checkpoints",
+        f"{tmp_path / 'more'}: intact: running, 99 versions, 2 checkpoints",
     ]
     with Store.open(tmp_path / "more"):
         assert verified(tmp_path / "more")[1].endswith("versions, being written, so its checkpoints are not checked")

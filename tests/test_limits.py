@@ -82,10 +82,10 @@ def test_every_message_is_printable_and_bounded_also_after_it_was_sent_between_p
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("x = " + "[" * 100_000, "its values are nested more than 32 deep"),
+        ("x = " + "[" * 100_000, "its values are nested more than 32 levels deep"),
         (".".join("a" * 5000) + " = 1", "it is nested more than 32 levels deep"),
         ("[[strategies]]\n" + ".".join("a" * 5000) + " = 1", "it is nested more than 32 levels deep"),
-        ("aggregations = " + "9" * 5000, "a number in it has more digits than can be read"),
+        ("aggregations = " + "9" * 5000, "it has a number with too many digits"),
     ],
 )
 def test_an_experiment_file_that_is_a_bomb_is_one_sentence(

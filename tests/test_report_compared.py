@@ -106,7 +106,7 @@ def test_runs_may_be_one_several_or_a_folder(several: list[Run], tmp_path: Path)
     assert len(fairlag.compare(several[0])) == 1
     assert len(fairlag.compare(iter(several))) == len(fairlag.compare(tmp_path)) == len(fairlag.compare(str(tmp_path)))
     (tmp_path / "empty").mkdir()
-    for given, sentence in (([], "no runs are given"), (tmp_path / "empty", "there are no runs in '.*empty'")):
+    for given, sentence in (([], "no runs were given"), (tmp_path / "empty", "there are no runs in '.*empty'")):
         with pytest.raises(InputError, match=sentence):
             fairlag.compare(given)
         with pytest.raises(InputError, match=sentence):

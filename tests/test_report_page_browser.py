@@ -230,7 +230,7 @@ def test_an_audit_has_a_page_of_its_own(browser: Browser, tmp_path: Path, call: 
     words = ("audit", "demo", "--aggregations", "100", "--seeds", "1", "--incentive-error", "0.3", "--workers", "1")
     done = call(*words, "--report", str(file))
     assert done.code == 0
-    assert done.out.endswith(f"The report is {file}\n")
+    assert done.out.endswith(f"The report was written to {file}\n")
     with visiting(browser, file.as_uri(), WIDE) as visit:
         sections = [each.get_attribute("id") for each in visit.page.query_selector_all("main section")]
         assert sections == ["experiment", "influence", "staleness", "incentives", "deployment", "losses"]

@@ -31,7 +31,7 @@ def written(file: Path) -> dict[str, Any]:
 def test_a_page_is_one_file_that_fetches_nothing(call: Call, lean: Run, tmp_path: Path) -> None:
     file = tmp_path / "report.html"
     done = call("report", str(lean.folder), "--out", str(file), "--no-incentives")
-    assert (done.code, done.out, done.err) == (0, f"The report is {file}\n", "")
+    assert (done.code, done.out, done.err) == (0, f"The report was written to {file}\n", "")
     text = file.read_text("utf-8")
     assert not re.search(r"<(script|link|img)[^>]*(src|href)=(?!\"data:)", text)
     page = written(file)
@@ -47,7 +47,7 @@ def test_it_is_called_report_unless_it_is_said_otherwise(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     done = call("report", str(lean.folder.resolve()), "--workers", "1")
-    assert (done.code, done.out) == (0, "The report is report.html\n")
+    assert (done.code, done.out) == (0, "The report was written to report.html\n")
     assert re.search(r"incentives: FedBuff .*: (\d+) of \1 trials", done.err)
     page = written(tmp_path / "report.html")
     assert next(section for section in page["sections"] if section["name"] == "incentives")["charts"]
@@ -58,7 +58,10 @@ def test_it_is_called_report_unless_it_is_said_otherwise(
     [
         (("report", "nowhere"), "there is no folder 'nowhere'"),
         (("report", "."), "there are no runs in '.'"),
-        (("report", ".", "--out", "page.pdf"), "--out is 'page.pdf': the page is HTML, its name must end with .html"),
+        (
+            ("report", ".", "--out", "page.pdf"),
+            "--out is 'page.pdf': the page is HTML, so its name must end",
+        ),
         (("report", ".", "--out", "no/page.html"), "--out is 'no/page.html', but there is no folder 'no'"),
         (("report", ".", "--workers", "0"), "--workers is 0, it must be at least 1"),
         (("audit", "demo", "--report", "page.txt"), "--report is 'page.txt': the page is HTML"),
@@ -80,7 +83,7 @@ def test_an_audit_is_written_as_a_page_and_printed_too(call: Call, tmp_path: Pat
     short = ("--aggregations", "30", "--seeds", "1", "--incentive-updates", "9000", "--workers", "1")
     done = call("audit", "demo", *short, "--report", str(file))
     assert done.code == 0
-    assert done.out.endswith(f"The report is {file}\n")
+    assert done.out.endswith(f"The report was written to {file}\n")
     page = written(file)
     assert page["title"] == "Audit of demo"
     assert [section["name"] for section in page["sections"]] == [

@@ -222,7 +222,7 @@ def test_a_damaged_run_is_named_on_the_page_beside_good_ones(tmp_path: Path) -> 
     [
         (("nowhere",), "there is no folder 'nowhere'"),
         ((".", "--port", "70000"), "--port is 70000, it must be between 0 and 65535"),
-        ((".", "--host", "256.0.0.1"), "cannot listen at '256.0.0.1', port 0"),
+        ((".", "--host", "256.0.0.1"), "cannot listen on '256.0.0.1', port 0"),
         ((".", "--workers", "0"), "--workers is 0, it must be at least 1"),
     ],
 )
@@ -240,7 +240,7 @@ def test_a_port_that_is_taken_is_refused(call: Call, tmp_path: Path) -> None:
         port = str(urlsplit(address).port)
         done = call("watch", str(tmp_path), "--port", port)
         assert done.code == 2
-        assert f"cannot listen at '127.0.0.1', port {port}" in done.err
+        assert f"cannot listen on '127.0.0.1', port {port}" in done.err
 
 
 @pytest.mark.slow

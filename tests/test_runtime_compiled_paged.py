@@ -403,7 +403,7 @@ def test_what_an_older_fairlag_compiled_unasked_is_not_continued(tmp_path: Path)
     with edited(plan.folder) as database:
         database.execute("DELETE FROM meta WHERE key = 'engine'")
         database.execute("INSERT INTO meta (key, value) VALUES ('numba', '\"0.63.0\"')")
-    with pytest.raises(InputError, match="by an older fairlag, which trained it by compiled loops without being asked"):
+    with pytest.raises(InputError, match="by an older fairlag, which used compiled training automatically"):
         simulate.execute(plan, workers=1)
     with edited(plan.folder) as database:
         database.execute("UPDATE meta SET value = '\"none\"' WHERE key = 'numba'")

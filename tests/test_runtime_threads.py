@@ -363,7 +363,7 @@ def test_a_system_without_further_threads_says_how_many_it_gave(monkeypatch: pyt
 
     monkeypatch.setattr(threads, "Thread", Refused)
     fleet = Fleet([Group("asleep", 6, parse(FOR_EVER))], seed=0)
-    with pytest.raises(InputError, match=r"the system refused to start one after 3 \(can't start new thread\)"):
+    with pytest.raises(InputError, match=r"after 3 threads the system refused another \(can't start new thread\)"):
         threads.run(Server(fedstaleweight(), clients=6), fleet)
 
 

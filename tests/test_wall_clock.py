@@ -68,11 +68,11 @@ def test_the_clock_is_part_of_what_an_experiment_is() -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"clock": "wal"}, "clock is 'wal': input should be 'virtual' or 'wall'"),
-        ({"clock": "wall", "speed": 0}, "speed is 0: input should be greater than 0"),
-        ({"clock": "wall", "speed": -1.0}, "speed is -1.0: input should be greater than 0"),
+        ({"clock": "wal"}, "clock is 'wal': it must be 'virtual' or 'wall'"),
+        ({"clock": "wall", "speed": 0}, "speed is 0: it must be greater than 0"),
+        ({"clock": "wall", "speed": -1.0}, "speed is -1.0: it must be greater than 0"),
         ({"clock": "wall", "speed": float("inf")}, "speed is inf: it must be finite and within its range"),
-        ({"clock": "wall", "speed": "fast"}, "speed is 'fast': input should be a valid number"),
+        ({"clock": "wall", "speed": "fast"}, "speed is 'fast': it must be a valid number"),
         (
             {"speed": 200},
             r'speed is 200, but only the wall clock has a speed: give clock = "wall" \(--clock wall\)',
@@ -181,7 +181,7 @@ def test_an_interrupted_run_continues(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_a_run_does_not_continue_on_a_different_clock(tmp_path: Path) -> None:
     trained(tmp_path / "run", **WALL)
-    with pytest.raises(InputError, match=r"by a different experiment: clock is wall there and None here"):
+    with pytest.raises(InputError, match=r"to a different experiment: clock is wall there and None here"):
         simulate(DROPPING, executor="serial", out=tmp_path / "run", resume=True)
 
 
@@ -248,9 +248,9 @@ def test_the_command_line_sets_the_clock(call: Call, tmp_path: Path, monkeypatch
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--clock", "wall", "--speed", "0"], "speed is 0.0: input should be greater than 0"),
+        (["--clock", "wall", "--speed", "0"], "speed is 0.0: it must be greater than 0"),
         (["--speed", "200"], 'only the wall clock has a speed: give clock = "wall" (--clock wall)'),
-        (["--clock", "sun"], "clock is 'sun': input should be 'virtual' or 'wall'"),
+        (["--clock", "sun"], "clock is 'sun': it must be 'virtual' or 'wall'"),
         (["--clock", "wall", "--speed", "fast"], "'fast' is not a valid float"),
     ],
 )

@@ -21,7 +21,7 @@ _shows_tracebacks = False
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Asynchronous federated learning in virtual time: who the model listens to, and who gains by cheating.",
+    help="Asynchronous federated learning in virtual time: see who the model listens to, and who gains by cheating.",
 )
 for command in (
     audit.audit,
@@ -46,7 +46,7 @@ def main() -> None:
     """Runs the command line; bad input ends with one sentence and exit code 2, an interrupt with 130."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that knows no × still gets its table
+            stream.reconfigure(errors="replace")  # a terminal that cannot show × still gets its table
     try:
         with modules_named():
             code = app(standalone_mode=False)
@@ -59,18 +59,18 @@ def main() -> None:
     except OSError as error:
         code = _fail(shortage(error) or _mishap(error), 1, error)
     except Exception as error:
-        # What the option parser raises: told by what it can do, because typer hides where it comes from.
+        # An error of the option parser. It is recognised by its method, because typer hides its class.
         if not hasattr(error, "format_message"):
             raise
         code = _fail(error.format_message()) if error.format_message() else 0
     else:
-        # The option parser turns an interrupt that no command explained into this code.
+        # The option parser turns an interrupt that no command handled into this code.
         code = _leave("") if code == _INTERRUPTED else code
     sys.exit(code or 0)
 
 
 def _mishap(error: OSError) -> str:
-    """What the system refused: printing, which names no file, or something about a file."""
+    """An error of the system in words: about the output, if it names no file, or else about a file."""
     if error.filename is None and error.errno in (EPIPE, ENOSPC, EDQUOT, EIO, EBADF):
         return f"cannot write the output: {error}"
     return f"the system refused: {error}"
@@ -84,8 +84,8 @@ def _fail(sentence: str, code: int = 2, trace: Exception | None = None) -> int:
 
 
 def _leave(sentence: str) -> int:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # we are going: a further Ctrl-C could only spoil the last words
-    return _fail(sentence or "interrupted, nothing was written", _INTERRUPTED)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # already exiting: another Ctrl-C could only garble the message
+    return _fail(sentence or "interrupted; nothing was written", _INTERRUPTED)
 
 
 def _version(wanted: bool) -> None:
@@ -100,7 +100,7 @@ def _options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
     tracebacks: Annotated[
-        bool, typer.Option("--traceback", help="Before the sentence that says what failed, show where it was raised.")
+        bool, typer.Option("--traceback", help="Show the traceback of an error before its message.")
     ] = False,
 ) -> None:
     global _shows_tracebacks

@@ -1,4 +1,4 @@
-"""`fairlag audit`: a fleet and its strategies looked at without learning."""
+"""`fairlag audit`: examines a fleet and its strategies without any training."""
 
 import json
 import sys
@@ -54,41 +54,47 @@ def audit(
     strategy: Strategies = None,
     settings: Settings = None,
     buffers: Annotated[
-        str | None, typer.Option(metavar="B,B,…", help="Compare buffer sizes: each strategy that has one, with each.")
+        str | None, typer.Option(metavar="B,B,…", help="Try each strategy that has a buffer with each of these sizes.")
     ] = None,
     aggregations: Aggregations = None,
     seeds: Annotated[
-        int | None, typer.Option(metavar="K", help="How many seeds to average over; default: 5, fewer if long.")
+        int | None,
+        typer.Option(metavar="K", help="Number of seeds to average over; default: 5, fewer for long audits."),
     ] = None,
     incentive_error: Annotated[
-        float, typer.Option(metavar="E", help="Which error of a gain by throttling is wanted: trials are that long.")
+        float,
+        typer.Option(
+            metavar="E", help="Wanted error of a relative gain by throttling; it sets how long the trials are."
+        ),
     ] = WANTED,
     incentive_updates: Annotated[
         int | None,
         typer.Option(
             metavar="N",
-            help="How many updates per strategy they may take, and the search for other timings again; default: "
+            help="The most updates per strategy for these trials, and again for the search for other timings; default: "
             f"{COMPILED_UPDATES:,} and {COMPILED_SEARCH:,}, or {SERVER_UPDATES:,} and {SERVER_SEARCH:,} without "
             "compiled loops.",
         ),
     ] = None,
     cost: Costs = None,
     workers: Workers = None,
-    theory: Annotated[bool, typer.Option("--theory", help="Also print what the paper predicts for the fleet.")] = False,
+    theory: Annotated[
+        bool, typer.Option("--theory", help="Also print what the paper's theory predicts for the fleet.")
+    ] = False,
     as_json: Json = False,
     file: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Also write the JSON to a file.")] = None,
     page: Annotated[
-        Path | None, typer.Option("--report", metavar="FILE", help="Also write a page about it: .html.")
+        Path | None, typer.Option("--report", metavar="FILE", help="Also write a report page (.html).")
     ] = None,
     no_code: NoCode = False,
 ) -> None:
-    """Who would the model listen to, how stale would updates be, who would gain by its timing? Without learning."""
+    """Predict influence and staleness without training, and show who would gain by a different timing."""
     workers = cores() if workers is None else at_least_one("--workers", workers)
     if incentive_updates is not None:
         at_least_one("--incentive-updates", incentive_updates)
     check_file("--out", file)
     check_page("--report", page)
-    # What a user's rule prints must not get between the lines of the result.
+    # Output of a user's rule must not mix with the result.
     with redirect_stdout(sys.stderr):
         experiment = _changed(chosen(load(source), strategy, settings), buffers, aggregations, cost)
         seeds = enough_seeds(experiment) if seeds is None else number_of_seeds(seeds)
@@ -112,15 +118,15 @@ def audit(
         return
     _show(experiment, audits, seeds, theory=theory)
     if file is not None:
-        show(f"The audit is in {file}")
+        show(f"The audit was written to {file}")
     if page is not None:
-        say(f"The report is {page}")
+        say(f"The report was written to {page}")
 
 
 def _changed(
     experiment: Experiment, buffers: str | None, aggregations: int | None, cost: list[str] | None
 ) -> Experiment:
-    """The experiment with what the options of an audit change in it."""
+    """The experiment with the changes that the options of an audit ask for."""
     if buffers is not None:
         experiment = with_buffers(experiment, _sizes(buffers))
     if aggregations is not None:
@@ -146,9 +152,9 @@ def _sizes(text: str) -> list[int]:
 
 @contextmanager
 def trials_progress(*parts: str) -> Iterator[Progress]:
-    """A bar per kind of trial on a terminal, a line at each quarter of a part elsewhere; both on standard error.
+    """One bar per kind of trial on a terminal, otherwise a line at each quarter of a part; both on standard error.
 
-    The first word of a part says which kind: parts of the same kind, of one strategy after the other, share a bar.
+    The first word of a part is its kind. Parts of the same kind, one per strategy, share a bar.
     """
     if not err.is_terminal:
 

@@ -1,4 +1,4 @@
-"""`fairlag data`: which data sets there are, getting one, and who holds what of it in an experiment."""
+"""`fairlag data`: lists data sets, downloads one, and shows which client holds what in an experiment."""
 
 import json
 import sys
@@ -18,15 +18,15 @@ from fairlag.lab.resources import Resources
 from fairlag.report.figures import check_format, holdings_figure
 from fairlag.report.holdings import data_table, holdings_table
 
-app = typer.Typer(name="data", no_args_is_help=True, help="Data sets: which there are, and who holds what.")
+app = typer.Typer(name="data", no_args_is_help=True, help="List and download data sets, and show who holds what.")
 
 _MOST_CLIENTS = 60
-"""With more than that, a figure shows groups."""
+"""With more clients, a figure shows groups."""
 
 
 @app.command("list")
 def list_(as_json: Json = False) -> None:
-    """Every data set that has a name: where it was found on this machine, or how to get it."""
+    """List the named data sets: where each was found on this machine, or how to get it."""
     if as_json:
         print(json.dumps([each._asdict() for each in datasets.known()], indent=2))
         return
@@ -35,8 +35,10 @@ def list_(as_json: Json = False) -> None:
 
 
 @app.command()
-def get(name: Annotated[str, typer.Argument(metavar="NAME", help="One that `fairlag data list` shows.")]) -> None:
-    """Download a data set and check that its bytes are right."""
+def get(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A data set that `fairlag data list` shows.")],
+) -> None:
+    """Download a data set and verify its checksums."""
     with _progress(name) as progress:
         folder = datasets.get(name, progress)
     say(f"{name} is in {folder}")
@@ -46,11 +48,11 @@ def get(name: Annotated[str, typer.Argument(metavar="NAME", help="One that `fair
 def show_(
     source: Source,
     figure: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Also draw it: .png, .pdf or .svg.")
+        Path | None, typer.Option("--out", metavar="FILE", help="Also draw a figure: .png, .pdf or .svg.")
     ] = None,
     no_code: NoCode = False,
 ) -> None:
-    """Who holds what: how many examples of which labels the clients of an experiment have."""
+    """Show how many examples of each label the clients of an experiment hold."""
     if figure is not None:
         check_file("--out", figure)
         check_format(figure)
@@ -70,12 +72,12 @@ def show_(
         else:
             counts, names = shares.group_counts(labels, data.classes, groups), [group.name for group in groups]
         holdings_figure(counts, names, f"Who holds what in {experiment.name}", figure)
-        say(f"The figure is {figure}")
+        say(f"The figure was written to {figure}")
 
 
 @contextmanager
 def _progress(name: str) -> Iterator[Progress]:
-    """A bar on a terminal, a line at each quarter elsewhere; both on standard error."""
+    """A bar on a terminal, otherwise a line at each quarter; both on standard error."""
     if err.is_terminal:
         with bars(DownloadColumn()) as shown:
             task = shown.add_task(name, total=None)

@@ -1,4 +1,4 @@
-"""`fairlag figure`: figures for papers, from runs that were made."""
+"""`fairlag figure`: figures for papers, from existing runs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,24 +21,26 @@ from fairlag.report.figures.rewards import rewards_figure
 def figure(
     folders: Annotated[
         list[Path],
-        typer.Argument(metavar="DIR...|FILE|PRESET", help="Runs, or folders of runs; for rewards a file or preset."),
+        typer.Argument(
+            metavar="DIR...|FILE|PRESET", help="Runs, or folders of runs; for rewards, an experiment file or a preset."
+        ),
     ],
     kind: Annotated[str, typer.Option(metavar="KIND", help=f"What to draw: {', '.join(KINDS)}.")],
-    file: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where to draw it: .png, .pdf or .svg.")],
+    file: Annotated[Path, typer.Option("--out", metavar="FILE", help="File to write: .png, .pdf or .svg.")],
     size: Annotated[
-        str, typer.Option(metavar="SIZE", help="single: a column of 3.4 inches; double: both, 7 inches.")
+        str, typer.Option(metavar="SIZE", help="single: one column, 3.4 inches wide; double: two columns, 7 inches.")
     ] = "double",
     begin: Annotated[
-        float | None, typer.Option("--from", metavar="TIME", help="Where a timeline begins, in virtual time.")
+        float | None, typer.Option("--from", metavar="TIME", help="Start of a timeline, in virtual time.")
     ] = None,
-    until: Annotated[float | None, typer.Option(metavar="TIME", help="Where a timeline ends, in virtual time.")] = None,
+    until: Annotated[float | None, typer.Option(metavar="TIME", help="End of a timeline, in virtual time.")] = None,
     cost: Costs = None,
     workers: Workers = None,
 ) -> None:
-    """A figure for a paper: accuracy, influence, staleness, a timeline, what throttling would gain, or rewards."""
+    """Draw a figure for a paper: accuracy, influence, staleness, a timeline, gains by throttling, or rewards."""
     chosen = Kind(kind, size, begin, until)
     if cost and kind != REWARDS:
-        raise InputError(f"--cost is given, but only rewards have one, not {kind}")
+        raise InputError(f"--cost is only for --kind {REWARDS}, not for {kind}")
     check_file("--out", file)
     check_format(file)
     workers = cores() if workers is None else at_least_one("--workers", workers)
@@ -47,15 +49,15 @@ def figure(
         return
     with trials_progress() as progress:
         looked_at(folders, lambda runs: chosen.draw(runs, file, workers=workers, progress=progress))
-    say(f"The figure is {file}")
+    say(f"The figure was written to {file}")
 
 
 def _rewards(sources: Sequence[Path], cost: Sequence[str], file: Path, size: str, workers: int) -> None:
-    """What each reward buys, on the fleet of an experiment: nothing of it need have been run."""
+    """Draws what each reward achieves on the fleet of an experiment, which need not have been run."""
     if len(sources) > 1:
-        raise InputError(f"rewards are drawn of one experiment, but {len(sources)} are given")
+        raise InputError(f"rewards are drawn for one experiment, but {len(sources)} were given")
     experiment = load(sources[0])
     experiment = with_costs(experiment, cost) if cost else experiment
     with trials_progress() as progress:
         rewards_figure(experiment, file, size, workers=workers, progress=progress)
-    say(f"The figure is {file}")
+    say(f"The figure was written to {file}")

@@ -1,4 +1,4 @@
-"""`fairlag fit-fleet`: the fleet of runs as it was seen, written as an experiment file."""
+"""`fairlag fit-fleet`: estimates the fleet behind recorded runs, and writes it as an experiment file."""
 
 import json
 import tomllib
@@ -18,34 +18,34 @@ from fairlag.report.fitted import fit_table
 
 
 def fit_fleet(
-    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Runs of one fleet, or folders of them.")],
-    file: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where to write it.")] = Path("fleet.toml"),
-    how: Annotated[str, typer.Option(metavar="WAY", help=f"Which delays to take: {', '.join(WAYS)}.")] = BEST,
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Runs of one fleet, or folders of runs.")],
+    file: Annotated[Path, typer.Option("--out", metavar="FILE", help="File to write.")] = Path("fleet.toml"),
+    how: Annotated[str, typer.Option(metavar="WAY", help=f"How to model the delays: {', '.join(WAYS)}.")] = BEST,
     split: Annotated[
-        bool, typer.Option("--split/--no-split", help="Take a group apart whose clients clearly differ.")
+        bool, typer.Option("--split/--no-split", help="Split groups whose clients clearly differ.")
     ] = True,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     as_json: Json = False,
 ) -> None:
-    """A fleet file from runs: how long tasks really took, what was lost; to ask "what if" about a fleet of your own."""
+    """Write an experiment file with the delays and losses that runs recorded, to ask "what if" about your own fleet."""
     check_way(how)
     check_file("--out", file)
     if file.exists() and not force:
-        raise InputError(f"{str(file)!r} exists: take another with --out, or overwrite it with --force")
+        raise InputError(f"{str(file)!r} exists: choose another file with --out, or overwrite it with --force")
     found = looked_at(folders, lambda runs: fleet.fit_fleet(runs, how, split=split))
     text = found.text
     _check_modules(found.experiment, file)
-    parse(tomllib.loads(text), file.parent, code=False)  # what it names must be found from there
+    parse(tomllib.loads(text), file.parent, code=False)  # the modules that it names must be found from there
     save(file, text)
     if as_json:
         print(json.dumps({"file": str(file), **found.as_json()}, indent=2))
         return
     show(fit_table(found))
-    say(f"The fleet is in {file}: `fairlag audit {file}` shows who would be listened to")
+    say(f"The fleet was written to {file}; `fairlag audit {file}` predicts who the model listens to")
 
 
 def _check_modules(experiment: Experiment, file: Path) -> None:
-    """Refuses a file that would not find a module of the user's; the module itself is not imported."""
+    """Refuses a file from whose folder a user's module would not be found; the module is not imported."""
     home = experiment.folder
     if home is None or home.resolve() == file.parent.resolve():
         return
@@ -55,5 +55,5 @@ def _check_modules(experiment: Experiment, file: Path) -> None:
         module = home.joinpath(*name.split("."))
         if colon and (module.is_dir() or module.with_suffix(".py").is_file()):
             raise InputError(
-                f"{use!r} is found only beside the run's own experiment: write to {str(home / file.name)!r}"
+                f"{use!r} is only found next to the run's own experiment file: write to {str(home / file.name)!r}"
             )

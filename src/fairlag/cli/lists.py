@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from fairlag.cli.terminal import Json, show
-from fairlag.errors import InputError
+from fairlag.errors import InputError, nearest
 from fairlag.lab import experiment
 from fairlag.report import algorithms, tables
 from fairlag.zoo import ALGORITHMS
@@ -15,11 +15,11 @@ from fairlag.zoo import ALGORITHMS
 
 def strategies(
     as_json: Json = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print docs/algorithms.md.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the page docs/algorithms.md.")] = False,
 ) -> None:
-    """Every algorithm that `use = "…"` accepts, with its parameters."""
+    """List every algorithm that `use = "…"` accepts, with its parameters."""
     if as_json and markdown:
-        raise InputError("--json and --markdown cannot both be printed, give one of them")
+        raise InputError("--json and --markdown exclude each other: give one of them")
     if markdown:
         print(algorithms.markdown(), end="")
         return
@@ -43,10 +43,12 @@ def strategies(
 
 
 def presets(
-    name: Annotated[str | None, typer.Argument(help="Print this preset, as a start for a file of your own.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Print this preset, as a starting point for your own file.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """The experiment files that come with fairlag; give a name to see one."""
+    """List the experiment files that come with fairlag; give a name to print one."""
     shipped = experiment.presets()
     if name is None and as_json:
         print(json.dumps(tables.presets_json(shipped), indent=2))
@@ -55,4 +57,4 @@ def presets(
     elif name in shipped:
         print(json.dumps(tomllib.loads(shipped[name]), indent=2) if as_json else shipped[name].rstrip("\n"))
     else:
-        raise InputError(f"no preset {name!r}: {', '.join(shipped)} exist")
+        raise InputError(f"there is no preset {name!r}: {nearest(name, shipped)}")

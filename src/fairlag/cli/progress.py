@@ -1,4 +1,4 @@
-"""How far runs are: a live table on a terminal, a line at each quarter of a run elsewhere; both on standard error."""
+"""Progress of runs: a live table on a terminal, otherwise a line at each quarter of a run; both on standard error."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -23,60 +23,60 @@ from fairlag.lab.run import Run
 
 _STYLES = {"finished": "green", "running": "cyan", "waiting": "dim", "interrupted": "yellow", "failed": "red"}
 _REFRESHES = 2
-"""A second: to draw the table costs the run as much time as some training steps."""
+"""Per second. Drawing the table takes as long as several training steps."""
 _WIDE = 110
-"""So many columns have room for a bar."""
+"""Columns of a terminal from which on a bar is shown."""
 _FIXED, _ACCURACY = 64, 8
-"""How wide a row is without the accuracy of groups, and what each of these takes."""
+"""The width of a row without the accuracy of groups, and the width of each of these."""
 _AROUND = 4
-"""Lines of the table that are no rows."""
+"""Lines of the table that are not rows."""
 
 
 class Row:
-    """One run: how far it is, how fast it goes, and what its last evaluation found."""
+    """One run: its progress, its speed, and the scores of its last evaluation."""
 
     def __init__(self, planned: Planned, experiment: Experiment) -> None:
         self.label, self.seed = planned.use.label, planned.seed
         self._total, self._until = experiment.aggregations, experiment.until_time
         self.now, finished = _kept(planned.folder)
         self.status = "finished" if finished else "waiting"
-        self._heard: list[tuple[float, int]] = []
-        """When there was news of it in this process, and of how many updates: the first and the last."""
+        self._reports: list[tuple[float, int]] = []
+        """The first and the last report in this process: its time, and the number of updates."""
 
     def update(self, progress: Progress) -> None:
-        """There is news of it."""
+        """Takes a new report."""
         self.now = progress if progress.accuracy else progress._replace(accuracy=self.now.accuracy)
         self.status = "running"
-        self._heard = [*self._heard[:1], (monotonic(), progress.updates)]
+        self._reports = [*self._reports[:1], (monotonic(), progress.updates)]
 
     @property
     def share(self) -> float:
-        """The part of it that is done, as far as its end can be foreseen."""
+        """The part of the run that is done, as far as its end is known."""
         parts = [self.now.version / self._total] if self._total else []
         parts += [self.now.time / self._until] if self._until else []
         return 1.0 if self.status == "finished" else min(max(parts), 1.0)
 
     @property
     def versions(self) -> str:
-        """The newest version, and how many there will be if that is known."""
+        """The newest version, and the planned number of versions if it is known."""
         return f"{self.now.version:,}" + (f" of {self._total:,}" if self._total else "")
 
     @property
     def speed(self) -> float:
-        """Updates a second, since it was first heard of; 0 if that is not known yet."""
-        if len(self._heard) < 2:
+        """Updates per second since the first report; 0 if not known yet."""
+        if len(self._reports) < 2:
             return 0.0
-        (began, before), (last, after) = self._heard
+        (began, before), (last, after) = self._reports
         return (after - before) / (last - began) if last > began else 0.0
 
     @property
     def left(self) -> float | None:
-        """How many seconds it still takes, if it goes on as it did."""
+        """The remaining seconds at the speed so far."""
         return self.now.updates * (1 / self.share - 1) / self.speed if self.speed and self.share else None
 
     @property
     def sentence(self) -> str:
-        """How far it is, in words."""
+        """Its progress in words."""
         words = f"{self.label}, seed {self.seed}: {self.versions} aggregations, time {self.now.time:,.0f}"
         if self.speed:
             words += f", {self.speed:,.0f} updates/s"
@@ -87,7 +87,7 @@ class Row:
 
 
 def _kept(folder: Path) -> tuple[Progress, bool]:
-    """How far a run is on disk, and whether that is its end."""
+    """The progress of a run on disk, and whether it is finished."""
 
     def read(runs: list[Run]) -> tuple[Progress, bool]:
         (run,) = runs
@@ -95,23 +95,23 @@ def _kept(folder: Path) -> tuple[Progress, bool]:
         accuracy = {} if isnan(found[""]) else {name: value for name, value in found.items() if not isnan(value)}
         return Progress(run.version, run.virtual_time, 0, accuracy), run.status == "finished"
 
-    with suppress(InputError):  # what is wrong with a damaged run is said when it is to be continued
+    with suppress(InputError):  # a damaged run is reported when it is continued
         if is_run(folder):
             return without_damaged([folder], read)[0]
     return Progress(0, 0.0, 0, {}), False
 
 
 class Watch:
-    """Hears what happens to each run of a plan."""
+    """Follows the events of all runs of a plan."""
 
     def __init__(self, plan: Plan) -> None:
         self.rows = {planned.folder: Row(planned, plan.experiment) for planned in plan}
-        self.heard = False
-        """Was there any news?"""
+        self.began = False
+        """Was there any event?"""
 
     def __call__(self, planned: Planned, event: Event) -> None:
-        """There is news of a run."""
-        self.heard = True
+        """Takes an event of a run."""
+        self.began = True
         row = self.rows[planned.folder]
         if isinstance(event, Progress):
             row.update(event)
@@ -123,7 +123,7 @@ class Lines(Watch):
     """Prints a line at each quarter of each run."""
 
     def __call__(self, planned: Planned, event: Event) -> None:
-        """There is news of a run."""
+        """Takes an event of a run."""
         row = self.rows[planned.folder]
         before = row.share
         super().__call__(planned, event)
@@ -132,7 +132,7 @@ class Lines(Watch):
 
 
 class Board(Watch):
-    """A table of all runs, drawn anew as they go on."""
+    """A table of all runs, redrawn as they progress."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
@@ -141,11 +141,11 @@ class Board(Watch):
         self._open = True
 
     def close(self) -> None:
-        """Nothing more will come: from now on all rows are shown."""
+        """There will be no more events: from now on all rows are shown."""
         self._open = False
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        if not self.heard:
+        if not self.began:
             yield Text("Loading the data and the model …", style="dim")
             return
         rows = list(self.rows.values())
@@ -209,7 +209,7 @@ def _clock(seconds: float | None) -> str:
 
 @contextmanager
 def watching(plan: Plan) -> Iterator[Watch]:
-    """Shows how far the runs of a plan are, while inside."""
+    """Inside, the progress of a plan's runs is shown."""
     watch = Board(plan) if err.is_terminal else Lines(plan)
     if not isinstance(watch, Board):
         yield watch
@@ -219,4 +219,4 @@ def watching(plan: Plan) -> Iterator[Watch]:
             yield watch
         finally:
             watch.close()
-            live.transient = not watch.heard  # where nothing began, nothing is worth keeping on the screen
+            live.transient = not watch.began  # if no run began, the screen is cleared

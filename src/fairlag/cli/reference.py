@@ -2,7 +2,7 @@
 
 
 def reference() -> None:
-    """Every key of an experiment file, every partition, delay, availability and schedule, in Markdown."""
-    from fairlag.report.reference import reference as page  # it describes the models, which takes torch
+    """Print every key of an experiment file, and every partition, delay, availability and schedule, in Markdown."""
+    from fairlag.report.reference import reference as page  # it describes the models, which needs torch
 
     print(page(), end="")

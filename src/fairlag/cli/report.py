@@ -1,4 +1,4 @@
-"""`fairlag report` and `fairlag watch`: a page about runs, written to a file or following them."""
+"""`fairlag report` and `fairlag watch`: a page about runs, either in a file or updated while they run."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -31,43 +31,46 @@ from fairlag.report.watch import Address, Follower, Server, is_loopback
 _PORTS = 65535
 
 _NAMED = 5
-"""How many damaged runs a page names."""
+"""The most damaged runs that a page names."""
 
 
 def report(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Runs, or folders of runs.")],
-    file: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where to write it.")] = Path("report.html"),
+    file: Annotated[Path, typer.Option("--out", metavar="FILE", help="File to write.")] = Path("report.html"),
     incentives: Annotated[
         bool,
-        typer.Option("--incentives/--no-incentives", help="Also simulate who would gain by its timing; takes a while."),
+        typer.Option(
+            "--incentives/--no-incentives", help="Also simulate who would gain by a different timing; takes a while."
+        ),
     ] = True,
     workers: Workers = None,
 ) -> None:
-    """A page about runs in one file: accuracy, who was listened to, staleness, the timeline, who would gain."""
+    """Write a page about runs: accuracy, influence, staleness, a timeline, and who would gain by a different timing."""
     check_page("--out", file)
     workers = cores() if workers is None else at_least_one("--workers", workers)
     page, damaged = without_damaged(planned_folders(folders), lambda runs: _audited_page(runs, workers, incentives))
     save(file, html(replace(page, lead=[*page.lead, *left_out(damaged)])))
     for why in damaged.values():
         complain(f"left out: {why}")
-    say(f"The report is {file}")
+    say(f"The report was written to {file}")
 
 
 def watch(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run, or a folder where runs are and will be.")],
-    port: Annotated[int, typer.Option(metavar="PORT", help="Where to listen; 0: any that is free.")] = 0,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run, or a folder of current and future runs.")],
+    port: Annotated[int, typer.Option(metavar="PORT", help="Port to listen on; 0 for any free port.")] = 0,
     host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Which address to listen at: others than this machine may then read.")
+        str,
+        typer.Option(metavar="ADDRESS", help="Address to listen on; other machines may then be able to read the page."),
     ] = "127.0.0.1",
     incentives: Annotated[
         bool,
         typer.Option(
-            "--incentives/--no-incentives", help="First simulate who would gain by its timing; takes a while."
+            "--incentives/--no-incentives", help="First simulate who would gain by a different timing; takes a while."
         ),
     ] = False,
     workers: Workers = None,
 ) -> None:
-    """A page that follows runs while they are made, at an address that a browser opens; Ctrl-C ends it."""
+    """Serve a page that follows runs in progress, for a browser; Ctrl-C ends it."""
     if not 0 <= port <= _PORTS:
         raise InputError(f"--port is {port}, it must be between 0 and {_PORTS}")
     if not folder.is_dir():
@@ -77,20 +80,20 @@ def watch(
     with watched(folder, (host, port), tried) as server:
         say(f"Following {folder} at {server.address}")
         if not is_loopback(host):
-            say(f"Everybody who reaches {host} can read it")
+            say(f"Anyone who can reach {host} can read it")
         sys.stdout.flush()
-        # Ctrl-C is how it ends: nothing is lost by it.
+        # Ctrl-C is the way to end it: nothing is lost.
         with suppress(KeyboardInterrupt):
             server.serve_forever(poll_interval=0.2)
 
 
 def watched(folder: Path, address: Address, tried: Throttled = Throttled([], [])) -> Server:  # noqa: B008 (a tuple)
-    """What answers the page that follows the runs in a folder."""
+    """The server of the page that follows the runs in a folder."""
     follower = Follower(lambda: _state(folder), lambda: _page(folder, tried))
     try:
         return Server(address, str(folder), follower)
     except (OSError, UnicodeError) as error:
-        raise InputError(f"cannot listen at {address[0]!r}, port {address[1]}: {error}") from None
+        raise InputError(f"cannot listen on {address[0]!r}, port {address[1]}: {error}") from None
 
 
 def _audited_page(runs: Sequence[Run], workers: int, incentives: bool) -> Page:
@@ -104,7 +107,7 @@ def _audits(runs: Sequence[Run], workers: int) -> Throttled:
 
 
 def _state(folder: Path) -> object:
-    """What is different when a run was begun, has gone on, or has stopped."""
+    """A value that changes when a run begins, progresses or stops."""
     found = []
     with suppress(InputError, OSError):
         for each in run_folders(folder):
@@ -115,14 +118,14 @@ def _state(folder: Path) -> object:
 
 
 def _page(folder: Path, tried: Throttled) -> Page:
-    """The page as far as it can be read now: whatever is wrong with a run, the others are shown."""
+    """The page for the runs that can be read now: a broken run does not hide the others."""
     try:
         page, damaged = without_damaged(
             planned_folders([folder]), lambda runs: runs_page(runs, tried.audits, _status(runs), tried.notes)
         )
     except (InputError, OSError) as error:  # a run may be about to begin, or to be removed
         return waiting_page(str(folder), str(error))
-    except Exception as error:  # nobody is there to see it raised, and the next page may be fine
+    except Exception as error:  # no caller would see it, and the next page may be fine
         return waiting_page(str(folder), f"the page cannot be made ({type(error).__name__}: {sentence(str(error))})")
     if not damaged:
         return page
@@ -131,7 +134,7 @@ def _page(folder: Path, tried: Throttled) -> Page:
 
 
 def left_out(damaged: Mapping[Path, str]) -> list[str]:
-    """What a page says of the runs that cannot be read."""
+    """What a page says about the runs that cannot be read."""
     words = [f"Left out: {why}." for why in damaged.values()]
     more = len(words) - _NAMED
     return (
@@ -142,7 +145,7 @@ def left_out(damaged: Mapping[Path, str]) -> list[str]:
 
 
 def _status(runs: Sequence[Run]) -> str:
-    """How far the runs are, in one line."""
+    """The progress of the runs, in one line."""
     statuses = [run.status for run in runs]
     words = [f"{statuses.count('finished')} of {len(runs)} runs finished"]
     for run, status in zip(runs, statuses, strict=True):

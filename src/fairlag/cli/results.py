@@ -1,4 +1,4 @@
-"""What runs found: `fairlag runs`, `fairlag compare`, and the comparison that ends a run."""
+"""Results of runs: `fairlag runs`, `fairlag rollback`, `fairlag compare`, and the comparison at the end of a run."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -28,13 +28,13 @@ FIGURE = "accuracy.png"
 
 
 def runs(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to look.")] = Path("runs"),
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to search.")] = Path("runs"),
     verify: Annotated[
-        bool, typer.Option("--verify", help="Check every row and file for damage; exit code 1 if there is any.")
+        bool, typer.Option("--verify", help="Check every row and file for damage; the exit code is 1 if there is any.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """The runs in a folder: what each is, how far it came, and how good its model is."""
+    """List the runs in a folder, with their progress and accuracy."""
     if verify:
         _verify(_folders([folder]))
         return
@@ -49,18 +49,19 @@ def _verify(folders: Sequence[Path]) -> None:
     """One line per run."""
     found = [(folder, *verified(folder)) for folder in folders]
     for folder, whole, what in found:
-        say(f"{folder}: {'whole' if whole else 'DAMAGED'}: {what}")
+        say(f"{folder}: {'intact' if whole else 'DAMAGED'}: {what}")
     if not all(whole for _, whole, _ in found):
         raise typer.Exit(1)
 
 
 def rollback(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run that nobody is writing.")],
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="A run that is not being written.")],
     version: Annotated[
-        int | None, typer.Option(metavar="V", help="Go back to this version; without it, list those there are.")
+        int | None,
+        typer.Option(metavar="V", help="Version to go back to; without it, the possible versions are listed."),
     ] = None,
 ) -> None:
-    """Go back to an earlier version of a run, as after an attack: what came after it is removed."""
+    """Take a run back to an earlier version, for example after an attack. Everything after that version is removed."""
     if version is None:
         there = going_back.points(folder)
         if not there:
@@ -70,27 +71,27 @@ def rollback(
             say(f"version {point.version}, written {point.written}{unknown}")
         return
     point = going_back.rollback(folder, version)
-    say(f"The run in {folder} is at version {point.version} again; what made it continues from there")
+    say(f"The run in {folder} is back at version {point.version} and continues from there")
 
 
 def compare(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Runs, or folders of runs.")],
     target: Annotated[
         list[float] | None,
-        typer.Option(metavar="ACCURACY", help="Between 0 and 1: how long did it take to get there? Repeatable."),
+        typer.Option(metavar="ACCURACY", help="Accuracy between 0 and 1: show the time to reach it. Repeatable."),
     ] = None,
     by: Annotated[
-        str, typer.Option(metavar="CRITERION", help=f"What they are ranked by: {', '.join(criteria())}.")
+        str, typer.Option(metavar="CRITERION", help=f"Rank strategies by: {', '.join(criteria())}.")
     ] = LEAD.name,
     details: Annotated[
-        bool, typer.Option("--details", help="Show the groups of each, however many there are.")
+        bool, typer.Option("--details", help="Show every group of each strategy, however many there are.")
     ] = False,
     as_json: Json = False,
     figure: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also draw accuracy over the runs: .png, .pdf or .svg.")
+        Path | None, typer.Option(metavar="FILE", help="Also draw accuracy over time: .png, .pdf or .svg.")
     ] = None,
 ) -> None:
-    """Strategies side by side, ranked, each over its seeds: accuracy per group, influence, time to a target."""
+    """Compare and rank strategies over their seeds: accuracy per group, influence, time to a target accuracy."""
     check_criterion(by)
     if figure is not None:
         check_file("--figure", figure)
@@ -108,16 +109,16 @@ def compare(
         return
     show(compare_table(rankings, details=details))
     if figure is not None:
-        say(f"The figure is {figure}")
+        say(f"The figure was written to {figure}")
 
 
 def planned_folders(folders: Sequence[Path]) -> list[Path]:
-    """The folders of the runs in these, in the order of the plan if they were planned together."""
+    """The folders of all runs in these folders, in the order of the plan if they were planned together."""
     return _folders(folders, _as_planned)
 
 
 def looked_at(folders: Sequence[Path], make: Callable[[list[Run]], Made]) -> Made:
-    """What is made of the runs in these folders; damaged ones are left out, and named on standard error."""
+    """The result of `make` for the runs in these folders; damaged ones are left out, and named on standard error."""
     made, damaged = without_damaged(planned_folders(folders), make)
     for sentence in damaged.values():
         complain(f"left out: {sentence}")
@@ -125,7 +126,7 @@ def looked_at(folders: Sequence[Path], make: Callable[[list[Run]], Made]) -> Mad
 
 
 def conclude(found: Sequence[Run], folder: Path, *, trained: bool) -> None:
-    """What a command that ran something ends with: how the strategies compare, and where all of it is."""
+    """Prints the end of a command that ran something: the comparison of the strategies, and where the files are."""
 
     def make(runs: list[Run]) -> list[Ranking]:
         rankings = ranked(comparing.compare(runs), LEAD.name if trained else "jain")
@@ -139,15 +140,17 @@ def conclude(found: Sequence[Run], folder: Path, *, trained: bool) -> None:
     show(compare_table(rankings))
     say("")
     if trained:
-        say(f"The runs are in {folder}, the figure is {folder / FIGURE}")
+        say(f"The runs are in {folder}, the figure in {folder / FIGURE}")
     else:
         say(f"The runs are in {folder}; there was nothing to train, so there is no figure")
     if damaged:
-        raise InputError(f"{len(damaged)} of {len(found)} runs are damaged and left out: {'; '.join(damaged.values())}")
+        raise InputError(
+            f"{len(damaged)} of {len(found)} runs are damaged and were left out: {'; '.join(damaged.values())}"
+        )
 
 
 def _folders(given: Sequence[Path], look: Callable[[Path], list[Path]] = run_folders) -> list[Path]:
-    """The folders of the runs in these, each once."""
+    """The folders of all runs in these folders, each once."""
     found = {folder.resolve(): folder for each in given for folder in look(each)}
     if not found:
         raise InputError(f"there are no runs in {', '.join(repr(str(folder)) for folder in given)}")
@@ -155,7 +158,7 @@ def _folders(given: Sequence[Path], look: Callable[[Path], list[Path]] = run_fol
 
 
 def _as_planned(given: Path) -> list[Path]:
-    """The runs in a folder, where they were planned together in the order of the experiment file's strategies."""
+    """The runs in a folder, in the order of the experiment file's strategies if they were planned together."""
     folders = run_folders(given)
     parents = {folder.parent for folder in folders}
     orders = {parent: [slug(label) for label in planned_labels(parent)] for parent in parents}

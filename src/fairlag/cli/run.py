@@ -1,4 +1,4 @@
-"""`fairlag run` and `fairlag resume`: training every strategy with every seed, and what a user sees of it meanwhile."""
+"""`fairlag run` and `fairlag resume`: train every strategy with every seed, and show progress."""
 
 import sys
 from collections.abc import Iterator
@@ -35,8 +35,8 @@ from fairlag.lab.simulate import execute
 def run(
     source: Source,
     strategy: Strategies = None,
-    seeds: Annotated[int, typer.Option(metavar="K", help="How many seeds each strategy is run with.")] = 1,
-    seed: Annotated[int | None, typer.Option(metavar="S", help="The first of them; default: the file's.")] = None,
+    seeds: Annotated[int, typer.Option(metavar="K", help="Number of seeds per strategy.")] = 1,
+    seed: Annotated[int | None, typer.Option(metavar="S", help="The first seed; default: the file's.")] = None,
     settings: Settings = None,
     aggregations: Aggregations = None,
     workers: Workers = None,
@@ -47,16 +47,17 @@ def run(
         str | None,
         typer.Option(
             metavar="virtual|wall",
-            help="Does time jump from event to event, or really pass, each client being a thread that sleeps? "
-            "Default: the file's, or virtual.",
+            help="virtual: time jumps from event to event; wall: time really passes, and each client is a thread that "
+            "sleeps. Default: the file's, or virtual.",
         ),
     ] = None,
     speed: Annotated[
         float | None,
-        typer.Option(metavar="N", help="With --clock wall: how many seconds of the fleet pass in each second."),
+        typer.Option(metavar="N", help="With --clock wall: seconds of fleet time per second of real time."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where to keep the runs; default: runs/ and the file's name.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder for the runs; default: runs/NAME, with the name of the experiment."),
     ] = None,
     no_code: NoCode = False,
 ) -> None:
@@ -72,14 +73,14 @@ def run(
 
 
 def resume(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run, or the folder of runs that was begun.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="An interrupted run, or a folder of runs.")],
     workers: Workers = None,
     executor: Executor = None,
     address: Address = None,
     track: Track = None,
     no_code: NoCode = False,
 ) -> None:
-    """Continue interrupted runs; in virtual time, they end with the same bytes as if nothing had happened."""
+    """Continue interrupted runs; in virtual time, results are byte-identical to those of an uninterrupted run."""
     with redirect_stdout(sys.stderr):
         plan = Plan.open(folder)
         plan = replace(plan, experiment=_tracked(plan.experiment, track))
@@ -97,13 +98,13 @@ def _begun_at(experiment: Experiment, seed: int | None, aggregations: int | None
 
 
 def _clocked(experiment: Experiment, clock: str | None, speed: float | None) -> Experiment:
-    changes: dict[str, object] = {"speed": None} if clock == "virtual" else {}  # the file's is for the wall clock
+    changes: dict[str, object] = {"speed": None} if clock == "virtual" else {}  # the file's speed is for the wall clock
     changes |= {name: value for name, value in (("clock", clock), ("speed", speed)) if value is not None}
     return experiment.checked(**changes) if changes else experiment
 
 
 def _tracked(experiment: Experiment, names: list[str] | None) -> Experiment:
-    """By these trackers instead of those that the file, or the plan, names."""
+    """The experiment with these trackers instead of those that the file, or the plan, names."""
     return experiment.checked(track=names) if names else experiment
 
 
@@ -111,22 +112,22 @@ def _make(plan: Plan, workers: int | None, executor: str | None, address: str | 
     if workers is not None:
         at_least_one("--workers", workers)
     with _interrupts_explained(plan):
-        # What a user's rule prints must not get between the lines of the result.
+        # Output of a user's rule must not mix with the result.
         with redirect_stdout(sys.stderr), watching(plan) as watch:
             runs = execute(plan, new=new, workers=workers, executor=executor, address=address, watch=watch)
-        if not watch.heard:
-            say(f"Every run in {plan.folder} is finished: nothing is left to do\n")
+        if not watch.began:
+            say(f"Every run in {plan.folder} is finished: there is nothing to do\n")
         conclude(runs, plan.folder, trained=plan.experiment.data is not None)
 
 
 @contextmanager
 def _interrupts_explained(plan: Plan) -> Iterator[None]:
-    """Ctrl-C, before or during a run, while its checkpoint is written, or after it: how to go on."""
+    """Inside, Ctrl-C says how to continue, whether it comes before, during or after a run or its checkpoint."""
     try:
         yield
     except Interrupted as interruption:
         raise Interrupted(f"{interruption}: `fairlag resume {plan.folder}` continues from there") from None
     except KeyboardInterrupt:
         if not plan.saved:
-            raise Interrupted("interrupted before the first run began, nothing was written") from None
+            raise Interrupted("interrupted before the first run began; nothing was written") from None
         raise Interrupted(f"interrupted: `fairlag resume {plan.folder}` continues from the last checkpoint") from None

@@ -1,4 +1,4 @@
-"""What the commands share: where they print, the options that several have, and how options are checked."""
+"""What the commands share: printing, common options, and checks of options."""
 
 import os
 import sys
@@ -22,13 +22,14 @@ from fairlag.report.console import SafeConsole
 
 err = SafeConsole(stderr=True)
 
-Source = Annotated[str, typer.Argument(metavar="FILE|PRESET", help="An experiment file, or a preset's name.")]
+Source = Annotated[str, typer.Argument(metavar="FILE|PRESET", help="An experiment file, or the name of a preset.")]
 Strategies = Annotated[
     list[str] | None,
     typer.Option(
         "--strategy",
         metavar="NAME",
-        help="Only these: a label or `use` of the file, or one of the zoo, such as 'fedadam(cohort=5)'; repeatable.",
+        help="Only this strategy: a label or `use` from the file, or an algorithm of the zoo, such as "
+        "'fedadam(cohort=5)'. Repeatable.",
     ),
 ]
 Settings = Annotated[
@@ -36,29 +37,32 @@ Settings = Annotated[
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Change the file: local.lr=0.05, clients.slow.count=7, strategies.fairshare.buffer=10; repeatable.",
+        help="Override a value of the file, such as local.lr=0.05, clients.slow.count=7 or "
+        "strategies.fairshare.buffer=10. Repeatable.",
     ),
 ]
-Aggregations = Annotated[int | None, typer.Option(metavar="N", help="Instead of what the file says.")]
+Aggregations = Annotated[int | None, typer.Option(metavar="N", help="Number of aggregations, instead of the file's.")]
 Costs = Annotated[
     list[str] | None,
     typer.Option(
         "--cost",
         metavar="K|GROUP=K,…",
-        help="The influence that one update per second is worth to a client, instead of `cost` in the file; "
-        "repeatable.",
+        help="The influence that one update per second is worth to a client, instead of `cost` in the file. "
+        "Repeatable.",
     ),
 ]
 Workers = Annotated[
     int | None,
-    typer.Option(metavar="N", help="Processes or actors; default: one per core or CPU, or one for small models."),
+    typer.Option(
+        metavar="N", help="Number of processes or actors; default: one per core or CPU, but one for small models."
+    ),
 ]
 Executor = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help=f"Where tasks are computed: {', '.join(EXECUTORS)}; default: serial for one worker, else processes. "
-        "The results are the same.",
+        help=f"Where tasks are computed: {', '.join(EXECUTORS)}; default: serial for one worker, otherwise processes. "
+        "Results are the same.",
     ),
 ]
 Address = Annotated[
@@ -73,15 +77,15 @@ Track = Annotated[
     typer.Option(
         "--track",
         metavar="NAME",
-        help="Also record the runs for tensorboard, mlflow or wandb, repeatable: in the folder of the runs, unless "
-        "MLFLOW_TRACKING_URI or WANDB_MODE=online says otherwise. Needs fairlag's extra `track`.",
+        help="Also record the runs with tensorboard, mlflow or wandb: in the folder of the runs, unless "
+        "MLFLOW_TRACKING_URI or WANDB_MODE=online is set. Needs fairlag's extra `track`. Repeatable.",
     ),
 ]
 
 
 @contextmanager
 def modules_named() -> Iterator[None]:
-    """Inside, every module that a file names is named on standard error before it is imported, once each."""
+    """Inside, the name of every module that a file names is printed on standard error, once, before its import."""
     named: set[str] = set()
 
     def name(use: str, noun: str) -> None:
@@ -99,7 +103,7 @@ def modules_named() -> Iterator[None]:
 
 def _refuse_modules(wanted: bool) -> bool:
     def refuse(use: str, noun: str) -> None:
-        raise InputError(f"the {noun} {use!r} is code, which --no-code refuses: take one that comes with fairlag")
+        raise InputError(f"the {noun} {use!r} is code, which --no-code refuses: use one that comes with fairlag")
 
     if wanted:
         before_importing(refuse)
@@ -111,34 +115,34 @@ NoCode = Annotated[
     typer.Option(
         "--no-code",
         callback=_refuse_modules,
-        help="Import nothing: refuse an experiment that names code (module:function).",
+        help="Do not import code: refuse an experiment that names any (module:function).",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+Json = Annotated[bool, typer.Option("--json", help="Print only JSON.")]
 
 
 def show(what: RenderableType) -> None:
-    """Prints a table or text; a narrow terminal breaks its lines rather than cutting its columns."""
+    """Prints a table or text; a narrow terminal wraps its lines instead of cutting its columns."""
     SafeConsole(width=max(SafeConsole().width, 80)).print(what, highlight=False)
 
 
 def say(sentence: str) -> None:
-    """Prints a sentence; its lines are not broken, so that a path in it can be copied."""
+    """Prints a sentence without wrapping it, so that a path in it can be copied."""
     SafeConsole().print(sentence, highlight=False, markup=False, soft_wrap=True)
 
 
 def complain(sentence: str) -> None:
-    """Prints a sentence on standard error, in one line, so that it cannot get between the lines of a result."""
+    """Prints a sentence on standard error, as one line, so that it does not mix with the result."""
     err.print(f"fairlag: {' '.join(sentence.split())}", markup=False, highlight=False, soft_wrap=True)
 
 
 def tell(line: str) -> None:
-    """Prints a line on standard error as it is, for those who read what a process writes: how far it is."""
+    """Prints a line of progress on standard error, unchanged, for logs."""
     print(printable(line), file=sys.stderr, flush=True)
 
 
 def at_least_one(option: str, value: int) -> int:
-    """The value of an option that counts something."""
+    """The value of an option, which must be at least 1."""
     if value < 1:
         raise InputError(f"{option} is {value}, it must be at least 1")
     return value
@@ -152,22 +156,22 @@ def number_of_seeds(value: int) -> int:
 
 
 def chosen(experiment: Experiment, strategies: list[str] | None, settings: list[str] | None) -> Experiment:
-    """The strategies of `--strategy` with the changes of `--set`; says which buffer a strategy takes from the file."""
+    """The strategies of `--strategy` with the changes of `--set`; says if a strategy uses the buffer of the file."""
     found = experiment.only(strategies or [])
     for use in found.strategies:
         given = any(text.startswith(use.name) and "buffer" in text for text in strategies or [])
         if use not in experiment.strategies and "buffer" in use.parameters and not given:
-            words = f"{use.name} takes the buffer of the file's strategies, {use.parameters['buffer']}"
-            print(f"{words}; for another one write '{use.name}(buffer=…)'", file=sys.stderr)
+            words = f"{use.name} uses the buffer of the file's strategies, {use.parameters['buffer']}"
+            print(f"{words}; for a different one, write '{use.name}(buffer=…)'", file=sys.stderr)
     return changed(found, settings or [])
 
 
 def check_file(option: str, file: Path | None) -> None:
-    """Refuses a file that cannot be written, before the work is done that it is for."""
+    """Refuses a file that cannot be written, before any work is done for it."""
     if file is None:
         return
     if file.is_dir():
-        raise InputError(f"{option} is {str(file)!r}, a folder: give the name of a file in it")
+        raise InputError(f"{option} is {str(file)!r}, a folder: give the name of a file")
     if not file.parent.is_dir():
         raise InputError(f"{option} is {str(file)!r}, but there is no folder {str(file.parent)!r}")
     is_device = file.exists() and not file.is_file()
@@ -180,12 +184,12 @@ def check_page(option: str, file: Path | None) -> None:
     """Refuses a file for a page that cannot be written, or that a browser would not show."""
     check_file(option, file)
     if file is not None and file.suffix.lower() not in (".html", ".htm"):
-        raise InputError(f"{option} is {str(file)!r}: the page is HTML, its name must end with .html")
+        raise InputError(f"{option} is {str(file)!r}: the page is HTML, so its name must end with .html")
 
 
 @contextmanager
 def bars(*columns: ProgressColumn) -> Iterator[Progress]:
-    """Progress bars on standard error, which are gone when the work is done."""
+    """Progress bars on standard error, which disappear when the work is done."""
     shown = (TextColumn("{task.description}", markup=False), BarColumn(), *columns, TimeRemainingColumn())
     with Progress(*shown, console=err, transient=True) as progress:
         yield progress

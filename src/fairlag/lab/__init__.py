@@ -1,1 +1,1 @@
-"""From an experiment file to a directory of runs: read, build, run, resume, deploy, and read again."""
+"""From an experiment file to a directory of runs: load, build, run, resume, deploy, and read the results."""

@@ -1,4 +1,4 @@
-"""Who was there when: for how long each client was present, and how many versions it was entitled to."""
+"""Attendance: how long each client was present, and how many versions it was entitled to."""
 
 import sqlite3
 from collections.abc import Mapping, Sequence
@@ -25,13 +25,13 @@ SELECT number, time, version, first, last, present FROM presence WHERE number > 
 
 
 class Attendance:
-    """What clients are entitled to: each version is shared by those who are present when it is made.
+    """What clients are entitled to: each version is shared by the clients that are present when it is made.
 
-    They share it equally, or in proportion to their `importance`. If it is enough to be `known`, whoever came once
-    shares in all later versions. A version that is made while nobody is there entitles nobody. Of a client that comes,
-    or goes, twice in a row, the second time does not count. It takes a constant time per event and client: the running
-    sum of the shares of a client of importance 1 that is always there is kept, and per client what it was when the
-    client came.
+    They share it equally, or in proportion to their `importance`. If it is enough to be `known`, a client that joined
+    once shares in all later versions. A version that is made while no client is present entitles none. If a client
+    joins, or leaves, twice in a row, the second time does not count. This takes constant time per event and client: it
+    keeps the running sum of the shares of a client of importance 1 that is always present, and, per client, the value
+    of that sum when the client joined.
 
     >>> attendance = Attendance(2)
     >>> attendance.add(Presence(0.0, 0, [0, 1], True))
@@ -41,29 +41,29 @@ class Attendance:
     """
 
     def __init__(self, clients: int, importance: Floats | None = None, *, known: bool = False) -> None:
-        """Of clients that are numbered from 0; nobody is there yet."""
+        """Clients are numbered from 0; none is present yet."""
         self._importance = np.ones(clients) if importance is None else importance
         self._known = known
         self._there = np.zeros(clients, np.bool_)
         self._sharing = np.zeros(clients, np.bool_)
-        """Those who share in the next version."""
+        """The clients that share in the next version."""
         self._sharers = 0
         self._total = 0.0
-        """Their importance."""
+        """Their total importance."""
         self._version = 0
         self._level = 0.0
-        """The versions that a client of importance 1 that was there all the time would be entitled to."""
+        """The versions that a client of importance 1 would be entitled to if it was always present."""
         self._gathered: Floats = np.zeros(clients)
-        """Per client: the levels that it saw until it left last, minus the one when it came if it is there now."""
+        """Per client: the levels gained until it last left; minus the level when it joined, if it is present now."""
         self._seconds: Floats = np.zeros(clients)
 
     def add(self, row: Presence) -> None:
-        """Clients came or went."""
+        """Clients joined or left."""
         for first, last in ranges(row.clients):
             self.change(row.time, row.version, slice(first, last + 1), present=row.present)
 
     def change(self, time: float, version: int, clients: slice, *, present: bool) -> None:
-        """Consecutive clients came or went at that time, when the newest version was this one."""
+        """Consecutive clients joined or left at this time, when the newest version was `version`."""
         sign = -1.0 if present else 1.0
         self._seconds[clients] += sign * time * (self._there[clients] != present)
         self._there[clients] = present
@@ -75,15 +75,15 @@ class Attendance:
         self._gathered[clients] += sign * self._level * changed
         self._sharing[clients] = present
         self._sharers -= int(sign) * int(np.count_nonzero(changed))
-        # Sums of fractions are not exact; the importance of nobody is.
+        # Sums of fractions are not exact; the importance of no clients is exactly 0.
         self._total = self._total - sign * float(self._importance[clients] @ changed) if self._sharers else 0.0
 
     def entitled(self, version: int) -> Floats:
-        """Per client: how many of the versions up to this one it is entitled to."""
+        """Per client: the number of versions up to this one that it is entitled to."""
         return self._importance * (self._gathered + self._sharing * self._level_at(version))
 
     def seconds(self, time: float) -> Floats:
-        """Per client: for how long it was there until that time."""
+        """Per client: the seconds that it was present until this time."""
         return self._seconds + self._there * time
 
     def _level_at(self, version: int) -> float:
@@ -91,7 +91,7 @@ class Attendance:
 
 
 def ranges(clients: Sequence[int]) -> list[tuple[int, int]]:
-    """Consecutive clients together, each time the first and the last of them.
+    """The ranges of consecutive clients, as pairs of the first and the last.
 
     >>> ranges([7, 2, 3, 4]), ranges(range(1_000_000))
     ([(2, 4), (7, 7)], [(0, 999999)])
@@ -112,27 +112,27 @@ class Attended(NamedTuple):
     client: Integers
     group: list[str]
     entitled: Floats
-    """How many versions it was entitled to: each is shared by those who were there when it was made."""
+    """The number of versions it was entitled to: each is shared by the clients that were present when it was made."""
     seconds: Floats
-    """For how long it was there."""
+    """The seconds that it was present."""
 
 
 class Register:
     """The attendance of a run's clients, read from its database piece by piece."""
 
     def __init__(self, database: sqlite3.Connection, terms: Entitlement | None) -> None:
-        """Of the clients that the run knows by now; `terms` say how they share a version, equally if that is None."""
+        """For the clients that the run knows so far; `terms` say how they share a version, None for equally."""
         rows = database.execute("SELECT client, grp, examples FROM clients ORDER BY client").fetchall()
         self.clients: Integers = np.array([client for client, *_ in rows], np.int64)
         self.groups: list[str] = [group for _, group, _ in rows]
         known = terms is not None and terms.entitled == "known"
         self.attendance = Attendance(len(rows), _importance(terms, rows), known=known)
         self.time = 0.0
-        """When somebody last came or went."""
+        """When a client last joined or left."""
         self._number = 0
 
     def read(self, database: sqlite3.Connection, version: float) -> None:
-        """Adds who came and went before that version was made."""
+        """Adds the clients that joined and left before this version was made."""
         for number, time, made, first, last, present in database.execute(_CHANGES, (self._number, version)):
             begin, end = self.clients.searchsorted(first), self.clients.searchsorted(last, "right")
             self.attendance.change(time, made, slice(begin, end), present=bool(present))
@@ -140,9 +140,9 @@ class Register:
 
 
 def attended(database: sqlite3.Connection, meta: Mapping[str, Any], terms: Entitlement | None) -> Attended | None:
-    """What a run says of who was there; None if everybody was all the time, as in runs that do not say it.
+    """The attendance that a run recorded; None if all clients were always present, or the run has no record of it.
 
-    Unless `importance` entitles clients to different parts even then.
+    Even then it is not None if `importance` entitles clients to different parts.
     """
     steady = meta["format"] < FORMAT or database.execute(_STEADY).fetchone()[0]
     if steady and (terms is None or terms.importance == "uniform"):
@@ -159,7 +159,7 @@ def attended(database: sqlite3.Connection, meta: Mapping[str, Any], terms: Entit
 
 
 def terms_of(tables: Mapping[str, Any]) -> Entitlement | None:
-    """What the strategy of a written experiment entitles clients to; None if it does not say so, or is code."""
+    """What the strategy of a written experiment entitles clients to; None if it does not define it, or is code."""
     try:
         experiment = check(dict(tables))
         use = experiment.strategies[0]
@@ -169,7 +169,7 @@ def terms_of(tables: Mapping[str, Any]) -> Entitlement | None:
 
 
 def _importance(terms: Entitlement | None, rows: list[tuple[int, str, int]]) -> Floats:
-    """Per client; equal if nobody has examples."""
+    """The importance per client; equal if no client has examples."""
     if terms is None or terms.importance == "uniform":
         return np.ones(len(rows))
     if terms.importance == "examples":

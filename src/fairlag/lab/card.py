@@ -1,4 +1,4 @@
-"""What a run shows of itself: in a line, in a few lines for a terminal, and as HTML for a notebook."""
+"""A summary of a run: in one line, in a few lines for a terminal, and as HTML for a notebook."""
 
 from dataclasses import dataclass
 from math import isnan
@@ -9,7 +9,7 @@ from fairlag.text.numerals import clock, made_of, number, percent
 
 
 class Group(NamedTuple):
-    """What a client group got; not a number if it is not known."""
+    """The results of a client group; NaN if not known."""
 
     name: str
     clients: int
@@ -17,7 +17,7 @@ class Group(NamedTuple):
     influence: float
     fair: float
     entitled: float
-    """What its influence is compared with: other than its fair part if clients come and go."""
+    """What its influence is compared with; it differs from `fair` if clients join and leave."""
     staleness: float
 
     def cells(self) -> tuple[str, ...]:
@@ -34,12 +34,12 @@ class Group(NamedTuple):
 
 HEADS = ("group", "clients", "accuracy %", "influence", "fair", "staleness")
 _SHOWN = 0.0005
-"""What differs by less looks the same in a card."""
+"""Smaller differences are not visible in a card."""
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """The facts about a run that are worth a look."""
+    """The main facts about a run."""
 
     folder: str
     experiment: str
@@ -52,7 +52,7 @@ class Card:
     planned: int | None
     time: float
     until: float | None
-    """When it is to end, if a time is to end it."""
+    """The time when it will end, if it ends at a time."""
     accuracy: float
     groups: tuple[Group, ...]
     real_time: bool = False
@@ -60,7 +60,7 @@ class Card:
 
     @property
     def done(self) -> float:
-        """Which part of what was planned."""
+        """The part of the plan that is done."""
         if self.planned:
             return self.version / self.planned
         return self.time / self.until if self.until else 0.0
@@ -79,12 +79,12 @@ class Card:
         return f"{self.status}: {self.reason}" if self.reason else self.status
 
     def in_a_line(self) -> str:
-        """For a list of runs."""
+        """One line, for a list of runs."""
         what = f"{self.label} on {self.experiment}, seed {self.seed}"
         return f"Run({self.folder!r}: {what}, {self.status}, {self._facts()})"
 
     def text(self) -> str:
-        """For a terminal: what it is, how far it came, and one row per group."""
+        """For a terminal: the name of the run, its progress, and one row per group."""
         rows = [self._heads(), *(group.cells() for group in self.groups)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [f"{self.label} on {self.experiment}, seed {self.seed}: {self._status()}", self._facts()]
@@ -94,7 +94,7 @@ class Card:
         return "\n".join([*lines, self.folder])
 
     def html(self) -> Markup:
-        """For a notebook: the same, with bars of influence, in which a mark is what a group is entitled to."""
+        """For a notebook: the same, with bars of influence; a mark shows what a group is entitled to."""
         what = f" on {self.experiment}, seed {self.seed}: {self._status()}"
         progress = Markup() if self.status == "finished" else bar(self.done)
         heads = [head(name, words=name == "group") for name in self._heads()]

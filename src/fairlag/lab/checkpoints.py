@@ -1,4 +1,4 @@
-"""The checkpoint files of a run: how they are named, which are kept, and how a missing or damaged one is noticed."""
+"""The checkpoint files of a run: their names, which are kept, and checks for missing or damaged ones."""
 
 import hashlib
 import re
@@ -15,7 +15,7 @@ _APART = 4
 
 
 class Checkpoint(NamedTuple):
-    """A file that holds the whole state of a run; its name says which version it has, and the digest of its bytes."""
+    """A file with the complete state of a run; its name contains its version and the digest of its bytes."""
 
     number: int
     version: int
@@ -23,7 +23,7 @@ class Checkpoint(NamedTuple):
 
     @property
     def damage(self) -> str | None:
-        """What is wrong with it, if anything is."""
+        """What is wrong with it; None if it is intact."""
         try:
             found = digest.of_file(self.file)
         except OSError as error:
@@ -35,22 +35,22 @@ class Checkpoint(NamedTuple):
 
 
 def named(folder: Path, version: int, number: int, content: bytes) -> Checkpoint:
-    """The checkpoint that has this content."""
+    """The checkpoint with this content."""
     short = hashlib.sha256(content).hexdigest()[:16]
     return Checkpoint(number, version, folder / f"checkpoint-{version}-{number}-{short}.safetensors")
 
 
 def found(folder: Path) -> list[Checkpoint]:
-    """Those in a folder, the newest first, whole or not."""
+    """The checkpoints in a folder, the newest first, intact or not."""
     matches = ((file, _NAME.fullmatch(file.name)) for file in folder.glob("checkpoint-*.safetensors"))
     return sorted((Checkpoint(int(name[2]), int(name[1]), file) for file, name in matches if name), reverse=True)
 
 
 def kept(numbers: Iterable[int], keep: int) -> set[int]:
-    """Which of the numbered checkpoints are kept: the newest, the one before it, and others, ever further apart.
+    """The numbers of the checkpoints to keep: the newest, the one before it, and others at increasing distances.
 
-    The i-th of the others is between about 4^(i−1) and 4^i commits old, or the first of all. Each that is wanted once
-    was wanted ever since it was made, so that what is removed is never missed.
+    The i-th of the others is between about 4^(i−1) and 4^i commits old, or the first of all. A checkpoint that is
+    wanted now has been wanted ever since it was made, so a removed one is never needed again.
 
     >>> sorted(kept(range(1, 101), 5), reverse=True)
     [100, 99, 96, 80, 64]
@@ -67,29 +67,29 @@ def kept(numbers: Iterable[int], keep: int) -> set[int]:
 
 
 def check_whole(folder: Path, newest: Checkpoint) -> None:
-    """Refuses to continue from a checkpoint that is damaged or gone."""
+    """Refuses to continue from a checkpoint that is damaged or missing."""
     if (damage := newest.damage) is None:
         return
     others = [each.version for each in found(folder) if each.damage is None]
     how = (
-        f"`fairlag rollback {folder} --version {others[0]}` continues from the newest checkpoint that is whole"
+        f"`fairlag rollback {folder} --version {others[0]}` continues from the newest intact checkpoint"
         if others
-        else "no other checkpoint is whole: restore it from a backup"
+        else "no other checkpoint is intact: restore it from a backup"
     )
     raise UnreadableError.of(folder, f"the run in {str(folder)!r} cannot be continued: {damage}; {how}")
 
 
 def check_newest(folder: Path, newest: Checkpoint) -> None:
-    """Refuses a run with checkpoints that its database knows nothing of: rows are missing.
+    """Refuses a run with checkpoints that are newer than its database, because rows are missing.
 
-    A process that was killed right before a commit leaves one, which is not lost: it is made again.
+    A process that was killed right before a commit leaves one newer checkpoint; this is no loss, as it is made again.
     """
     newer = [each for each in found(folder) if each.number > newest.number + 1]
     if not newer:
         return
     last = next((each for each in newer if each.damage is None), None)
     how = (
-        f"`fairlag rollback {folder}` lists what there is to continue from"
+        f"`fairlag rollback {folder}` lists the versions to continue from"
         if last is None
         else f"`fairlag rollback {folder} --version {last.version}` continues from that one, "
         f"without the rows of versions {newest.version + 1} to {last.version}"

@@ -1,4 +1,4 @@
-"""The `[[clients]]` tables of an experiment file: one group of clients each, and what must be true of all of them."""
+"""The `[[clients]]` tables of an experiment file, one per group of clients, and the checks of all of them."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,16 +30,16 @@ def _unless_task(per: Literal["task", "step"] | None) -> Literal["task", "step"]
 
 
 DelayPer = Annotated[Literal["task", "step"] | None, AfterValidator(_unless_task)]
-"""None says "task". It is not written into run directories, so those begun before there was "step" can be resumed."""
+"""None means "task". It is not written into run directories, so runs from before "step" existed can be resumed."""
 
 
 class Clients(Table):
     """A `[[clients]]` table: a group of clients of one kind."""
 
     group: str = Field(min_length=1, description="The name of the group.")
-    count: int = Field(ge=1, le=_MOST_CLIENTS, description="How many clients it has.")
+    count: int = Field(ge=1, le=_MOST_CLIENTS, description="The number of clients.")
     delay: Distribution = Field(
-        description="How many seconds a task takes, transfers not included: a number or a [delay](#delays)."
+        description="How many seconds a task takes, without transfers: a number or a [delay](#delays)."
     )
     labels: tuple[Annotated[int, Field(ge=0)], ...] | None = Field(
         default=None,
@@ -48,39 +48,39 @@ class Clients(Table):
         description="The labels that its clients hold, such as `[0, 1, 2]`, for the partition `labels`.",
     )
     availability: str = Field(
-        default="always", description="When its clients are there: an [availability](#availabilities)."
+        default="always", description="When its clients are present: an [availability](#availabilities)."
     )
-    join: float = Field(default=0.0, ge=0, description="The time in seconds at which its clients first come.")
-    leave: float = Field(default=inf, gt=0, description="The time in seconds at which they leave for good.")
+    join: float = Field(default=0.0, ge=0, description="The time in seconds when its clients first join.")
+    leave: float = Field(default=inf, gt=0, description="The time in seconds when they leave for good.")
     vanish: Probability = Field(
         default=0.0,
         description="The probability that a client vanishes during a task, at a random moment. The task is then lost.",
     )
     away: Distribution = Field(
         default=None,
-        description="How many seconds a vanished client stays away: a number or a [delay](#delays). Without it, the "
-        "client is back when its task would have ended.",
+        description="How many seconds a vanished client stays away: a number or a [delay](#delays). By default, the "
+        "client returns when its task would have ended.",
     )
     download: Distribution = Field(
         default=None,
-        description="Megabits per second of a client's download, drawn once per client: a number or a "
-        "[delay](#delays). It needs `model_bytes`.",
+        description="The download speed in megabits per second, drawn once per client: a number or a "
+        "[delay](#delays). Needs `model_bytes`.",
     )
-    upload: Distribution = Field(default=None, description="The same of its upload.")
-    steps: int | None = Field(default=None, ge=1, description="Local steps of a task, instead of those of `[local]`.")
+    upload: Distribution = Field(default=None, description="The same for the upload.")
+    steps: int | None = Field(default=None, ge=1, description="Local steps per task, instead of those in `[local]`.")
     delay_per: DelayPer = Field(
-        default=None, description='`"task"`, the default, or `"step"`: then `delay` is the time of each local step.'
+        default=None, description='`"task"`, the default, or `"step"` if `delay` is the time of each local step.'
     )
     timing: str | None = Field(
         default=None,
-        description="Do its clients work as fast as they can, or hold back by a plan? A [timing](#timings).",
+        description="Whether its clients work as fast as they can, or hold back on purpose: a [timing](#timings).",
     )
     cost: float | None = Field(
         default=None,
         ge=0,
         lt=inf,
-        description="The influence that one update per second is worth to a client: `fairlag audit` then also says "
-        "where the fleet [settles](theory.md#what-speed-costs) if clients choose their speed. It changes no run.",
+        description="The influence that one update per second is worth to a client. With it, `fairlag audit` also "
+        "computes where the fleet [settles](theory.md#what-speed-costs) if clients choose their speed. Runs ignore it.",
     )
 
     def build(self, folder: Path | None) -> Group:
@@ -122,9 +122,9 @@ class Clients(Table):
 
 
 def check_clients(clients: tuple[Clients, ...], *, model_bytes: int, in_epochs: bool) -> None:
-    """Refuses groups that do not fit together, or the rest of an experiment; ValueError says why.
+    """Refuses groups that do not fit each other or the rest of the experiment; ValueError says why.
 
-    `in_epochs`: does `[local]` count epochs, not steps?
+    `in_epochs` is true if `[local]` counts epochs, not steps.
     """
     _check_labels(clients)
     _check_groups(clients, model_bytes)
@@ -133,7 +133,7 @@ def check_clients(clients: tuple[Clients, ...], *, model_bytes: int, in_epochs: 
 
 
 def _check_labels(clients: tuple[Clients, ...]) -> None:
-    """Where groups hold labels, every label up to the largest must be held by somebody."""
+    """If groups hold labels, every label up to the largest must belong to at least one group."""
     held = [table.labels for table in clients]
     if None in held or not held:
         return
@@ -146,13 +146,17 @@ def _check_labels(clients: tuple[Clients, ...]) -> None:
 def _check_groups(clients: tuple[Clients, ...], model_bytes: int) -> None:
     for table in clients:
         if table.away is not None and not table.vanish:
-            raise ValueError(f"group {table.group!r} has a time away, but the probability to vanish is 0: give vanish")
+            raise ValueError(
+                f"group {table.group!r} has `away`, but its probability of vanishing is 0: give `vanish` too"
+            )
         if not model_bytes and (table.upload is not None or table.download is not None):
-            raise ValueError(f"group {table.group!r} has a line speed but there is no model_bytes to send over it")
+            raise ValueError(
+                f"group {table.group!r} has a download or upload speed, but there is no `model_bytes`: give it too"
+            )
 
 
 def _check_no_steps(clients: tuple[Clients, ...]) -> None:
-    """Where [local] counts epochs, nobody's number of steps is known before the data is."""
+    """If [local] counts epochs, the number of steps is not known before the data is."""
     for table in clients:
         if table.steps is not None:
             raise ValueError(

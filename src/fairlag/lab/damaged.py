@@ -1,4 +1,4 @@
-"""Reads the runs of a folder even if some are damaged, and says in one sentence what is wrong with each of those."""
+"""Reads the runs of a folder even if some are damaged, and says in one sentence what is wrong with each of them."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -13,13 +13,13 @@ from fairlag.lab.runs import Runs, given, run_folders
 Made = TypeVar("Made")
 
 _DAMAGE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError)
-"""What a record makes Python raise that is not what it must be, such as a text where a number should be."""
+"""What Python raises for a record with a wrong value, such as a text instead of a number."""
 
 
 def without_damaged(folders: Sequence[Path], make: Callable[[list[Run]], Made]) -> tuple[Made, dict[Path, str]]:
-    """What is made of the runs in these folders that can be read; and why the others cannot, by folder.
+    """The result of `make` for the readable runs in these folders; and why the others cannot be read, by folder.
 
-    If none can, that is an InputError.
+    Raises InputError if none can be read.
     """
     damaged: dict[Path, str] = {}
     while left := [folder for folder in folders if folder not in damaged]:
@@ -31,13 +31,13 @@ def without_damaged(folders: Sequence[Path], make: Callable[[list[Run]], Made]) 
             damaged[error.folder] = str(error)
         except _DAMAGE:
             if not (found := _culprits(left, make)):
-                raise  # it is nobody's alone, so it is no damage
+                raise  # no single run causes it, so it is not damage
             damaged |= found
-    raise InputError("; ".join(damaged.values()) or "no runs are given")
+    raise InputError("; ".join(damaged.values()) or "no runs were given")
 
 
 def made_of(meant: Runs, make: Callable[[list[Run]], Made]) -> Made:
-    """What is made of the runs that a user means in Python; damaged ones in a folder are left out, with a warning."""
+    """The result of `make` for the runs that a Python user gives; damaged ones of a folder only cause a warning."""
     if not isinstance(meant, str | Path):
         return make(given(meant))
     folders = run_folders(meant)
@@ -50,14 +50,14 @@ def made_of(meant: Runs, make: Callable[[list[Run]], Made]) -> Made:
 
 
 def _culprits(folders: Sequence[Path], make: Callable[[list[Run]], object]) -> dict[Path, str]:
-    """The runs of which nothing can be made even alone."""
+    """The runs for which `make` fails even alone."""
     found = {}
     for folder in folders:
         try:
             make([Run(folder)])
         except UnreadableError as error:
             found[folder] = str(error)
-        except FairlagError:  # such as too few runs for what is made of them: that is no damage
+        except FairlagError:  # for example, too few runs: that is not damage
             continue
         except _DAMAGE as error:
             found[folder] = str(unreadable(folder, damage(error)))

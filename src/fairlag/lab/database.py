@@ -17,10 +17,10 @@ from fairlag.lab.schema import FORMAT, LAYOUT, SCHEMA
 
 
 class Database:
-    """The rows of one run, which nobody else writes meanwhile. Without the WAL file, at most one commit is missing."""
+    """The rows of one run, locked for other writers. Without the WAL file, at most one commit is missing."""
 
     def __init__(self, folder: Path, *, new: bool = False) -> None:
-        """Its rows are checked, unless it was made right now."""
+        """Checks the rows, unless the database is new."""
         self.folder = folder
         check_own(folder)
         self._held = ExitStack()
@@ -41,21 +41,21 @@ class Database:
             raise
 
     def close(self) -> None:
-        """Lets go of the run."""
+        """Releases the run."""
         self._held.close()
 
     @property
     def presence(self) -> int:
-        """The number of the last row that says who came or went, 0 if there is none."""
+        """The number of the last row about clients that joined or left; 0 if there is none."""
         return int(self.execute("SELECT COALESCE(MAX(number), 0) FROM presence").fetchone()[0])
 
     def execute(self, sql: str, parameters: tuple[object, ...] = ()) -> sqlite3.Cursor:
-        """Asks a question, or changes a table that has one digest for all of its rows."""
+        """Runs a query, or changes a table that has one digest for all of its rows."""
         return self._rows.execute(sql, parameters)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All that is written inside reaches the disk together."""
+        """Everything written inside reaches the disk together."""
         self._rows.execute("BEGIN IMMEDIATE")
         self._sums = digest.Sums(LAYOUT)
         try:
@@ -70,7 +70,7 @@ class Database:
         self._empty_the_log()
 
     def add(self, table: str, rows: Iterable[digest.Row]) -> None:
-        """Writes rows of plain Python values, with None for what is not a number."""
+        """Writes rows of plain Python values, with None for NaN."""
         places = ", ".join("?" * LAYOUT.width(table))
         self._rows.executemany(f"INSERT INTO {table} VALUES ({places})", self._sums.noted(table, rows))
 
@@ -81,16 +81,16 @@ class Database:
         self._rows.execute(f"DELETE FROM {table} WHERE {condition}", parameters)
 
     def note(self, meta: Mapping[str, object]) -> None:
-        """Writes what is known about the run as a whole."""
+        """Writes facts about the run as a whole."""
         self._rows.executemany("REPLACE INTO meta VALUES (?, ?)", meta_rows(meta))
 
     def refused(self, refusals: Mapping[str, int]) -> None:
-        """Writes how many updates were refused until now, by reason."""
+        """Writes the number of updates refused so far, by reason."""
         self._rows.execute("DELETE FROM refusals")
         self._rows.executemany("INSERT INTO refusals VALUES (?, ?)", refusals.items())
 
     def settle(self) -> bool:
-        """Makes one plain file of it, that a read-only disk can show; says no if somebody is reading it right now."""
+        """Turns it into one plain file, which can be read on a read-only disk; False if it is being read right now."""
         try:
             self._rows.execute("PRAGMA busy_timeout = 0")
             self._rows.execute("PRAGMA journal_mode = DELETE")
@@ -99,32 +99,32 @@ class Database:
         return True
 
     def _empty_the_log(self) -> None:
-        """What was committed moves from the WAL file into the database file, unless somebody is reading right now."""
+        """Moves commits from the WAL file into the database file, unless it is being read right now."""
         (patience,) = self._rows.execute("PRAGMA busy_timeout").fetchone()
         self._rows.execute("PRAGMA busy_timeout = 0")
-        with suppress(sqlite3.OperationalError):  # a disk that is full now: what was committed stays in the log
+        with suppress(sqlite3.OperationalError):  # if the disk is full, commits stay in the log
             self._rows.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         self._rows.execute(f"PRAGMA busy_timeout = {patience}")
 
 
 def _check_writable(folder: Path, meta: Mapping[str, Any]) -> None:
-    """Refuses a run of a format that is only read."""
+    """Refuses a run of a format that can only be read."""
     if meta["format"] != FORMAT:
         sentence = (
-            f"the run in {str(folder)!r} has format {meta['format']}, which does not say who was there when: this "
-            f"fairlag reads it but continues only runs of format {FORMAT}; run its experiment again in another folder"
+            f"the run in {str(folder)!r} has format {meta['format']}, which does not record who was present when: this "
+            f"fairlag reads it, but continues only runs of format {FORMAT}; run its experiment again in another folder"
         )
         raise UnreadableError.of(folder, sentence)
 
 
 def make_database(folder: Path, meta: Mapping[str, object], clients: Iterable[digest.Row]) -> None:
-    """A new database, whole or not there."""
+    """Creates a database, either completely or not at all."""
     file = folder / DATABASE
     partial = file.with_name(file.name + PARTIAL)
     partial.unlink(missing_ok=True)
     sums = digest.Sums(LAYOUT)
     with closing(sqlite3.connect(partial, isolation_level=None)) as database:
-        database.execute("PRAGMA synchronous = OFF")  # it gets its name only after it was flushed as a whole
+        database.execute("PRAGMA synchronous = OFF")  # it gets its name only after it is completely flushed
         database.execute("PRAGMA journal_mode = OFF")
         database.executescript(SCHEMA)
         database.execute("BEGIN")
@@ -136,5 +136,5 @@ def make_database(folder: Path, meta: Mapping[str, object], clients: Iterable[di
 
 
 def meta_rows(meta: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """As they are in the table."""
+    """The rows of the table `meta`."""
     return ((key, json.dumps(value)) for key, value in meta.items())

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 Arrays = Mapping[str, ArrayLike]
 Judge = Callable[[dict[str, NDArray[Any]]], tuple[ArrayLike, ArrayLike, ArrayLike]]
-"""From the arrays of a version to how many test examples there are, how many are right, and the sum of their losses:
-each a number, or one number a class."""
+"""From the arrays of a version to the number of test examples, the number of correct ones, and the sum of the losses:
+each is one number, or one number per class."""
 
 
 def deploy(
@@ -59,12 +59,12 @@ def deploy(
     keep: int = 5,
     **options: Any,
 ) -> Run:
-    """Trains with one strategy on the nodes of a Flower federation, and returns the run: call it in a ServerApp.
+    """Trains with one strategy on the nodes of a Flower federation, and returns the run. Call it in a ServerApp.
 
-    The experiment is the same as for a simulation; its clients' delays are what is assumed of them, and not used. It
-    has the model and the test examples, unless `arrays` are what training begins with: a model, its `state_dict()`, or
-    named arrays; then `evaluate`, if given, judges versions. A run that is in `out` already continues from its
-    last version. `keep` checkpoints are kept, ever further apart, so that `fairlag rollback` can go back to one.
+    The experiment is the same as for a simulation; its clients' delays are only assumptions, and not used. It provides
+    the model and the test examples, unless `arrays` are given to begin with: a model, its `state_dict()`, or named
+    arrays; then `evaluate`, if given, scores the versions. A run that is already in `out` continues from its last
+    version. `keep` checkpoints are kept, at increasing distances, so that `fairlag rollback` can go back to one.
     `options` are those of `fairlag.runtime.flower.options.Options`.
 
     >>> import fairlag
@@ -84,7 +84,7 @@ def deploy(
         check_same(planned)
         if Run(planned.folder).status == "finished":
             there = planned.folder.absolute()
-            LOG.info("The run in %s is finished: nothing is left to do; another `out` makes a new one", there)
+            LOG.info("The run in %s is finished: there is nothing to do; give another `out` for a new run", there)
             return Run(planned.folder)
     else:
         plan.check_new()
@@ -103,7 +103,7 @@ def deploy(
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """What is trained: how it begins, what is sent of it, and how its versions are judged."""
+    """What is trained: its initial parameters, what is sent to clients, and how versions are scored."""
 
     setting: Setting
     wire: Wire
@@ -111,12 +111,10 @@ class _Model:
 
 
 def _own(resources: Resources, planned: Planned) -> _Model:
-    """The model of the experiment, judged on its test examples."""
+    """The model of the experiment, evaluated on its test examples."""
     experiment = resources.experiment
     if experiment.data is None:
-        raise InputError(
-            f"the experiment {experiment.name!r} has no [data] and [model]: give `arrays`, which training begins with"
-        )
+        raise InputError(f"the experiment {experiment.name!r} has no [data] and [model]: give the initial `arrays`")
     setting, blueprint = resources.setting(planned.seed), resources.blueprint
     state = {name: each.numpy() for name, each in blueprint.build(planned.seed).state_dict().items()}
     fixed = {name: each for name, each in state.items() if name not in setting.layout.names}
@@ -125,7 +123,7 @@ def _own(resources: Resources, planned: Planned) -> _Model:
 
 
 def _given(experiment: Experiment, arrays: "Arrays | nn.Module", evaluate: Judge | None) -> _Model:
-    """Arrays that the user gave: those of float32 are trained or, being statistics, mixed; others stay as they are."""
+    """A model from the user's arrays: float32 arrays are trained, or mixed if they are statistics; others are fixed."""
     if experiment.data is not None:
         raise InputError(f"the experiment {experiment.name!r} has a [model], so `arrays` must not be given")
     state = arrays if isinstance(arrays, Mapping) else arrays.state_dict()
@@ -135,14 +133,14 @@ def _given(experiment: Experiment, arrays: "Arrays | nn.Module", evaluate: Judge
     statistics = [name for name in sent if name in buffers or is_statistic(name)]
     if len(sent) == len(statistics):
         raise InputError(
-            f"none of the arrays {sorted(named)} is of float32, statistics apart: there is nothing to train"
+            f"none of the arrays {sorted(named)} has type float32, except statistics: there is nothing to train"
         )
     fixed = {name: each for name, each in named.items() if name not in sent}
     order = (*(name for name in sent if name not in statistics), *statistics)
     layout = Layout(order, tuple(sent[name].shape for name in order), len(statistics))
-    nobody = np.zeros(experiment.population, np.int64)
+    no_examples = np.zeros(experiment.population, np.int64)
     scoring = None if evaluate is None else Scoring(1, 1, {})
-    setting = Setting(experiment.seed, layout.flatten(sent), layout, nobody, nobody, scoring=scoring)
+    setting = Setting(experiment.seed, layout.flatten(sent), layout, no_examples, no_examples, scoring=scoring)
 
     def score(parameters: Vector, stop: int) -> ScoreSums:
         assert evaluate is not None
@@ -158,7 +156,7 @@ def _counts(given: ArrayLike) -> Integers:
 
 @dataclass(frozen=True, slots=True)
 class _Fleet:
-    """The nodes that train: how they are reached, which clients they are, and what they are told."""
+    """The nodes that train: how to reach them, which clients they are, and what they are asked to do."""
 
     grid: "Grid"
     roster: Roster
@@ -204,7 +202,7 @@ def _opened(resources: Resources, planned: Planned, queued: int, keep: int) -> S
         store.close()
         raise InputError(
             f"the run in {str(planned.folder)!r} was begun with {before} tasks per node, "
-            f"not {queued}: it can only continue with as many"
+            f"not {queued}: it can only continue with {before}"
         )
     version = Run(planned.folder).version
     how = f"continues from version {version}" if version else "begins"
@@ -213,7 +211,7 @@ def _opened(resources: Resources, planned: Planned, queued: int, keep: int) -> S
 
 
 class _News:
-    """What was learnt of the clients of a fleet since the last call."""
+    """The new facts about the clients of a fleet since the last call."""
 
     def __init__(self, link: Link, group_of: Callable[[int], str]) -> None:
         self._link = link
@@ -229,18 +227,18 @@ class _News:
 
 
 def _work(resources: Resources, planned: Planned, examples: Integers, options: Options) -> Work:
-    """What the clients of a strategy are told to do, and what is believed of what they say."""
+    """What a strategy asks clients to do, and how much of their reports the server believes."""
     experiment = resources.experiment
     local = experiment.strategy(planned.use).local
     if local.direction is not None:
         raise InputError(
-            f"{planned.use.label} asks clients to remember vectors from one task to the next, "
-            "which fairlag does not ask of a Flower ClientApp: take another strategy"
+            f"{planned.use.label} needs clients that remember vectors from one task to the next, "
+            "which fairlag does not ask of a Flower ClientApp: use another strategy"
         )
     most = options.max_examples or int(examples.max(initial=0))
     if not most:
         raise InputError(
-            f"the experiment {experiment.name!r} has no [data] that would bound what clients say they have: "
+            f"the experiment {experiment.name!r} has no [data] that limits how many examples clients may report: "
             "give max_examples, the largest number of training examples that one client can have"
         )
     own = np.repeat([table.steps or 0 for table in experiment.clients], [table.count for table in experiment.clients])
@@ -249,7 +247,7 @@ def _work(resources: Resources, planned: Planned, examples: Integers, options: O
 
 
 def _bounded(strategy: Strategy, options: Options) -> Strategy:
-    """The strategy, which also refuses updates that are much longer than usual."""
+    """The strategy with a further rule, which refuses updates with a much larger norm than usual."""
     if options.max_norm is None:
         return strategy
     rules = [] if strategy.admit is None else [strategy.admit]
@@ -257,7 +255,7 @@ def _bounded(strategy: Strategy, options: Options) -> Strategy:
 
 
 class _Teller:
-    """Tells trackers, whoever watches, and the log of the app."""
+    """Tells trackers, the caller's `watch`, and the log of the app."""
 
     def __init__(self, trackers: Trackers, watch: Tell | None) -> None:
         self._tellers: list[Tell] = [trackers, *([] if watch is None else [watch])]

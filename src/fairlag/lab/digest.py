@@ -1,4 +1,4 @@
-"""Digests of the files of a run directory and of the rows of its database, and how they are checked."""
+"""Computes and checks the digests of a run directory's files and of its database's rows."""
 
 import hashlib
 import sqlite3
@@ -14,20 +14,20 @@ from typing import Any
 WHOLE = ("meta", "refusals", "checkpoints")
 """Small tables: one digest for all of their rows."""
 BLOCKS = ("clients", "tasks", "aggregations", "parts", "units", "presence", "evaluations")
-"""Tables that grow: one digest for each 4096 numbers of their first column."""
+"""Tables that grow: one digest per 4096 numbers of their first column."""
 Digests = dict[tuple[str, int], tuple[int, bytes]]
-"""By table and block: how many rows there are, and the sum of their digests."""
+"""By table and block: the number of rows, and the sum of their digests."""
 
 _SHIFT = 12
 _BYTES = 16
 _ROOT = ""
-"""The name of the digest of all the others: rows of different moments do not pass, even if each block is whole."""
+"""The name of the digest of all other digests: it detects blocks that are intact but from different times."""
 _FEW = 1000
 _NUMBERS = {"INTEGER": "q", "REAL": "d"}
 
 
 class Damage(Exception):
-    """Something in a run directory is not what was written; says what."""
+    """Something in a run directory is not what was written; the message says what."""
 
 
 def of_file(file: Path) -> str:
@@ -45,7 +45,7 @@ Row = tuple[Any, ...]
 
 
 class Layout:
-    """The columns of the tables of a database, and from the values of a row to bytes: of one to write, or one read."""
+    """The columns of a database's tables, and the encoders of their rows as bytes, for writing and for reading."""
 
     def __init__(self, schema: str) -> None:
         with closing(sqlite3.connect(":memory:")) as database:
@@ -53,7 +53,7 @@ class Layout:
             self.definitions = {row[0] for row in database.execute("SELECT sql FROM sqlite_master")}
             found = {row[0] for row in database.execute("SELECT name FROM sqlite_master")}
             self.tables = [table for table in (*WHOLE, *BLOCKS) if table in found]
-            """Those that have digests."""
+            """The tables that have digests."""
             self._columns = {
                 table: [(row[1], row[2]) for row in database.execute(f"PRAGMA table_info({table})")]
                 for table in self.tables
@@ -61,16 +61,16 @@ class Layout:
         self.encoders = {table: _encoder(table, [kind for _, kind in self._columns[table]]) for table in self._columns}
 
     def key(self, table: str) -> str:
-        """The first column, which says in which block a row lies."""
+        """The first column, which determines the block of a row."""
         return str(self._columns[table][0][0])
 
     def width(self, table: str) -> int:
-        """How many columns it has."""
+        """The number of columns of a table."""
         return len(self._columns[table])
 
 
 def _encoder(table: str, kinds: Sequence[str]) -> Callable[[Row], bytes]:
-    """Numbers as they are in memory, then texts; this is called for every update of a run."""
+    """A fast encoder of rows, as it is called for every update: numbers as they are in memory, then texts."""
     numeric = [place for place, kind in enumerate(kinds) if kind in _NUMBERS]
     others = [place for place in range(len(kinds)) if place not in numeric]
     pack = struct.Struct("<" + "".join(_NUMBERS[kinds[place]] for place in numeric)).pack
@@ -80,7 +80,7 @@ def _encoder(table: str, kinds: Sequence[str]) -> Callable[[Row], bytes]:
     def text(words: object) -> bytes:
         return f"{table}{words!r}".encode()
 
-    if table in BLOCKS:  # the same few over and over
+    if table in BLOCKS:  # the same few texts over and over
         text = lru_cache(_FEW)(text)
 
     def encode(row: Row) -> bytes:
@@ -102,14 +102,14 @@ def _none(row: Row) -> Row:
 
 
 class Sums:
-    """Sums of the digests of rows, by table and block: rows may be added and taken away in any order."""
+    """Sums of the digests of rows, by table and block: rows may be added and removed in any order."""
 
     def __init__(self, layout: Layout) -> None:
         self._encoders = layout.encoders
         self._sums: dict[tuple[str, int], list[int]] = {}
 
     def noted(self, table: str, rows: Iterable[Row], sign: int = 1) -> Iterator[Row]:
-        """Rows while they are being written, or, with the sign −1, removed."""
+        """Passes on rows that are being written, or removed if the sign is −1, and adds their digests."""
         encode, digest, number = self._encoders[table], hashlib.blake2b, int.from_bytes
         shift = _SHIFT if table in BLOCKS else None
         last, entry = -1, [0, 0]
@@ -122,7 +122,7 @@ class Sums:
             yield row
 
     def onto(self, known: Digests) -> Digests:
-        """What the digests of the blocks that changed are now, given what they were before."""
+        """The new digests of the blocks that changed, given the digests before."""
         changed: Digests = {}
         for place, (rows, total) in self._sums.items():
             before, digest = known.get(place, (0, bytes(_BYTES)))
@@ -132,20 +132,20 @@ class Sums:
 
 
 def of_rows(layout: Layout, table: str, rows: Iterable[Row]) -> Digests:
-    """The digests of the blocks that these rows lie in."""
+    """The digests of the blocks of these rows."""
     sums = Sums(layout)
     deque(sums.noted(table, rows), maxlen=0)
     return sums.onto({})
 
 
 def read(database: sqlite3.Connection) -> Digests:
-    """The digests that a database has of its rows."""
+    """The digests that are stored in a database."""
     found = database.execute("SELECT name, block, rows, digest FROM digests WHERE name <> ?", (_ROOT,))
     return {(name, block): (rows, digest) for name, block, rows, digest in found}
 
 
 def seal(database: sqlite3.Connection, layout: Layout, sums: Sums) -> None:
-    """Ends a transaction: writes the digests of what it changed."""
+    """Ends a transaction: writes the digests of the rows that it changed."""
     changed = sums.onto(read(database))
     for table in WHOLE:
         changed |= of_rows(layout, table, database.execute(f"SELECT * FROM {table}")) or {
@@ -160,13 +160,13 @@ def seal(database: sqlite3.Connection, layout: Layout, sums: Sums) -> None:
 def check(database: sqlite3.Connection, layout: Layout, seen: Digests | None = None) -> Digests:
     """Refuses a database whose rows are not those that were written; returns its digests.
 
-    Blocks of rows that were `seen` with the same digest before are not looked at again.
+    Blocks of rows that were `seen` with the same digest before are not checked again.
     """
     try:
         digests = read(database)
         root = database.execute("SELECT digest FROM digests WHERE name = ?", (_ROOT,)).fetchone()
         if root is None or root[0] != _root(digests):
-            raise Damage("the digests of its rows do not belong together")
+            raise Damage("the digests of its rows are inconsistent")
         if seen is None:
             _check_pages(database, layout)
             found: Digests = {}
@@ -175,7 +175,7 @@ def check(database: sqlite3.Connection, layout: Layout, seen: Digests | None = N
         else:
             places = [place for place, digest in digests.items() if seen.get(place) != digest]
             found = {**digests, **_found(database, layout, places)}
-    except (struct.error, TypeError, ValueError, OverflowError) as error:  # a text where a number should be
+    except (struct.error, TypeError, ValueError, OverflowError) as error:  # a text instead of a number
         raise Damage(f"a row holds a value that was never written ({error})") from None
     except sqlite3.DatabaseError as error:
         if "locked" in str(error):
@@ -188,11 +188,11 @@ def check(database: sqlite3.Connection, layout: Layout, seen: Digests | None = N
 
 
 def _check_pages(database: sqlite3.Connection, layout: Layout) -> None:
-    """What rows alone do not show: tables that are defined differently, and keys in the wrong order."""
+    """Finds damage that rows alone do not show: tables with different definitions, and keys in the wrong order."""
     if {row[0] for row in database.execute("SELECT sql FROM sqlite_master")} != layout.definitions:
-        raise Damage("its tables are not defined as they were")
+        raise Damage("its tables have different definitions")
     (said,) = database.execute("PRAGMA quick_check(1)").fetchone()
-    if said.startswith("***"):  # what it says of single rows is sometimes wrong, and rows have digests
+    if said.startswith("***"):  # its reports about single rows are sometimes wrong, and rows have digests
         raise Damage(f"SQLite finds {' '.join(said.split())!r}")
 
 
@@ -206,7 +206,7 @@ def _found(database: sqlite3.Connection, layout: Layout, places: Iterable[tuple[
             ends = block << _SHIFT, (block + 1 << _SHIFT) - 1
             rows = database.execute(f"SELECT * FROM {table} WHERE {layout.key(table)} BETWEEN ? AND ?", ends)
         else:
-            raise Damage(f"it has a digest of {table!r}, which is none of its tables")
+            raise Damage(f"it has a digest of {table!r}, which is not one of its tables")
         found |= of_rows(layout, table, rows) or {(table, block): (0, b"")}
     return found
 

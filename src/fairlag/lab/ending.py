@@ -1,4 +1,4 @@
-"""Ends a process cleanly on SIGTERM, and says in a sentence what the system has run out of."""
+"""Ends a process cleanly on SIGTERM, and explains in a sentence what the system has run out of."""
 
 import signal
 import threading
@@ -11,9 +11,9 @@ _TERMINATED = 128 + signal.SIGTERM
 
 @contextmanager
 def terminated_cleanly() -> Iterator[None]:
-    """Inside, SIGTERM ends the process as `sys.exit` does: temporary folders are removed, workers are ended.
+    """Inside, SIGTERM ends the process like `sys.exit`: temporary folders are removed and workers are stopped.
 
-    What already handles it otherwise, or ignores it, stays as it is.
+    A process that already handles SIGTERM, or ignores it, is left alone.
     """
     in_main = threading.current_thread() is threading.main_thread()
     if not in_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
@@ -27,24 +27,24 @@ def terminated_cleanly() -> Iterator[None]:
 
 
 def _exit(number: int, frame: FrameType | None) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it is ending: a second one could only spoil the tidying
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # already exiting: a second signal could only disturb the cleanup
     raise SystemExit(_TERMINATED)
 
 
 def shortage(error: BaseException) -> str | None:
-    """What the system could not give, in a sentence; None if the error is another one.
+    """What the system has run out of, in a sentence; None for any other error.
 
     >>> shortage(MemoryError())
-    'the system has no more memory to give: close other programs, or take fewer --workers'
+    'the system is out of memory: close other programs, or use fewer --workers'
     >>> shortage(KeyError("x"))
     """
     words = str(error)
     if isinstance(error, MemoryError) or any(sign in words for sign in _NO_MEMORY):
-        return "the system has no more memory to give: close other programs, or take fewer --workers"
+        return "the system is out of memory: close other programs, or use fewer --workers"
     if isinstance(error, RuntimeError) and "can't start new thread" in words:
-        return "the system lets no further thread start: it has too many, or too little memory; take fewer --workers"
+        return "the system cannot start another thread: it has too many, or too little memory; use fewer --workers"
     return None
 
 
 _NO_MEMORY = ("failed to map segment from shared object", "annot allocate memory", "can't allocate memory")
-"""What the loader of libraries, the system and torch say of it."""
+"""How the library loader, the system and torch report it."""

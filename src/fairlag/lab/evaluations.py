@@ -1,4 +1,4 @@
-"""Evaluates versions of one run on the way, and stores their scores."""
+"""Evaluates versions during a run, and stores their scores."""
 
 from collections.abc import Iterator
 from math import inf
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 MOST_PENDING = 2
-"""How many versions may wait to be evaluated if time passes meanwhile: versions in between then have no score."""
+"""The most versions that wait to be evaluated in real time; versions that come meanwhile get no score."""
 
 
 class _Pending(NamedTuple):
@@ -28,7 +28,7 @@ class _Pending(NamedTuple):
 
 
 class Evaluations:
-    """Hands versions to an evaluator and stores their scores, in the same order."""
+    """Sends versions to an evaluator and stores their scores, in the same order."""
 
     def __init__(
         self,
@@ -39,9 +39,10 @@ class Evaluations:
         every: int,
         most_pending: float = inf,
     ) -> None:
-        """One version in `every` is evaluated, on a sample; nothing is without an evaluator.
+        """Every `every`-th version is evaluated, on a sample; none without an evaluator.
 
-        A version is skipped if `most_pending` others are still being evaluated: each is as large as the model.
+        A version is skipped if `most_pending` others are still being evaluated, because each takes as much memory as
+        the model.
         """
         self._store = store
         self._evaluator = evaluator
@@ -50,9 +51,9 @@ class Evaluations:
         self._most_pending = most_pending
         self._pending: list[_Pending] = []
         self._scored = 0
-        """The last version that was, or is being, evaluated for the curve."""
+        """The last version that was, or is being, evaluated for the accuracy curve."""
         self.accuracy: dict[str, float] = {}
-        """The last scores by name, as `Progress` has them."""
+        """The last scores by name, as in `Progress`."""
 
     @property
     def pending(self) -> bool:
@@ -60,21 +61,21 @@ class Evaluations:
         return bool(self._pending)
 
     def offer(self, version: int, time: float, parameters: Vector) -> None:
-        """The run has a new version, or begins with this one."""
+        """Takes a new version of the run, or its first one."""
         if self._evaluator is None or version % self._every or len(self._pending) >= self._most_pending:
             return
         self._scored = version
         self._submit(_Pending(version, time, self._scoring.sample, parameters))
 
     def last(self, version: int, time: float, parameters: Vector) -> None:
-        """The run ends with this version: it is evaluated on all test examples, unless it is or was already."""
+        """Takes the last version of the run; evaluates it on all test examples, unless that is done or under way."""
         whole = self._scoring.whole
         on_curve = whole == self._scoring.sample and version == self._scored
         if not on_curve and not any((each.version, each.stop) == (version, whole) for each in self._pending):
             self._submit(_Pending(version, time, whole, parameters))
 
     def collect(self, patience: float = 0.0) -> None:
-        """Stores the scores that are there; waits up to `patience` seconds for the first."""
+        """Stores the scores that are ready; waits up to `patience` seconds for the first."""
         if self._evaluator is None:
             return
         for _, score in self._evaluator.evaluated(patience):
@@ -85,13 +86,13 @@ class Evaluations:
 
     def state(self) -> State:
         """The versions that are still being evaluated."""
-        # Named by numbers: what a user named may hold a slash, which no name in a state may.
+        # Named by numbers, because users' names may contain a slash, which names in a state must not.
         pending: State = {str(place): each._asdict() for place, each in enumerate(self._pending)}
         return {"pending": pending, "scored": self._scored}
 
     def restore(self, state: State, version: int) -> None:
-        """Evaluates what was still being evaluated when a run was saved at this version."""
-        before = version - version % self._every  # what was saved by an older fairlag does not say
+        """Evaluates the versions that were being evaluated when a run was saved at this version."""
+        before = version - version % self._every  # a state saved by an older fairlag does not contain it
         self._scored = take({"scored": before, **state}, "scored", int)
         for each in take(state, "pending", dict).values():
             self._submit(_Pending(**each))

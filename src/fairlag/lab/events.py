@@ -1,4 +1,4 @@
-"""What listeners are told of a run: that it begins, how far it is, what is on disk for good, and how it ends."""
+"""The events of a run that listeners get: its beginning, its progress, its commits to disk, and its end."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,10 +9,10 @@ class Begun(NamedTuple):
     """A run begins, or continues from its last checkpoint."""
 
     key: str
-    """Its own in all the world, and the same after a resume."""
+    """Globally unique, and the same after a resume."""
     experiment: str
     label: str
-    """Of its strategy."""
+    """The label of its strategy."""
     seed: int
     folder: Path
     settings: dict[str, bool | int | float | str]
@@ -22,37 +22,37 @@ class Begun(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """How far a run is at this moment; a crash may throw it back to what was last kept."""
+    """The current progress of a run; a crash may set it back to the last commit."""
 
     version: int
     time: float
     updates: int
     accuracy: dict[str, float]
-    """What was evaluated last: of all test examples, under the name "", and of each client group's labels.
+    """The last evaluated accuracies: on all test examples, under the name "", and on each client group's labels.
 
-    Empty until something was, also after a resume.
+    Empty until the first evaluation, also after a resume.
     """
 
 
 class Kept(NamedTuple):
-    """All of a run up to this version is on disk for good: no crash takes it back."""
+    """Everything up to this version is safely on disk: no crash can undo it."""
 
     version: int
 
 
 class Over(NamedTuple):
-    """Nothing more will come of a run for now: it is "finished", "failed" or "interrupted", as `Run.status` says."""
+    """The run has ended, at least for now: it is "finished", "failed" or "interrupted", like `Run.status`."""
 
     status: str
     reason: str
 
 
 Event = Begun | Progress | Kept | Over
-"""Of each run in this order: Begun, any number of Progress and Kept, Over."""
+"""Each run sends them in this order: Begun, any number of Progress and Kept, Over."""
 
 Tell = Callable[[Event], None]
-"""Whoever listens to one run."""
+"""A listener to one run."""
 
 
 def nobody(event: Event) -> None:
-    """Listens to nothing."""
+    """A listener that ignores all events."""

@@ -19,13 +19,13 @@ def cores() -> int:
 
 
 def usable(workers: int, *, jobs: int | None = None, here: bool = True) -> int:
-    """That many workers; or fewer, which is said, if more could only wait for a core of this machine, or for a job.
+    """This many workers, or fewer if the rest would only wait for a core of this machine or for a job; prints why.
 
     >>> usable(1, jobs=3), usable(2, jobs=3, here=False)
     (1, 2)
     """
     limits = [(cores(), f"this machine has {cores()} cores")] if here else []
-    limits += [(jobs, f"at most {jobs} jobs are computed at once")] if jobs is not None else []
+    limits += [(jobs, f"at most {jobs} jobs run at the same time")] if jobs is not None else []
     most, why = min(limits)
     if workers <= most:
         return workers
@@ -35,12 +35,12 @@ def usable(workers: int, *, jobs: int | None = None, here: bool = True) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ExecutorChoice:
-    """What a user says about who computes; the model and the machine decide what is left open.
+    """The user's choice of an executor; the model and the machine determine what is left open.
 
     >>> ExecutorChoice("serial", workers=4)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    fairlag.errors.InputError: workers is 4, but the executor serial has only one: take processes ...
+    fairlag.errors.InputError: workers is 4, but the executor serial has only one: use processes ...
     >>> ExecutorChoice("processes", address="10.0.0.1:6379")
     Traceback (most recent call last):
     ...
@@ -62,7 +62,7 @@ class ExecutorChoice:
         kind = self._kind
         if kind is not None and kind.alone and self.workers not in (None, 1):
             others = " or ".join(name for name, each in EXECUTORS.items() if not each.alone)
-            raise InputError(f"workers is {self.workers}, but the executor {self.executor} has only one: take {others}")
+            raise InputError(f"workers is {self.workers}, but the executor {self.executor} has only one: use {others}")
         if kind is not None and kind.cluster and self.address is None:
             raise InputError(f"the executor {self.executor} needs the address of {kind.cluster}")
         if self.address is not None and not (kind and kind.cluster):
@@ -70,15 +70,15 @@ class ExecutorChoice:
             raise InputError(f"the address {self.address!r} is only for the executor {takers}")
 
     def check(self) -> None:
-        """Refuses, before anything is written, what cannot be had on this machine or at that address."""
+        """Refuses, before anything is written, an executor that cannot start on this machine or at that address."""
         if self._kind is not None:
             self._kind.check(self.address or "")
 
     def limited(self, jobs: int) -> "ExecutorChoice":
-        """The same, with no more workers than the cores and that many jobs at once can use."""
+        """The same choice, with no more workers than the cores and this many simultaneous jobs can use."""
         if self.workers is None:
             return self
-        # How many CPUs a cluster has is not for us to say.
+        # The number of CPUs of a cluster is not known here.
         return replace(self, workers=usable(self.workers, jobs=jobs, here=self.address is None))
 
     @property
@@ -97,6 +97,6 @@ class ExecutorChoice:
     def engaged(
         self, executor: str, blueprint: "Blueprint", data: "Dataset", placement: "Placement", vectors: int
     ) -> Learning:
-        """The executor of that name, for clients who remember up to this many vectors."""
+        """The executor of that name, for clients that remember up to this many vectors."""
         work = Work(blueprint, data, placement, vectors, self.workers, cores(), self.address or "")
         return EXECUTORS[executor].make(work)

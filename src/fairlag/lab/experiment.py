@@ -1,4 +1,4 @@
-"""Experiment files: TOML, validated as a whole when read, so that a mistake is one sentence before anything runs."""
+"""Experiment files: TOML, validated when read, so that a mistake is one sentence before anything runs."""
 
 import tomllib
 from collections.abc import Mapping
@@ -35,13 +35,13 @@ def _unless_virtual(clock: Literal["virtual", "wall"] | None) -> Literal["virtua
 
 
 Clock = Annotated[Literal["virtual", "wall"] | None, AfterValidator(_unless_virtual)]
-"""None says "virtual". It is not written into run directories, so those begun before there was "wall" continue."""
+"""None means "virtual". It is not written into run directories, so runs from before "wall" existed can be resumed."""
 
 
 class Experiment(Table):
-    """A whole experiment: a fleet, the strategies that are compared on it, when to stop, and what is learnt.
+    """An experiment: a fleet, the strategies to compare on it, when to stop, and what to train.
 
-    Without `[data]` and `[model]` there is nothing to train: audits need neither.
+    Without `[data]` and `[model]`, nothing is trained: audits need neither.
 
     >>> experiment = load("paper-fashion-mnist")
     >>> experiment.fleet().clients, experiment.aggregations
@@ -52,7 +52,7 @@ class Experiment(Table):
     seed: int = Field(
         default=0,
         ge=0,
-        description="All random numbers follow from it: durations, who holds which examples, batches, first weights.",
+        description="The seed of all random numbers: durations, who holds which examples, batches, initial weights.",
     )
     aggregations: int | None = Field(
         default=None,
@@ -63,37 +63,38 @@ class Experiment(Table):
     until_time: float | None = Field(default=None, gt=0, lt=inf, description="Stop at this virtual time, in seconds.")
     clock: Clock = Field(
         default=None,
-        description='What time it is in a run. `"virtual"`, the default, jumps from event to event: a run can be '
-        'repeated byte for byte. `"wall"` lets time [really pass](executors.md#the-wall-clock): each client is a '
+        description='The clock of a run. `"virtual"`, the default, jumps from event to event: results are '
+        'reproducible to the byte. `"wall"` lets time [really pass](executors.md#the-wall-clock): each client is a '
         "thread that sleeps.",
     )
     speed: float | None = Field(
         default=None,
         gt=0,
         lt=inf,
-        description="How many seconds of the fleet pass in each second of the wall clock; by default 1.",
+        description="Seconds of fleet time per second of the wall clock; by default 1.",
     )
-    model_bytes: int = Field(
-        default=0, ge=0, description="The size of the model in bytes, for the time that transfers take."
-    )
+    model_bytes: int = Field(default=0, ge=0, description="The size of the model in bytes, to compute transfer times.")
     clients: tuple[Clients, ...] = Field(
-        min_length=1, strict=False, description="The client groups, one [`[[clients]]`](#clients) table each."
+        min_length=1, strict=False, description="The client groups, one [`[[clients]]`](#clients) table per group."
     )
     strategies: tuple[Use, ...] = Field(
         min_length=1,
         strict=False,
-        description="The strategies to compare, one [`[[strategies]]`](#strategies) table each.",
+        description="The strategies to compare, one [`[[strategies]]`](#strategies) table per strategy.",
     )
     data: Data | None = Field(
-        default=None, description="The [`[data]`](#data) table. Without it nothing is trained: an audit needs none."
+        default=None,
+        description="The [`[data]`](#data) table. Without it, nothing is trained; an audit does not need it.",
     )
-    model: Model | None = Field(default=None, description="The [`[model]`](#model) table. It comes with `[data]`.")
+    model: Model | None = Field(
+        default=None, description="The [`[model]`](#model) table. `[data]` needs it, and it needs `[data]`."
+    )
     local: LocalTraining = Field(default=LocalTraining(), description="The [`[local]`](#local) table.")
     evaluate: Evaluate = Field(default=Evaluate(), description="The [`[evaluate]`](#evaluate) table.")
     track: Annotated[tuple[str, ...], BeforeValidator(checked_names)] = Field(
         default=(),
-        description='The trackers that are told of its runs, such as `["tensorboard"]`: `mlflow`, `tensorboard`, '
-        "`wandb`. They change no result.",
+        description='The trackers that record its runs, such as `["tensorboard"]`: `mlflow`, `tensorboard`, '
+        "`wandb`. They do not change results.",
     )
     _folder: Path | None = PrivateAttr(default=None)
     _groups: tuple[Group, ...] = PrivateAttr(default=())
@@ -118,12 +119,12 @@ class Experiment(Table):
 
     @property
     def folder(self) -> Path | None:
-        """Where its relative paths and modules are looked for."""
+        """The folder of its relative paths and modules."""
         return self._folder
 
     @property
     def on_the_clock(self) -> str:
-        """What is added to the label of a run: nothing in virtual time.
+        """A suffix for the name of a run; empty in virtual time.
 
         >>> load("demo").on_the_clock, load("demo").checked(clock="wall", speed=200).on_the_clock
         ('', ', wall clock ×200')
@@ -132,11 +133,11 @@ class Experiment(Table):
 
     @property
     def population(self) -> int:
-        """How many clients all groups have together."""
+        """The number of clients in all groups."""
         return sum(table.count for table in self.clients)
 
     def group_of(self, client: int) -> str:
-        """The name of the group of a client, numbered through the groups in order."""
+        """The name of a client's group; clients are numbered group by group, in order."""
         for table in self.clients:
             if client < table.count:
                 break
@@ -144,7 +145,7 @@ class Experiment(Table):
         return table.group
 
     def fleet(self, seed: int | None = None) -> Fleet:
-        """The fleet, its draws determined by the seed (default: the experiment's)."""
+        """The fleet, with draws determined by the seed (default: the experiment's)."""
         if not self._groups:
             self._groups = tuple(table.build(self._folder) for table in self.clients)
         return Fleet(
@@ -157,20 +158,21 @@ class Experiment(Table):
     def strategy(self, use: Use) -> Strategy:
         """The strategy of a table, checked against the fleet.
 
-        The experiment of a run that is only looked at refuses one that is code: building it would run that code.
+        An experiment that was read only to inspect a run refuses a strategy that is code, because building it would run
+        that code.
         """
         if not self._code and is_code(use.use):
-            raise StrategyError(f"{use.use!r} is code, which is not imported to look at a run")
+            raise StrategyError(f"{use.use!r} is code, which is not imported to inspect a run")
         strategy = build(use.use, use.parameters, self._folder)
         strategy.check(self.population)
         _check_importance(strategy, [table.group for table in self.clients])
         return strategy
 
     def only(self, names: list[str]) -> "Experiment":
-        """The same with the named strategies alone: by label, by `use`, or a name of the zoo with parameters.
+        """The experiment with only these strategies: by label, by `use`, or an algorithm of the zoo with parameters.
 
-        One that the file does not have takes the buffer of the file's strategies, if they all have the same and it is
-        not given one.
+        A strategy that is not in the file uses the buffer of the file's strategies, if they all have the same one and
+        it is not given its own.
 
         >>> load("demo").only(["fedbuff", "fedadam(cohort=5)"]).strategies[0].parameters
         {'buffer': 5}
@@ -190,16 +192,16 @@ class Experiment(Table):
         return Use.model_validate({"use": name, **given})
 
     def checked(self, **changes: Any) -> "Experiment":
-        """The same with changes, validated as a whole again."""
+        """The experiment with changes, validated again."""
         same = {name: getattr(self, name) for name in type(self).model_fields}
         return parse({**same, **changes}, self._folder, code=self._code)
 
 
 def parse(tables: dict[str, Any], folder: Path | None = None, *, code: bool = True) -> Experiment:
-    """An experiment from the contents of a file; relative paths and modules are looked for in the folder.
+    """An experiment from the contents of a file; its relative paths and modules are found from the folder.
 
-    Strategies of the user's own are imported to check them. Not so with `code=False`, which is for looking at runs:
-    the experiment of a run may be anybody's.
+    A user's own strategies are imported to check them. With `code=False` they are not: this is for inspecting runs,
+    whose experiments may come from anyone.
 
     >>> parse({"name": "x", "sead": 1, "aggregations": 1})
     Traceback (most recent call last):
@@ -216,7 +218,7 @@ def parse(tables: dict[str, Any], folder: Path | None = None, *, code: bool = Tr
 
 
 def check(tables: dict[str, Any]) -> Experiment:
-    """The experiment that tables describe, of which nothing was built yet: no file is read, no rule called."""
+    """The experiment that tables describe, without building anything: no file is read, and no rule is called."""
     keys = {
         "": Experiment.model_fields,
         "clients": Clients.model_fields,
@@ -249,22 +251,22 @@ def load(source: str | Path) -> Experiment:
     except tomllib.TOMLDecodeError as error:
         raise ExperimentError(f"{source} is not valid TOML: {error}") from None
     except ValueError:
-        raise ExperimentError(f"{source}: a number in it has more digits than can be read") from None
+        raise ExperimentError(f"{source}: it has a number with too many digits") from None
     except RecursionError:
-        raise ExperimentError(f"{source}: its values are nested more than {DEPTH} deep") from None
+        raise ExperimentError(f"{source}: its values are nested more than {DEPTH} levels deep") from None
     except InputError as error:
         raise ExperimentError(f"{source}: {error}") from None
 
 
 def given(experiment: Experiment | Mapping[str, Any] | str | Path) -> Experiment:
-    """The experiment that a user means: one, its tables, a file or a preset.
+    """The experiment that a user gives: an Experiment, its tables, a file or a preset.
 
     >>> given("demo") == given(load("demo"))
     True
     >>> given(7)
     Traceback (most recent call last):
     ...
-    fairlag.errors.InputError: an experiment is given as 7, it must be an Experiment, its tables, a file or a preset
+    fairlag.errors.InputError: an experiment was given as 7, it must be an Experiment, its tables, a file or a preset
     """
     if isinstance(experiment, Experiment):
         return experiment
@@ -272,7 +274,7 @@ def given(experiment: Experiment | Mapping[str, Any] | str | Path) -> Experiment
         return parse(dict(experiment))
     if not isinstance(experiment, str | Path):
         raise InputError(
-            f"an experiment is given as {experiment!r}, it must be an Experiment, its tables, a file or a preset"
+            f"an experiment was given as {experiment!r}, it must be an Experiment, its tables, a file or a preset"
         )
     return load(experiment)
 
@@ -288,14 +290,16 @@ def _read(path: Path, shipped: dict[str, str]) -> str:
     try:
         return text_of(path, "utf-8-sig")
     except FileNotFoundError:
-        raise ExperimentError(f"no experiment file or preset {str(path)!r}: {nearest(str(path), shipped)}") from None
+        raise ExperimentError(
+            f"there is no experiment file or preset {str(path)!r}: {nearest(str(path), shipped)}"
+        ) from None
     except (OSError, ValueError) as error:
         raise ExperimentError(f"cannot read the experiment file {str(path)!r}: {error}") from None
 
 
 def _check_importance(strategy: Strategy, groups: list[str]) -> None:
-    """A number for a group that does not exist would change nothing."""
+    """Refuses a number for a group that does not exist, because it would have no effect."""
     named = strategy.account.importance if strategy.account is not None else None
     for group in named if isinstance(named, Mapping) else ():
         if group not in groups:
-            raise StrategyError(f"importance names the group {group!r}, but there is none: {nearest(group, groups)}")
+            raise StrategyError(f"importance names the group {group!r}, which does not exist: {nearest(group, groups)}")

@@ -1,4 +1,4 @@
-"""A run directory: which files it has, how its database is read safely, and how damage is noticed and worded."""
+"""A run directory: its files, safe reading of its database, and detecting and reporting damage."""
 
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
@@ -23,27 +23,27 @@ MODEL = "model.safetensors"
 EXPERIMENT = "experiment.json"
 PLAN = "plan.json"
 SUMS = "SHA256SUMS"
-"""Of a finished run: the digests of its files, as `sha256sum -c` reads them."""
+"""In a finished run: the digests of its files, in the format of `sha256sum -c`."""
 LOCK = "lock"
 
 _PATIENCE = 30.0
-"""Seconds to wait for another process that holds the database for a moment."""
+"""Seconds to wait for another process that briefly locks the database."""
 
 _STEPS, _STEPS_PER_BYTE, _LOOK = 50_000_000, 20, 10_000
-"""How many steps of SQLite's machine reading may take: the questions that fairlag asks take half a step per byte."""
+"""The most steps of SQLite's virtual machine for reading: fairlag's own queries take half a step per byte."""
 
 _LONGEST = 64_000_000
-"""Bytes of the longest text that is read."""
+"""The most bytes of a text that is read."""
 
 _COMPUTED = """
 SELECT type, name FROM sqlite_master WHERE type NOT IN ('table', 'index') OR sql LIKE 'CREATE VIRTUAL%'
 UNION ALL
 SELECT 'column', columns.name FROM sqlite_master AS tables, pragma_table_xinfo(tables.name) AS columns WHERE hidden > 1
 """
-"""Views, triggers, virtual tables, and columns that are generated."""
+"""Views, triggers, virtual tables, and generated columns."""
 
 STATUSES = ("running", "finished", "failed")
-"""What a run says of itself."""
+"""The statuses in a run's own record."""
 
 
 def is_run(folder: Path) -> bool:
@@ -52,9 +52,9 @@ def is_run(folder: Path) -> bool:
 
 
 def in_use(folder: Path) -> str | None:
-    """The name of something in the folder that no new run may be mixed with.
+    """The name of a file in the folder that prevents a new run; None if there is none.
 
-    What a process left that was killed while it began a run, or a plan of runs, is no use.
+    Files of a process that was killed while it created a run, or a plan of runs, do not count.
     """
     if not folder.is_dir():
         return folder.name if folder.exists() else None
@@ -69,7 +69,7 @@ def is_begun(folder: Path) -> bool:
 
 
 def check_is_run(folder: Path) -> None:
-    """Refuses a folder that holds no run."""
+    """Refuses a folder that does not hold a run."""
     if not is_run(folder):
         raise UnreadableError.of(folder, f"there is no run in {str(folder)!r}: it has no file {DATABASE}")
 
@@ -83,10 +83,10 @@ def connected(folder: Path, mode: str) -> sqlite3.Connection:
 
 @contextmanager
 def reading(folder: Path, *, check: bool = True) -> Iterator[sqlite3.Connection]:
-    """The database of a run as it is at this moment, while others may still write it; refuses a damaged one.
+    """The database of a run as it is now, even while another process writes it; refuses a damaged one.
 
-    It may be anybody's: nothing in it is run, and nothing takes for ever. What turns out to be something else than a
-    run has, such as a text instead of a number, makes it unreadable.
+    The database may come from anyone: no code in it is run, and reading takes bounded time. A value that no run has,
+    such as a text instead of a number, makes it unreadable.
     """
     try:
         with closing(connected(folder, "ro")) as database:
@@ -106,12 +106,12 @@ def reading(folder: Path, *, check: bool = True) -> Iterator[sqlite3.Connection]
 
 
 def damage(error: Exception) -> str:
-    """What an error says of a record that is not what it must be."""
-    return str(error) if isinstance(error, sqlite3.Error) else f"it holds what no run has, {shown(error)}"
+    """The description of an error that a record with a wrong value caused."""
+    return str(error) if isinstance(error, sqlite3.Error) else f"it holds a value that no run has ({shown(error)})"
 
 
 def _bound(database: sqlite3.Connection, folder: Path) -> None:
-    """A bound on how long reading takes, by the size of what is read; and nothing is written or called."""
+    """Bounds the time of reading by the size of the database, and forbids writing and calling functions."""
     files = (folder / DATABASE, folder / f"{DATABASE}-wal")
     size = sum(file.stat().st_size for file in files if file.exists())
     left = iter(range((_STEPS + _STEPS_PER_BYTE * size) // _LOOK))
@@ -122,20 +122,20 @@ def _bound(database: sqlite3.Connection, folder: Path) -> None:
 
 
 def _check_plain(database: sqlite3.Connection) -> None:
-    """Refuses tables that are computed when they are read."""
+    """Refuses tables that are computed on reading."""
     found = database.execute(_COMPUTED).fetchone()
     if found is not None:
-        raise sqlite3.DatabaseError(f"its {found[0]} {shown(found[1])} is computed, but a run has plain tables only")
+        raise sqlite3.DatabaseError(f"its {found[0]} {shown(found[1])} is computed, but a run has only plain tables")
 
 
 _seen: dict[Path, tuple[tuple[int, ...], digest.Digests | None]] = {}
-"""What this process has checked: the database file of a run as it was then, and the digests of its rows."""
+"""What this process has checked: the state of a run's database file at that time, and the digests of its rows."""
 
 
 def check_rows(folder: Path, database: sqlite3.Connection) -> None:
-    """Refuses a database whose rows are not those that were written; each is looked at once.
+    """Refuses a database whose rows are not those that were written; each row is checked once.
 
-    A file that `SUMS` vouches for as a whole, as that of every finished run, is not looked at row by row.
+    If `SUMS` confirms the whole file, as in every finished run, its rows are not checked one by one.
     """
     layout = layout_of(database, folder)
     place = (folder / DATABASE).resolve()
@@ -154,7 +154,7 @@ def check_rows(folder: Path, database: sqlite3.Connection) -> None:
 
 
 def sums_of(folder: Path) -> dict[str, str]:
-    """The digests of the files of a finished run, by name, as far as they can be read."""
+    """The digests of a finished run's files, by name; empty if they cannot be read."""
     try:
         lines = (folder / SUMS).read_text("ascii").splitlines()
     except (OSError, ValueError):
@@ -163,12 +163,12 @@ def sums_of(folder: Path) -> dict[str, str]:
 
 
 def damaged(folder: Path, what: str) -> UnreadableError:
-    """Of a run of which something is not what was written."""
+    """The error for a run in which something is not what was written."""
     return UnreadableError.of(folder, f"the run in {str(folder)!r} is damaged: {what}; restore it from a backup")
 
 
 def unreadable(folder: Path, why: str) -> UnreadableError:
-    """Of a run that there is, but that nobody can read."""
+    """The error for a run that exists but cannot be read."""
     return UnreadableError.of(folder, f"the run in {str(folder)!r} cannot be read: {why}")
 
 
@@ -178,13 +178,13 @@ def _no_run(folder: Path, error: Exception) -> UnreadableError:
 
 
 def meta_of(database: sqlite3.Connection, folder: Path) -> dict[str, Any]:
-    """What is known about a run as a whole; refuses what this version of fairlag cannot read."""
+    """The facts about a run as a whole; refuses a run that this version of fairlag cannot read."""
     try:
         meta = {str(key): json_of(value) for key, value in database.execute("SELECT key, value FROM meta")}
     except sqlite3.DatabaseError as error:
         raise _no_run(folder, error) from None
     except (TypeError, ValueError) as error:
-        raise unreadable(folder, f"what it says of itself is damaged ({error})") from None
+        raise unreadable(folder, f"its table meta is damaged ({error})") from None
     if meta.get("format") not in LAYOUTS:
         known = " and ".join(map(str, sorted(LAYOUTS)))
         sentence = (
@@ -198,7 +198,7 @@ def meta_of(database: sqlite3.Connection, folder: Path) -> dict[str, Any]:
 
 
 def layout_of(database: sqlite3.Connection, folder: Path) -> digest.Layout:
-    """The tables that it must have; refuses what this fairlag cannot read, before anything else is read of it."""
+    """The tables that it must have; refuses a run that this fairlag cannot read, before reading anything else."""
     found = None
     with suppress(sqlite3.DatabaseError):
         found = database.execute("SELECT value FROM meta WHERE key = 'format'").fetchone()
@@ -214,7 +214,7 @@ def check_experiment(folder: Path, meta: Mapping[str, Any]) -> None:
 
 
 def check_model(folder: Path, meta: Mapping[str, Any]) -> None:
-    """Refuses a finished run whose model is gone or damaged."""
+    """Refuses a finished run whose model is missing or damaged."""
     _check_bytes(folder, MODEL, meta.get("model_sha256"))
 
 
@@ -222,17 +222,17 @@ def _check_bytes(folder: Path, name: str, wanted: object) -> None:
     try:
         found = digest.of_file(folder / name)
     except OSError as error:
-        raise damaged(folder, f"its {name} is gone ({error.strerror})") from None
+        raise damaged(folder, f"its {name} is missing ({error.strerror})") from None
     if found != wanted:
         raise damaged(folder, f"its {name} is not what was written")
 
 
 def check_own(folder: Path) -> None:
-    """Refuses to write through a symbolic link that somebody put where a file of the run belongs."""
+    """Refuses to write through a symbolic link in place of one of the run's files."""
     for name in (LOCK, *(DATABASE + end for end in ("", "-wal", "-shm", "-journal", PARTIAL))):
         if (folder / name).is_symlink():
             raise UnreadableError.of(
-                folder, f"{str(folder / name)!r} is a symbolic link: a run is only written to files of its own"
+                folder, f"{str(folder / name)!r} is a symbolic link: a run is only written to regular files"
             )
 
 
@@ -257,17 +257,17 @@ _FACTS: dict[str, Callable[[Any], bool]] = {
     "until_time": lambda value: value is None or isinstance(value, int | float),
     "lateness": lambda value: value is None or _is_lateness(value),
 }
-"""What must be true of a run's own account of itself, by key."""
+"""Checks of the values in the table meta, by key."""
 
 
 @contextmanager
 def explained(folder: Path, what: str, remedy: str) -> Iterator[None]:
-    """Turns what the disk says into one sentence: what could not be written, where, and what then helps."""
+    """Turns an error of the disk into one sentence: what could not be written, where, and what to do."""
     try:
         yield
     except (OSError, sqlite3.OperationalError) as error:
         full = getattr(error, "errno", None) in (ENOSPC, EDQUOT) or "disk is full" in str(error)
-        cause = "the disk is full; make room" if full else f"{error}; mend that"
+        cause = "the disk is full; make room" if full else f"{error}; fix that"
         raise StoreError(f"cannot write {what} to {str(folder)!r}: {cause}, then {remedy}") from error
 
 

@@ -1,4 +1,4 @@
-"""The tables of an experiment file that say what is learnt: `[data]`, `[model]`, `[local]` and `[evaluate]`."""
+"""The tables of an experiment file about training: `[data]`, `[model]`, `[local]` and `[evaluate]`."""
 
 from collections.abc import Callable, Sequence
 from math import inf
@@ -19,7 +19,7 @@ class Table(BaseModel):
 
 
 def checked_maker(use: object) -> object:
-    """What data and models can be given as: a name, or in Python also the function itself."""
+    """Checks the `use` of data and models: a name, or in Python also the function itself."""
     if not (isinstance(use, str) or callable(use)):
         raise ValueError(f"it is {use!r}, but must be a name, 'module:function', or a function")
     return use
@@ -31,18 +31,18 @@ class Made(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True, strict=True)
 
     use: Annotated[Any, AfterValidator(checked_maker)] = Field(
-        description='A name from the table below, or `"module:function"` for a function of your own, imported from the '
-        "folder of the experiment file. In Python also the function itself."
+        description='A name from the table below, or `"module:function"` for your own function, imported from the '
+        "folder of the experiment file. In Python, also the function itself."
     )
 
     @property
     def parameters(self) -> dict[str, object]:
-        """What it is called with."""
+        """The parameters of the call."""
         return dict(self.model_extra or {})
 
 
 def _as_written(parse: Callable[[str], object]) -> AfterValidator:
-    """Takes a text that can be read, and keeps it as it is written again."""
+    """A validator that parses a text, and stores it in its normal form."""
 
     def checked(text: str) -> str:
         try:
@@ -78,21 +78,21 @@ def _checked_lr(value: object) -> object:
 
 
 class Data(Made):
-    """A `[data]` table: which data set, what is held out for testing, how clients share the rest, and when it comes."""
+    """A `[data]` table: which data set, what is held out for testing, how clients share the rest, and when."""
 
     holdout: Annotated[Any, AfterValidator(_checked_holdout)] = Field(
         default=0.2,
-        description="The share of the examples that is held out for testing, between 0 and 1, the same share of every "
-        'label; or `"official"`: the test set that comes with the data.',
+        description="The share of the examples that is held out for testing, between 0 and 1, the same for every "
+        'label; or `"official"` for the test set that comes with the data.',
     )
     partition: Partition | None = Field(
         default=None,
-        description="How clients share the training examples: a [partition](#partitions). By default `labels` if "
-        "groups name labels, otherwise `iid`.",
+        description="How clients share the training examples: a [partition](#partitions). By default, `labels` if "
+        "groups have labels, otherwise `iid`.",
     )
     stream: Stream | None = Field(
         default=None,
-        description="How a client's examples come in over time: a [stream](#streams). By default all are there from "
+        description="How a client's examples arrive over time: a [stream](#streams). By default, all are present from "
         "the start.",
     )
 
@@ -106,11 +106,11 @@ def _unless_standard(engine: Literal["standard", "compiled"] | None) -> Literal[
 
 
 Engine = Annotated[Literal["standard", "compiled"] | None, AfterValidator(_unless_standard)]
-"""None says "standard". It is not written into run directories, so older runs can still be resumed."""
+"""None means "standard". It is not written into run directories, so older runs can still be resumed."""
 
 
 class LocalTraining(Table):
-    """A `[local]` table: what a client does with the model it is handed."""
+    """A `[local]` table: how a client trains the model that it receives."""
 
     steps: int | None = Field(
         default=None,
@@ -127,7 +127,7 @@ class LocalTraining(Table):
         default=0.01, description="The local step size: a number or a [schedule](#schedules) over versions."
     )
     momentum: float = Field(
-        default=0.0, ge=0, lt=1, description="Momentum of the local steps; it begins anew with every task."
+        default=0.0, ge=0, lt=1, description="Momentum of the local steps; it is reset for every task."
     )
     weight_decay: float = Field(
         default=0.0, ge=0, lt=inf, description="This times the parameters is added to every gradient (L2)."
@@ -136,30 +136,30 @@ class LocalTraining(Table):
         default=0.0,
         ge=0,
         lt=inf,
-        description="The factor μ of (μ/2)‖x − w‖², which pulls local training back to the model w that was handed out "
-        "(FedProx).",
+        description="The factor μ of (μ/2)‖x − w‖², which pulls local training towards the model w that the client "
+        "received (FedProx).",
     )
     engine: Engine = Field(
         default=None,
-        description='What trains: `"standard"`, the default, is PyTorch, or NumPy for small models of linear layers. '
-        '`"compiled"` trains such small models by compiled loops, and everything else as by default. It is faster, '
-        "needs the extra `fast`, and changes the last bits of results.",
+        description='What trains the model: `"standard"`, the default, is PyTorch, or NumPy for small models of linear '
+        'layers. `"compiled"` trains these small models by compiled loops, and all others like `"standard"`. It is '
+        "faster, needs the extra `fast`, and changes the last bits of results.",
     )
 
     def build(self) -> Recipe:
-        """The rules of local training; without a number of steps or epochs it is one step."""
+        """The recipe of local training; one step if neither steps nor epochs are given."""
         steps = 1 if self.steps is None and self.epochs is None else self.steps
         return Recipe(**{**self.model_dump(exclude={"engine"}), "steps": steps, "lr": schedule(self.lr)})
 
 
 class Evaluate(Table):
-    """An `[evaluate]` table: how often, and on how many of the test examples."""
+    """An `[evaluate]` table: how often to evaluate, and on how many test examples."""
 
     every: int = Field(default=50, ge=1, description="Evaluate every version whose number is a multiple of this.")
     sample: Annotated[Any, AfterValidator(_checked_sample)] = Field(
         default=2000,
-        description='How many test examples the curve is measured on, or `"all"`. The last version is always measured '
-        "on all of them.",
+        description='The number of test examples for the accuracy curve, or `"all"`. The last version is always '
+        "evaluated on all of them.",
     )
 
 

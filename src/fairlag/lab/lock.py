@@ -1,4 +1,4 @@
-"""The lock of a run directory: one process writes it at a time."""
+"""The lock of a run directory: only one process writes it at a time."""
 
 import sqlite3
 from contextlib import closing
@@ -9,13 +9,13 @@ from fairlag.lab.folder import LOCK
 
 
 def locked(folder: Path) -> sqlite3.Connection:
-    """The right to write a run: until it is closed, or the process ends, however it ends.
+    """A lock that allows writing a run, until it is closed or the process ends in any way.
 
-    It is the lock of an empty database, so that it works alike on every system, and forked children do not keep it.
+    It is the lock of an empty database, so it works the same on every system, and forked children do not keep it.
     """
     lock = sqlite3.connect(folder / LOCK, timeout=1, isolation_level=None)
     try:
-        lock.execute("PRAGMA journal_mode = OFF")  # nothing is ever written: no file beside it
+        lock.execute("PRAGMA journal_mode = OFF")  # nothing is ever written, so no other file is needed
         lock.execute("BEGIN EXCLUSIVE")
     except sqlite3.DatabaseError as error:
         lock.close()
@@ -23,12 +23,12 @@ def locked(folder: Path) -> sqlite3.Connection:
             raise _taken(folder) from None
         if isinstance(error, sqlite3.OperationalError):
             raise
-        raise InputError(f"{str(folder / LOCK)!r} is no lock of fairlag's ({error}): remove it") from None
+        raise InputError(f"{str(folder / LOCK)!r} is not a lock of fairlag ({error}): remove it") from None
     return lock
 
 
 def is_locked(folder: Path) -> bool:
-    """Is somebody writing the run now?"""
+    """Is a process writing the run now?"""
     if not (folder / LOCK).is_file():
         return False
     with closing(sqlite3.connect(f"{(folder / LOCK).resolve().as_uri()}?mode=ro", uri=True, timeout=0)) as lock:
@@ -40,7 +40,7 @@ def is_locked(folder: Path) -> bool:
 
 
 def check_free(folder: Path) -> None:
-    """Refuses a run that somebody is writing now."""
+    """Refuses a run that a process is writing now."""
     if is_locked(folder):
         raise _taken(folder)
 

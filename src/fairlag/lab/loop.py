@@ -1,4 +1,4 @@
-"""The loop of one run, simulated or on a real fleet: drives it to its end and makes checkpoints on the way."""
+"""The loop of one run, simulated or on a real fleet: drives it to its end and makes checkpoints."""
 
 import signal
 import threading
@@ -19,18 +19,18 @@ from fairlag.lab.store import Store
 from fairlag.lab.timeline import Timeline
 
 CHECKPOINT = 5.0
-"""A checkpoint is made after this many seconds, if it is cheap: this is what a crash may cost."""
+"""Seconds between checkpoints, if they are cheap: a crash loses at most this much."""
 _COSTLY = 100
-"""A checkpoint is made only after this many times the seconds that the last one took: at most 1 % of the time. Its rows
-do not count: they must be written anyway, and the longer one waits, the more there are."""
+"""The next checkpoint waits for this many times the seconds that the last one took, so that they take at most 1 % of
+the time. Rows do not count: they must be written anyway, and there are more of them after a longer wait."""
 _LOOK = 0.1
-"""About how many seconds pass between two looks at the clock, at Ctrl-C, and at what was evaluated."""
+"""Approximate seconds between two checks of the clock, of Ctrl-C, and of finished evaluations."""
 _MOST = 1000
 
 News = Callable[[], Iterable[tuple[int, str, int]]]
-"""The clients of which something was learnt since the last call: their groups and numbers of examples."""
+"""The clients with new facts since the last call: their groups and numbers of examples."""
 Facts = Callable[[], Mapping[str, object]]
-"""What else the record of a run says about it so far."""
+"""Further facts about the run so far, to be noted in its record."""
 
 
 class RunLoop:
@@ -51,8 +51,8 @@ class RunLoop:
     ) -> None:
         """The timeline drives the server, which records into the store and the evaluations.
 
-        The run is `real` if nothing of it can be computed again. Then every version is committed at once, with the
-        news of its clients.
+        The run is `real` if it cannot be computed again. Then every version is committed at once, with the news of its
+        clients.
         """
         self._server = server
         self._timeline = timeline
@@ -66,7 +66,7 @@ class RunLoop:
         self._saved, self._cost = monotonic(), 0.0
         """When the last checkpoint was made, and how many seconds it took."""
         self._kept = 0
-        """The version that it has."""
+        """The version of the last checkpoint."""
         saved = store.checkpoint()
         if saved is not None:
             self._restore(unpack(*saved))
@@ -74,14 +74,14 @@ class RunLoop:
             evaluations.offer(0, 0.0, server.versions.newest)
 
     def to_the_end(self) -> None:
-        """Makes the rest of the run; the first Ctrl-C makes a checkpoint and raises Interrupted."""
+        """Makes the rest of the run; at the first Ctrl-C, makes a checkpoint and raises Interrupted."""
         events = 1
         with _interrupts_noted() as interrupted:
             began = monotonic()
             while (stop := self._proceed(events)) is None:
                 self._look(interrupted)
                 now = monotonic()
-                if not self._real:  # there, each event may make a version, to be committed at once
+                if not self._real:  # otherwise each event may make a version, which must be committed at once
                     events = min(2 * events, _MOST) if now - began < _LOOK / 2 else max(events // 2, 1)
                 began = now
             view = self._server.view
@@ -93,7 +93,7 @@ class RunLoop:
             raise self._interruption()
 
     def _proceed(self, events: int) -> Stop | None:
-        with suppress(Interrupted):  # while a result was waited for: no event was cut in two
+        with suppress(Interrupted):  # while waiting for a result, so no event is half done
             return self._timeline.proceed(events)
         return None
 
@@ -146,9 +146,10 @@ class RunLoop:
 
 @contextmanager
 def _interrupts_noted() -> Iterator[threading.Event]:
-    """Inside, the first Ctrl-C is noted, so that no event is cut in two; the second one interrupts as usual.
+    """Inside, the first Ctrl-C is only noted, so that no event is left half done; the second interrupts as usual.
 
-    What ignores it, as after `nohup`, or was not set by Python and so could not be set again, stays as it is.
+    A handler that ignores it, as after `nohup`, is left alone, and so is one that Python did not set and so could not
+    restore.
     """
     noted = threading.Event()
     before = signal.getsignal(signal.SIGINT)

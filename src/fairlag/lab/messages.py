@@ -1,4 +1,4 @@
-"""Puts a failed validation into words: one sentence about its most telling mistake."""
+"""Explains a failed validation: one sentence about its most informative mistake."""
 
 from collections.abc import Iterable, Mapping
 
@@ -8,7 +8,7 @@ from fairlag.errors import nearest
 from fairlag.limits import shown
 
 _OWN_WORDS = {
-    "tuple_type": "it must be a list (tables are written with double brackets, as [[clients]])",
+    "tuple_type": "it must be a list (write tables with double brackets, as in [[clients]])",
     "too_short": "it must not be empty",
     "string_too_short": "it must not be empty",
     "less_than": "it must be finite and within its range",
@@ -16,9 +16,9 @@ _OWN_WORDS = {
 
 
 def first_mistake(error: ValidationError, keys: Mapping[str, Iterable[str]]) -> str:
-    """The most telling mistake of a validation as one sentence; `keys` names what each kind of table may hold.
+    """The most informative mistake of a validation as one sentence; `keys` lists the keys of each kind of table.
 
-    A misspelt key comes before a missing one, which it may well explain.
+    A misspelt key comes before a missing one, because it probably explains it.
     """
     mistake = min(error.errors(include_url=False), key=lambda each: each["type"] != "extra_forbidden")
     path = mistake["loc"]
@@ -30,5 +30,15 @@ def first_mistake(error: ValidationError, keys: Mapping[str, Iterable[str]]) -> 
         return f"the key {where!r} is missing"
     if mistake["type"] == "value_error":
         return f"{where}: {mistake['ctx']['error']}" if where else str(mistake["ctx"]["error"])
-    message = _OWN_WORDS.get(mistake["type"], mistake["msg"][0].lower() + mistake["msg"][1:])
+    message = _OWN_WORDS.get(mistake["type"], in_our_words(mistake["msg"]))
     return f"{where} is {shown(mistake['input'])}: {message}"
+
+
+def in_our_words(message: str) -> str:
+    """A message of pydantic in the form of our own.
+
+    >>> in_our_words("Input should be greater than 0")
+    'it must be greater than 0'
+    """
+    words = message.replace("Input should", "it must")
+    return words[0].lower() + words[1:]

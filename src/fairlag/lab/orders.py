@@ -1,4 +1,4 @@
-"""What the clients of a real fleet are told to do, and how much of what they report the server believes."""
+"""What the server asks the clients of a real fleet to do, and how much of their reports it believes."""
 
 import math
 from dataclasses import dataclass, fields
@@ -10,14 +10,14 @@ from fairlag.runtime.flower.options import Options
 from fairlag.runtime.flower.wire import Told
 
 _NOT_SENT = frozenset(("steps", "epochs", "lr", "direction", "losses"))
-"""The fields of a recipe that are sent in a different form, or that are not asked of a Flower ClientApp."""
+"""The fields of a recipe that are sent in a different form, or not sent to a Flower ClientApp."""
 _FLOWER = {"batch": "batch-size", "prox": "proximal-mu"}
-"""What Flower calls a field of a recipe, if it has a different name for it."""
+"""Flower's names for fields of a recipe, if they differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """The local training of an experiment, as a fleet is asked for it.
+    """The local training of an experiment, as requests to a fleet.
 
     >>> import numpy as np
     >>> from fairlag.learn.local import Recipe
@@ -31,13 +31,13 @@ class Orders:
     recipe: Recipe
     seed: int
     own: Integers
-    """Per client of the experiment: how many local steps it makes by itself; 0: as the recipe says."""
+    """Per client of the experiment: its own number of local steps; 0 for the recipe's."""
     most_examples: int
-    """How many training examples a client can have."""
+    """The most training examples that a client can have."""
     options: Options
 
     def asked(self, task: Dispatch) -> dict[str, Any]:
-        """What a client is told, under the names that Flower's own strategies and examples use, if they have one."""
+        """A client's settings, under the names that Flower's own strategies and examples use, if they have one."""
         recipe, steps = self.recipe, self._fixed(task)
         given = {field.name: getattr(recipe, field.name) for field in fields(recipe) if field.name not in _NOT_SENT}
         return {
@@ -50,9 +50,9 @@ class Orders:
         }
 
     def report(self, task: Dispatch, told: Told) -> Report:
-        """What a client says, as far as it is believed: within the bounds of the options.
+        """The part of a client's report that is believed: within the bounds of the options.
 
-        The effort is never its own word: it is that of the steps that are believed, as the recipe makes them.
+        The effort is never taken from the report: it is computed from the believed steps by the recipe.
         """
         options = self.options
         examples = min(told.examples, self.most_examples)
@@ -65,7 +65,7 @@ class Orders:
         return Report(examples, steps, self.recipe.effort(steps, self._lr(task)), loss)
 
     def _fixed(self, task: Dispatch) -> int:
-        """The number of steps that is asked for; 0: they follow from epochs and examples."""
+        """The number of steps to ask for; 0 if it follows from epochs and examples."""
         number = task.client // self.options.queued
         own = int(self.own[number]) if number < len(self.own) else 0
         return task.steps or own or self.recipe.steps or 0

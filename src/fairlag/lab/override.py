@@ -1,4 +1,4 @@
-"""Changes an experiment by words such as `local.lr=0.05`, which `--set` takes, and checks them as a file is checked."""
+"""Changes an experiment by settings such as `local.lr=0.05` (`--set`), and validates the result like a file."""
 
 import tomllib
 from collections.abc import Iterable, Sequence
@@ -14,9 +14,9 @@ _FORM = "write path.to.key=value"
 
 
 def changed(experiment: Experiment, settings: Sequence[str]) -> Experiment:
-    """The same with other values; nothing after the `=` takes a key away, so that it has its default.
+    """The experiment with different values; nothing after the `=` removes a key, so that it has its default.
 
-    Groups are found by their name, strategies by label or `use`. A value is read as TOML, or else as it stands.
+    Groups are found by name, strategies by label or `use`. A value is read as TOML if possible, otherwise as text.
 
     >>> from fairlag.lab.experiment import load
     >>> other = changed(load("demo"), ["local.lr=0.05", "clients.slow.count=7", "data.partition=dirichlet(0.3)"])
@@ -32,7 +32,7 @@ def changed(experiment: Experiment, settings: Sequence[str]) -> Experiment:
 
 
 def with_buffers(experiment: Experiment, buffers: Sequence[int]) -> Experiment:
-    """The same with each strategy that has a buffer once for each of these sizes; the others stay as they are.
+    """The experiment with one copy per size of each strategy that has a buffer; other strategies stay unchanged.
 
     >>> from fairlag.lab.experiment import load
     >>> [use.label for use in with_buffers(load("racer"), [5, 10]).strategies][1:3]
@@ -49,12 +49,12 @@ def with_buffers(experiment: Experiment, buffers: Sequence[int]) -> Experiment:
             words = f"{name[:-1]}, buffer={size})" if name.endswith(")") else f"{name} (buffer={size})"
             found.append(Use.model_validate({"use": use.use, "label": words, "buffer": size, **others}))
     if all(use in experiment.strategies for use in found):
-        raise InputError("none of the strategies has a buffer: there are no sizes of it to compare")
+        raise InputError("none of the strategies has a buffer, so there are no buffer sizes to compare")
     return experiment.checked(strategies=tuple({use.label: use for use in found}.values()))
 
 
 def with_costs(experiment: Experiment, costs: Sequence[str]) -> Experiment:
-    """The same with what an update costs its sender: one number for all groups, or `group=number` for some.
+    """The experiment with these costs of an update: one number for all groups, or `group=number` for some.
 
     >>> from fairlag.lab.experiment import load
     >>> [table.cost for table in with_costs(load("demo"), ["fast=0.01,slow=0.02"]).clients]
@@ -69,7 +69,7 @@ def with_costs(experiment: Experiment, costs: Sequence[str]) -> Experiment:
         cost = _cost(number, part)
         for group in [name] if equals else groups:
             if group in found:
-                raise InputError(f"--cost has {part!r}, but the cost of group {group!r} was given before: give it once")
+                raise InputError(f"--cost has {part!r}, but group {group!r} already has a cost: give it once")
             found[group] = cost
     tables = (table.model_copy(update={"cost": found.get(table.group, table.cost)}) for table in experiment.clients)
     return experiment.checked(clients=tuple(tables))
@@ -103,13 +103,13 @@ def _put(tables: dict[str, Any], experiment: Experiment, setting: str) -> None:
 
 
 def _name(rest: str, known: Iterable[str], setting: str) -> str:
-    """The name that a setting continues with: the longest that fits, since names may hold dots and equals signs."""
+    """The name at the start of `rest`: the longest that fits, because names may contain dots and equals signs."""
     fitting = [name for name in known if rest.startswith(f"{name}.")]
     if not fitting:
         name = rest.partition(".")[0].partition("=")[0]
         if not name or name in known:
             raise InputError(f"{setting!r} cannot be set: {_FORM}")
-        raise InputError(f"{setting!r} cannot be set, there is no {name!r}: {nearest(name, known)}")
+        raise InputError(f"{setting!r} cannot be set: there is no {name!r}; {nearest(name, known)}")
     return max(fitting, key=len)
 
 
@@ -124,7 +124,7 @@ def _put_into(tables: list[dict[str, Any]], words: str, setting: str) -> None:
                 table[part] = {}
             table = table[part]
             if not isinstance(table, dict):
-                raise InputError(f"{setting!r} cannot be set: {part!r} is no table; {_FORM}")
+                raise InputError(f"{setting!r} cannot be set: {part!r} is not a table; {_FORM}")
         if text.strip():
             table[key] = _value(text.strip())
         else:

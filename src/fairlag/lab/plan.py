@@ -1,4 +1,4 @@
-"""What is to be run: an experiment and its seeds, kept as text beside the runs, so that `resume` needs nothing else."""
+"""A plan of runs: an experiment and its seeds, stored as text next to the runs, so that `resume` needs nothing else."""
 
 import json
 import re
@@ -19,15 +19,15 @@ from fairlag.limits import json_of, shown, text_of
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """One run: a strategy, a seed, and where it is kept."""
+    """One run: a strategy, a seed, and a folder."""
 
     use: Use
     seed: int
     folder: Path
     text: str
-    """The experiment of this run alone, as it is written into its directory."""
+    """The experiment with only this strategy and seed, as it is written into the run's directory."""
     sha256: str
-    """Of that text without the folder, so that it stays the same where an experiment is moved."""
+    """The digest of that text without the folder, so that it stays the same if an experiment is moved."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,11 @@ class Plan:
     seeds: tuple[int, ...]
     folder: Path
     single: bool = False
-    """Is the folder itself the directory of the only run?"""
+    """Is the folder itself the directory of a single run?"""
 
     @cached_property
     def runs(self) -> tuple[Planned, ...]:
-        """Every run of it."""
+        """Every run of the plan."""
         return tuple(self._planned(use, seed) for seed in self.seeds for use in self.experiment.strategies)
 
     def __iter__(self) -> Iterator[Planned]:
@@ -53,25 +53,25 @@ class Plan:
 
     @property
     def saved(self) -> bool:
-        """Is there something in its folder that can be resumed?"""
+        """Does its folder hold anything that can be resumed?"""
         return is_begun(self.folder)
 
     @property
     def home(self) -> Path:
-        """Where what belongs to all runs is kept: for a single one that is part of a plan, the folder of that plan."""
+        """The folder for what belongs to all runs; for a single run that is part of a plan, the folder of that plan."""
         return self.folder.parent if self.single and (self.folder.parent / PLAN).is_file() else self.folder
 
     def check_new(self) -> None:
-        """Refuses a folder in use, and labels that would share one."""
+        """Refuses a folder in use, and labels that would share a folder."""
         folder = self.folder
         if in_use(folder) is not None:
             how = "resume=True" if self.single else f"`fairlag resume {folder}`"
-            advice = f"{how} continues it, or take" if self.saved else "take"
+            advice = f"{how} continues it, or choose" if self.saved else "choose"
             other = "`out`" if self.single else "with --out"
             raise InputError(f"the run directory {str(folder)!r} exists: {advice} another {other}")
         names = [each.folder.name for each in self]
         if twice := next((name for name in names if names.count(name) > 1), None):
-            raise InputError(f"two strategies would be kept in {twice!r}: give them labels that differ more")
+            raise InputError(f"two strategies would share the folder {twice!r}: give them labels that differ more")
 
     def save(self) -> None:
         """Writes the plan into its folder, which must be new or empty."""
@@ -79,7 +79,7 @@ class Plan:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(f"cannot make the run directory {str(self.folder)!r}: {error.strerror}") from None
+            raise InputError(f"cannot create the run directory {str(self.folder)!r}: {error.strerror}") from None
         if not self.single:
             beside = {"seeds": self.seeds, "track": self.experiment.track}
             text = json.dumps({**beside, **json.loads(written(self.experiment))})
@@ -88,7 +88,7 @@ class Plan:
 
     @classmethod
     def open(cls, folder: Path, *, code: bool = True) -> "Plan":
-        """The plan of a folder in which runs were begun; without `code`, no module that it names is imported."""
+        """The plan of a folder with runs; without `code`, no module that it names is imported."""
         if (folder / PLAN).is_file():
             tables = _read(folder / PLAN)
             return cls(_experiment(tables, folder / PLAN, code=code), _seeds(tables, folder / PLAN), folder)
@@ -106,7 +106,7 @@ class Plan:
 
 
 def planned_labels(folder: Path) -> list[str]:
-    """The strategies whose runs were planned in a folder, in order; nothing where no plan can be read."""
+    """The labels of the strategies that were planned in a folder, in order; empty if no plan can be read."""
     try:
         strategies = json_of(text_of(folder / PLAN))["experiment"]["strategies"]
         return [str(strategy["label"]) for strategy in strategies]
@@ -115,7 +115,7 @@ def planned_labels(folder: Path) -> list[str]:
 
 
 def slug(words: str, otherwise: str = "strategy") -> str:
-    """Words as the name of a folder, or another name if nothing is left of them.
+    """Words as the name of a folder, or `otherwise` if nothing is left of them.
 
     >>> slug("FedBuff (buffer=3)"), slug("../x"), slug("..", "experiment")
     ('fedbuff-buffer-3', 'x', 'experiment')
@@ -124,7 +124,7 @@ def slug(words: str, otherwise: str = "strategy") -> str:
 
 
 def difference(one: str, other: str) -> str:
-    """Where two written experiments differ first, in words.
+    """The first difference between two written experiments, in words.
 
     >>> difference('{"experiment": {"seed": 1}}', '{"experiment": {"seed": 2}}')
     'seed is 1 there and 2 here'
@@ -148,7 +148,7 @@ def settings_of(planned: Planned) -> dict[str, bool | int | float | str]:
 
 
 def flat(tables: Mapping[str, Any]) -> dict[str, bool | int | float | str]:
-    """The same of an experiment with one strategy, as the directory of a run has it."""
+    """The same for the tables of an experiment with one strategy, as in the directory of a run."""
     (strategy,) = tables["strategies"]
     clients = {
         table["group"]: {key: value for key, value in table.items() if key != "group"} for table in tables["clients"]
@@ -181,7 +181,7 @@ def _read(file: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise ExperimentError(f"cannot read {str(file)!r}: {error}") from None
     if not isinstance(tables, dict) or not isinstance(tables.get("experiment"), dict):
-        raise ExperimentError(f"{str(file)!r} holds no experiment")
+        raise ExperimentError(f"{str(file)!r} does not hold an experiment")
     return tables
 
 
@@ -196,14 +196,16 @@ def _experiment(tables: dict[str, Any], file: Path, *, code: bool) -> Experiment
     place = tables.get("folder")
     folder = Path(place) if isinstance(place, str) else None
     if folder is not None and not folder.is_dir():
-        folder = file.parent  # it was moved: modules and data may have been moved with it
+        folder = file.parent  # it was moved, perhaps with its modules and data
     try:
         experiment = check(tables["experiment"])
     except InputError as error:
         raise ExperimentError(f"{file}: {error}") from None
     given = (*experiment.strategies, *(each for each in (experiment.data, experiment.model) if each is not None))
     if own := next((each.use for each in given if str(each.use).startswith("<")), None):
-        raise InputError(f"{own} was given as a Python object: resume it by fairlag.simulate(…, resume=True) in Python")
+        raise InputError(
+            f"{own} was given as a Python object: resume it in Python with fairlag.simulate(…, resume=True)"
+        )
     try:
         return parse({**tables["experiment"], "track": tables.get("track", ())}, folder, code=code)
     except InputError as error:

@@ -1,4 +1,4 @@
-"""The questions that `Run` asks of a database, in SQL, and the types of the columns that answer them."""
+"""The SQL queries of `Run`, and the types of their columns."""
 
 EVALUATIONS = """
 SELECT *, CAST(correct AS REAL) / NULLIF(examples, 0) AS accuracy FROM evaluations
@@ -18,7 +18,7 @@ FROM clients LEFT JOIN (
     GROUP BY client
 ) USING (client) ORDER BY client
 """
-"""An update that is kept counts in every version that it is part of, any other in the one that merged it."""
+"""An update that is kept counts in every version that it is part of; any other, in the version that merged it."""
 
 PER_GROUP = f"""
 SELECT "group", COUNT(*) AS clients, SUM(examples) AS examples, SUM(updates) AS updates, SUM(weight) AS weight,
@@ -34,4 +34,4 @@ KINDS = {
     **dict.fromkeys(("partial", "whole"), "bool"),
     "aggregation": "Int64",
 }
-"""The kind of each column that is no text, so that also a frame without rows, or with gaps, has it."""
+"""The type of each column that is not text, so that frames without rows or with gaps have it too."""

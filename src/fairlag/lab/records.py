@@ -27,11 +27,11 @@ from fairlag.lab.store import KEPT, Store
 from fairlag.limits import printable
 
 _NO_NUMBA = "none"
-"""What an older fairlag noted of a run that it would have trained by compiled loops, had there been numba."""
+"""What an older fairlag noted for a run that it would have trained by compiled loops if numba had been installed."""
 
 
 def check_same(planned: Planned) -> None:
-    """Refuses to continue a run that another experiment began, or that another process is making."""
+    """Refuses to continue a run of a different experiment, or one that another process is writing."""
     check_free(planned.folder)
     if not is_run(planned.folder):
         return
@@ -40,21 +40,22 @@ def check_same(planned: Planned) -> None:
     if run.meta.get("experiment_sha256") != planned.sha256:
         there = json.dumps({"experiment": run.settings})
         raise InputError(
-            f"the run in {str(planned.folder)!r} was made by a different experiment: {difference(there, planned.text)}"
+            f"the run in {str(planned.folder)!r} belongs to a different experiment: {difference(there, planned.text)}"
         )
     if run.meta["status"] == "finished":
         _check_ended(planned.folder, run.meta)
 
 
 def _check_ended(folder: Path, meta: Mapping[str, Any]) -> None:
-    """Goes back to the last checkpoint of a run that lost its model, so that it is made again; refuses one without."""
+    """Takes a run that lost its final model back to its last checkpoint, to make it again; refuses if it has none."""
     try:
         check_model(folder, meta)
     except UnreadableError:
         if not (there := rollback.points(folder)):
             sentence = (
-                f"the run in {str(folder)!r} is finished, but its {MODEL} is gone or damaged, and it has no checkpoint "
-                "to make it from: restore the file from a backup, or run its experiment again in another folder"
+                f"the run in {str(folder)!r} is finished, but its {MODEL} is missing or damaged, and it has no "
+                "checkpoint to continue from: restore the file from a backup, or run its experiment again in another "
+                "folder"
             )
             raise UnreadableError.of(folder, sentence) from None
         rollback.rollback(folder, there[0].version)
@@ -63,9 +64,9 @@ def _check_ended(folder: Path, meta: Mapping[str, Any]) -> None:
 def opened(
     resources: Resources, planned: Planned, meta: Mapping[str, object] | None = None, queued: int = 1, keep: int = KEPT
 ) -> Store:
-    """The store of a run, created if there is none; `meta` is what else to note of it.
+    """The store of a run, created if there is none; `meta` has further facts to note.
 
-    Each client of the experiment counts once per task that it may have at once; `keep` checkpoints are kept.
+    Each client of the experiment counts once per task that it may have at the same time; `keep` checkpoints are kept.
     """
     experiment, setting = resources.experiment, resources.setting(planned.seed)
     facts = _learnt(resources) if experiment.data is not None else {}
@@ -104,7 +105,7 @@ def opened(
 def begun(planned: Planned, meta: Mapping[str, Any]) -> Begun:
     """What listeners are told when a run begins or continues."""
     return Begun(
-        key=meta.get("key", planned.sha256[:32]),  # those begun before runs had a key have none
+        key=meta.get("key", planned.sha256[:32]),  # older runs have no key
         experiment=meta["experiment"],
         label=meta["label"],
         seed=planned.seed,
@@ -115,14 +116,14 @@ def begun(planned: Planned, meta: Mapping[str, Any]) -> Begun:
 
 
 def over(meta: Mapping[str, Any]) -> Over:
-    """What listeners are told when a run ends, for good or for now."""
+    """What listeners are told when a run ends, whether or not it can be resumed."""
     status = meta["status"]
     return Over("interrupted" if status == "running" else status, meta["reason"] or "")
 
 
 @contextmanager
 def told(store: Store, planned: Planned, tell: Tell) -> Iterator[None]:
-    """Inside, a run is made: listeners hear of its beginning and end, and the store why it failed."""
+    """Inside, a run is made: listeners are told of its beginning and end, and the store notes why it failed."""
     tell(begun(planned, store.meta))
     try:
         yield
@@ -138,17 +139,17 @@ def told(store: Store, planned: Planned, tell: Tell) -> Iterator[None]:
 
 
 def name_of(planned: Planned) -> str:
-    """A run in words."""
+    """The name of a run for messages."""
     return f"{planned.use.label}, seed {planned.seed}"
 
 
 def _queues(strategy: Strategy) -> bool:
-    """Do idle clients wait to be picked? Who looks at the run later cannot build a strategy that is code."""
+    """Do idle clients wait to be picked? Noted, because readers of the run cannot build a strategy that is code."""
     return strategy.select.places is not None or strategy.select.rounds
 
 
 def engine(resources: Resources, planned: Planned) -> dict[str, str]:
-    """Which engine trains the tasks of a run, to be noted of it; nothing if there is nothing to train."""
+    """The facts to note about the engine that trains a run; none if there is nothing to train."""
     experiment = resources.experiment
     if experiment.data is None:
         return {}
@@ -158,7 +159,7 @@ def engine(resources: Resources, planned: Planned) -> dict[str, str]:
 
 
 def clock(experiment: Experiment, planned: Planned) -> dict[str, object]:
-    """What is noted of a run on the wall clock, with a label that says so; nothing in virtual time."""
+    """The facts to note about a run on the wall clock, and its label; none in virtual time."""
     if experiment.clock is None:
         return {}
     label = planned.use.label + experiment.on_the_clock
@@ -170,29 +171,29 @@ def check_engine(folder: Path) -> None:
     meta = Run(folder).meta if is_run(folder) else {}
     if "engine" not in meta and meta.get("numba", _NO_NUMBA) != _NO_NUMBA:
         raise InputError(
-            f"the run in {str(folder)!r} was begun by an older fairlag, which trained it by compiled loops without "
-            "being asked, and cannot be continued with the same bytes: run its experiment again in a different folder, "
-            'with engine = "compiled" in [local] if it should be as fast'
+            f"the run in {str(folder)!r} was begun by an older fairlag, which used compiled training automatically, "
+            "and cannot be continued with byte-identical results: run its experiment again in a different folder, "
+            'with engine = "compiled" in [local] to make it as fast'
         )
 
 
 def remark_on_versions(folders: Iterable[Path]) -> None:
-    """Says on stderr if unfinished runs were begun with other versions of the libraries than are installed now."""
+    """Says on stderr if unfinished runs were begun with different versions of the libraries."""
     begun = [Run(folder).meta for folder in folders if is_run(folder)]
     for name in ("numpy", "torch", "numba"):
         noted = {meta[name] for meta in begun if name in meta} - {_NO_NUMBA}
         if others := noted and sorted(noted - {now := metadata.version(name)}):
-            sentence = f"begun with {name} {others[0]}, resumed with {now}: the bytes may differ"
+            sentence = f"begun with {name} {others[0]}, resumed with {now}: results may differ"
             print(printable(sentence), file=sys.stderr, flush=True)
 
 
 def _versions(experiment: Experiment) -> dict[str, str]:
-    """Of the libraries that every number of a run goes through."""
+    """The versions of the libraries that compute a run."""
     names = ("numpy",) if experiment.data is None else ("numpy", "torch")
     return {name: metadata.version(name) for name in names}
 
 
 def _learnt(resources: Resources) -> dict[str, object]:
-    """What must be known to build the model again, and to see that the data is the same."""
+    """The facts that are needed to build the model again, and to check that the data is the same."""
     data = resources.data
     return {"data": data.fingerprint, "shape": data.shape, "classes": data.classes}

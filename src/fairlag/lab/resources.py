@@ -53,7 +53,7 @@ class Resources:
     """What all runs of an experiment share; the runs are made one after the other."""
 
     def __init__(self, experiment: Experiment, choice: ExecutorChoice = ExecutorChoice()) -> None:  # noqa: B008 (frozen)
-        """Nothing is loaded or built before it is asked for."""
+        """Everything is loaded or built on first use."""
         self.experiment = experiment
         self._choice = choice
         self._executors: dict[str, Learning] = {}
@@ -74,7 +74,7 @@ class Resources:
 
     @cached_property
     def stream(self) -> Stream | None:
-        """How the clients' examples come in; None if they have all of them from the start."""
+        """How the clients' examples arrive; None if they have all of them from the start."""
         table = self.experiment.data
         return None if table is None or table.stream is None else parse(table.stream)
 
@@ -100,31 +100,31 @@ class Resources:
         )
 
     def shares(self, seed: int) -> tuple[Integers, Shares]:
-        """The training examples, as places in the data, and who holds which of them; by the seed.
+        """The training examples, as indices into the data, and which client holds which of them, for a seed.
 
-        Where the data stream, a client's examples are in the order in which they come.
+        If the data is a stream, a client's examples are in the order in which they arrive.
         """
         data, groups = self.data, self.groups
-        assert self.experiment.data is not None  # else there would be no data
+        assert self.experiment.data is not None  # otherwise there would be no data
         train, _ = self._split(seed)
         shares = share_out(self.experiment.data, groups).share(data.labels[train], groups, seed)
         return train, shares if self.stream is None else in_order_of_arrival(shares, seed)
 
     def held(self, client: int, seed: int | None = None) -> tuple[NDArray[np.float32], Integers]:
-        """The training examples of a client as a model takes them, and their labels; by the seed, or the file's."""
+        """A client's training examples as inputs of the model, and their labels; for this seed, or the file's."""
         train, shares = self.shares(self.experiment.seed if seed is None else seed)
         mine, data = train[shares.of(client)], self.data
         inputs = data.inputs[mine].astype(np.float32) * np.float32(data.scale) + np.float32(data.offset)
         return inputs, data.labels[mine]
 
     def setting(self, seed: int) -> Setting:
-        """Who holds what and how the model begins, by the seed."""
+        """Which client holds which examples, and the initial model, for a seed."""
         if seed not in self._settings:
             self._settings = {seed: self._setting(seed) if self.experiment.data else self._idle(seed)}
         return self._settings[seed]
 
     def executor(self, setting: Setting, strategy: Strategy) -> Learning | None:
-        """Who computes a run of this strategy in this setting; None if there is nothing to train."""
+        """The executor for a run of this strategy in this setting; None if there is nothing to train."""
         if setting.placement is None:
             return None
         if not self._executors:
@@ -141,11 +141,11 @@ class Resources:
         return executor
 
     def scorer(self, setting: Setting) -> "Callable[[Vector, int], ScoreSums]":
-        """Scores parameters on the first test examples up to a number, in this process and apart from the executor."""
+        """A function that scores parameters on the first `stop` test examples in this process, without the executor."""
         from fairlag.learn.learner import Learner, chunks, total
 
         assert setting.placement is not None  # there is data
-        # It only evaluates: nothing is trained here, so nothing need be compiled.
+        # It only evaluates, so nothing needs to be compiled.
         blueprint = replace(self.blueprint, compiled=False)
         learner = Learner(blueprint, self.data.inputs, self.data.labels, setting.placement, setting.seed)
 
@@ -155,7 +155,7 @@ class Resources:
         return score
 
     def _jobs_at_once(self, setting: Setting) -> int:
-        """How many tasks and parts of evaluations may be computed at once, at the most."""
+        """The most tasks and parts of evaluations that may be computed at the same time."""
         from fairlag.learn.learner import chunks
 
         strategies = [self.experiment.strategy(use) for use in self.experiment.strategies]
@@ -174,13 +174,13 @@ class Resources:
         return self.blueprint.is_compiled(strategy.local)
 
     def close(self) -> None:
-        """Ends the workers, if there are any."""
+        """Stops the workers, if there are any."""
         while self._executors:
             self._executors.popitem()[1].close()
 
     @property
     def _own_steps(self) -> Integers:
-        """Per client: the local steps of its group, 0 where the group does not say."""
+        """Per client: the local steps of its group, 0 if the group has none."""
         clients = self.experiment.clients
         return np.repeat([table.steps or 0 for table in clients], [table.count for table in clients])
 

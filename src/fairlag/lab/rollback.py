@@ -1,4 +1,4 @@
-"""Takes a run back to an earlier version: which versions there are, and what happens to the rows that came later."""
+"""Takes a run back to an earlier version: lists the possible versions, and removes the later rows."""
 
 import json
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from fairlag.lab.database import Database
 from fairlag.lab.folder import MODEL, SUMS, check_is_run, explained, reading
 
 ENDS = ("virtual_time", "counts", "model_sha256")
-"""What is only known of a run that is finished."""
+"""The facts that only a finished run has."""
 
 
 class Point(NamedTuple):
@@ -29,12 +29,12 @@ class Point(NamedTuple):
 
     @property
     def written(self) -> str:
-        """When, on the clock of this machine."""
+        """When it was written, on this machine's clock."""
         return datetime.fromtimestamp(self.file.stat().st_mtime).isoformat(" ", "seconds")
 
 
 def points(folder: Path) -> list[Point]:
-    """What a run can go back to, or on to, the newest version first: each checkpoint that is whole."""
+    """The versions that a run can continue from, the newest first: one per intact checkpoint."""
     check_is_run(folder)
     with reading(folder) as database:
         known = {name for (name,) in database.execute("SELECT file FROM checkpoints")}
@@ -44,7 +44,7 @@ def points(folder: Path) -> list[Point]:
 
 
 def chosen(folder: Path, version: int) -> Point:
-    """The newest point of a version."""
+    """The newest point with this version."""
     there = points(folder)
     for point in there:
         if point.version == version:
@@ -58,10 +58,10 @@ def chosen(folder: Path, version: int) -> Point:
 
 
 def rollback(folder: Path, version: int) -> Point:
-    """Makes that version the newest: the server's whole state is that of its checkpoint, and later rows are removed.
+    """Makes this version the newest: the server's state becomes that of its checkpoint, and later rows are removed.
 
-    If the version is newer than the database, as when its WAL file was lost, rows in between are missing, and
-    `meta` says so.
+    If the version is newer than the database, for example because its WAL file was lost, the rows in between are
+    missing, and `meta` says so.
     """
     point = chosen(folder, version)
     remedy = f"`fairlag rollback {folder} --version {version}` tries it again"
@@ -85,7 +85,7 @@ def rollback(folder: Path, version: int) -> Point:
 
 
 def _forget(database: Database, point: Point) -> None:
-    """Removes the rows that were written after a checkpoint."""
+    """Removes the rows that are newer than a checkpoint."""
     later = database.execute("SELECT tasks FROM checkpoints WHERE number > ?", (point.number,)).fetchall()
     known = database.execute("SELECT refusals, presence FROM checkpoints WHERE number = ?", (point.number,))
     refusals, presence = known.fetchone()

@@ -1,4 +1,4 @@
-"""What a server records, as rows of the tables of a run's database."""
+"""Turns what a server records into rows of the tables of a run's database."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -19,14 +19,14 @@ def by_table(rows: Sequence[Row], presence: int) -> list[tuple[str, Iterator[tup
 
 
 def tasks(row: Row) -> Iterable[int]:
-    """The numbers of the tasks that get a row in the table of tasks by this."""
+    """The numbers of the tasks that this record adds to the table of tasks."""
     if isinstance(row, Aggregation):
         return (task.task for task in row.tasks)
     return (row.task.task,) if isinstance(row, Ended) else ()
 
 
 def number(value: float) -> float | None:
-    """A number for SQLite, which has no other place than NULL for what is not a number."""
+    """A number for SQLite, which can store NaN only as NULL."""
     return float(value) if value == value else None
 
 

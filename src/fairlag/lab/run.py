@@ -1,4 +1,4 @@
-"""Reads a run directory: what a run recorded, as pandas frames, even while it is still being written."""
+"""Reads a run directory: what a run recorded, as pandas frames, even while the run is in progress."""
 
 from collections.abc import Callable
 from math import nan
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Run:
-    """One run: every question is answered from what is on disk at that moment.
+    """One run: every answer comes from what is on disk at that moment.
 
     >>> import fairlag
     >>> experiment = fairlag.load("demo").checked(aggregations=5)
@@ -49,9 +49,9 @@ class Run:
         self.groups: list[str] = meta["groups"]
         """The names of the client groups."""
         self.planned: int | None = meta.get("aggregations")
-        """How many aggregations were to be made, if a number of them was to end the run."""
+        """The planned number of aggregations, if the run ends after a number of them."""
         self.make: Callable[..., nn.Module] | None = None
-        """The function that builds the model, if the experiment was given one by this process."""
+        """The function that builds the model, if this process gave the experiment a function."""
         self.trusted = False
         """Did this process make the run, and so import the code that it names?"""
 
@@ -63,25 +63,25 @@ class Run:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The tables of its resolved experiment, with its strategy and seed alone."""
+        """The tables of its resolved experiment, with only its strategy and seed."""
         tables = self._written().get("experiment")
         if not isinstance(tables, dict) or not {"clients", "strategies", "seed"} <= tables.keys():
-            raise unreadable(self.folder, f"its {EXPERIMENT} is no experiment")
+            raise unreadable(self.folder, f"its {EXPERIMENT} is not an experiment")
         try:
             check(tables)
         except ExperimentError as error:
-            raise unreadable(self.folder, f"its {EXPERIMENT} is no experiment: {error}") from None
+            raise unreadable(self.folder, f"its {EXPERIMENT} is not an experiment: {error}") from None
         return tables
 
     @property
     def home(self) -> Path | None:
-        """Where relative paths and modules of its experiment are looked for."""
+        """The folder of its experiment's relative paths and modules."""
         place = self._written().get("folder")
         return Path(place) if isinstance(place, str) else None
 
     @property
     def deployed(self) -> bool:
-        """Was it made by a fleet in real time, so that its experiment's delays are only what was assumed?"""
+        """Was it made by a real fleet, so that its experiment's delays are only assumptions?"""
         return "runtime" in self.meta
 
     @property
@@ -91,7 +91,7 @@ class Run:
 
     @property
     def status(self) -> str:
-        """Is it "finished", "failed", "running", or "interrupted" such that it can be resumed?"""
+        """Its status: "finished", "failed", "running", or "interrupted", which means that it can be resumed."""
         status = str(self.meta["status"])
         if status != "running":
             return status
@@ -99,7 +99,7 @@ class Run:
 
     @property
     def version(self) -> int:
-        """The newest version: how many aggregations were made."""
+        """The newest version: the number of aggregations so far."""
         return int(self._newest()[0])
 
     @property
@@ -111,13 +111,13 @@ class Run:
     def aggregations(self) -> "pd.DataFrame":
         """One row per version: when it was made, from how many updates, their weight, and whether they were too few.
 
-        `refused` says why nothing of an aggregation was used, and who is suspected; it is empty for all others.
+        `refused` says why an aggregation was not used, and who is suspected; it is empty for all others.
         """
         return self._frame("SELECT * FROM aggregations ORDER BY version")
 
     @property
     def tasks(self) -> "pd.DataFrame":
-        """One row per task that ended, with what became of it; `aggregation` is the version that it went into."""
+        """One row per task that ended, with its outcome; `aggregation` is the version that merged it."""
         return self._frame("SELECT * FROM tasks ORDER BY task").astype({"staleness": "Int64"})
 
     @property
@@ -126,7 +126,7 @@ class Run:
         return self.evaluated(*SCOPES)
 
     def evaluated(self, *scopes: str) -> "pd.DataFrame":
-        """The evaluations of these scopes alone; those of classes are by far the most."""
+        """Only the evaluations of these scopes; those of classes are by far the most."""
         frame = self._frame(queries.EVALUATIONS.format(", ".join("?" * len(scopes))), scopes)
         spread = frame["accuracy"] * (1 - frame["accuracy"]) / frame["examples"]
         return frame.assign(standard_error=spread**0.5)
@@ -138,7 +138,7 @@ class Run:
 
     @property
     def refusals(self) -> "pd.DataFrame":
-        """Why updates were refused, and how many."""
+        """The reasons why updates were refused, and the number of updates for each."""
         return self._frame("SELECT * FROM refusals ORDER BY reason")
 
     def influence(self, by: str = "client") -> "pd.DataFrame":
@@ -146,12 +146,12 @@ class Run:
 
         `weight` is the sum of its parts of all versions: the weights of its updates, each once for every version that
         the update is part of. That is one version, unless the strategy keeps updates until they are replaced.
-        Each version entitles those who are there when it is made, equally or by the strategy's `importance`: `entitled`
-        is the part of all versions that this gives, `presence` the part of all time that clients were there, and
-        `per_presence` is influence ÷ presence.
+        Each version entitles the clients that are present when it is made, equally or by the strategy's `importance`:
+        `entitled` is the resulting part of all versions. `presence` is the part of all time that clients were present,
+        and `per_presence` is influence ÷ presence.
         """
         if by not in ("client", "group"):
-            raise InputError(f"influence is asked for by {by!r}, it must be by client or by group")
+            raise InputError(f"influence was asked for by {by!r}, it must be by 'client' or by 'group'")
         frame = self._frame(queries.PER_CLIENT if by == "client" else queries.PER_GROUP)
         if by == "group":
             frame = frame.sort_values("group", key=lambda names: names.map(self.groups.index), ignore_index=True)
@@ -164,7 +164,7 @@ class Run:
         return frame.assign(per_presence=(frame["influence"] / frame["presence"]).where(frame["presence"] > 0))
 
     def _attended(self, by: str, frame: "pd.DataFrame") -> "pd.DataFrame":
-        """What each client or group of a frame was entitled to, and how long it was there: its parts of all."""
+        """The frame with what each client or group was entitled to, and how long it was present, as parts of all."""
         import pandas as pd
 
         with reading(self.folder) as database:
@@ -176,21 +176,21 @@ class Run:
 
     @property
     def terms(self) -> Entitlement | None:
-        """What its strategy entitles clients to; None if that is not known."""
+        """What its strategy entitles clients to; None if not known."""
         try:
             return terms_of(self.settings)
         except UnreadableError:
             return None
 
     def curve(self, scope: str = "all", name: str | int | None = None) -> "pd.DataFrame":
-        """The evaluations over the run, one row per version, all on the same examples: a sample, if one was taken."""
+        """The evaluations during the run, one row per version, all on the same examples: a sample, if one was used."""
         return curve_of(self.evaluations, scope, self._known(scope, name))
 
     def accuracy(self, scope: str = "all", name: str | int | None = None) -> float:
-        """The accuracy of the last version that was evaluated, on the whole test set if that was done.
+        """The accuracy of the last evaluated version, on the whole test set if it was evaluated on that.
 
-        On all test examples; or, with the scopes "group" and "class", on the labels that a client group holds, or on
-        one label, such as 3 or "3". Not a number if the run has not evaluated any such example.
+        The scope "all" means all test examples; "group", the labels that a client group holds; and "class", one label,
+        such as 3 or "3". NaN if the run has not evaluated any of these examples.
         """
         return final_of(self.evaluations, scope, self._known(scope, name))
 
@@ -198,19 +198,19 @@ class Run:
         return known_name(scope, name, self.groups, int(self.meta.get("classes", 0)))
 
     def tensors(self) -> dict[str, NDArray[Any]]:
-        """The named arrays of the model that the run ended with."""
+        """The named arrays of the final model."""
         if (status := self.status) != "finished":
-            hint = "" if status == "running" else f": `fairlag resume {self.folder}` continues it"
-            raise InputError(f"the run in {str(self.folder)!r} has no final model yet, it is {status}{hint}")
+            hint = "" if status == "running" else f"; `fairlag resume {self.folder}` continues it"
+            raise InputError(f"the run in {str(self.folder)!r} has no final model yet: it is {status}{hint}")
         check_model(self.folder, self.meta)
         return unpacked(self.folder / MODEL)[0]
 
     def model(self, make: "Callable[..., nn.Module] | None" = None, *, code: bool = False) -> "nn.Module":
-        """The model that the run ended with, ready to predict.
+        """The final model of the run, ready to predict.
 
-        `make` is the function that builds it, if the experiment was given a function instead of the name of one; the
-        run that `fairlag.simulate` returns knows it. A model of the user's own is code: the module that the run names
-        is imported only with `code=True`, unless this process made the run.
+        `make` is the function that builds it, if the experiment was given a function instead of a name; the run that
+        `fairlag.simulate` returns knows it. A user's own model is code: the module that the run names is imported only
+        with `code=True`, unless this process made the run.
         """
         from fairlag.learn import models
         from fairlag.learn.flat import Flat
@@ -229,7 +229,7 @@ class Run:
         if make is None and is_code(use) and not (code or self.trusted):
             raise InputError(
                 f"the model {use!r} of the run in {str(self.folder)!r} is code: if you trust it, "
-                "`model(code=True)` imports it; or build the model yourself, and load `tensors()`"
+                "`model(code=True)` imports it; or build the model yourself and load `tensors()`"
             )
         model = models.build(
             make or use,
@@ -243,18 +243,18 @@ class Run:
             flat = Flat(model)
             flat.load(flat.layout.flatten(tensors))
         except InputError as error:
-            raise InputError(f"the model of the run in {str(self.folder)!r} is another by now: {error}") from None
+            raise InputError(f"the model of the run in {str(self.folder)!r} has changed: {error}") from None
         return model.eval()
 
     def _written(self) -> dict[str, Any]:
-        """What it was made from, as it is on disk."""
+        """The experiment that it was made from, as it is on disk."""
         check_experiment(self.folder, self.meta)
         try:
             found = json_of(text_of(self.folder / EXPERIMENT))
         except (OSError, ValueError) as error:
-            raise unreadable(self.folder, f"its {EXPERIMENT} is missing or spoilt ({error})") from None
+            raise unreadable(self.folder, f"its {EXPERIMENT} is missing or damaged ({error})") from None
         if not isinstance(found, dict):
-            raise unreadable(self.folder, f"its {EXPERIMENT} is no experiment")
+            raise unreadable(self.folder, f"its {EXPERIMENT} is not an experiment")
         return found
 
     def _newest(self) -> tuple[int, float]:
@@ -268,12 +268,12 @@ class Run:
         with reading(self.folder) as database:
             try:
                 frame = pd.read_sql_query(query, database, params=parameters)
-            except pd.errors.DatabaseError as error:  # its own words are the whole query
+            except pd.errors.DatabaseError as error:  # its own message is the whole query
                 raise error.__cause__ or error from None
             return frame.astype({name: kind for name, kind in queries.KINDS.items() if name in frame})
 
     def _card(self, *, groups: bool = True) -> Card:
-        """What is to be shown; groups take a look at every task."""
+        """The facts to show; groups need every task to be read."""
         evaluations, meta, status = self.evaluations, self.meta, self.status
         version, time = self._newest()
         return Card(
@@ -294,13 +294,13 @@ class Run:
 
     def _groups(self, evaluations: "pd.DataFrame") -> tuple[Group, ...]:
         shares = self.influence("group")
-        heard = shares["updates"].any()
+        any_updates = shares["updates"].any()
         return tuple(
             Group(
                 name=row["group"],
                 clients=row["clients"],
                 accuracy=final_of(evaluations, "group", row["group"]),
-                influence=row["influence"] if heard else nan,  # of nothing there is no part
+                influence=row["influence"] if any_updates else nan,  # without any influence there are no shares
                 fair=row["fair"],
                 entitled=row["entitled"],
                 staleness=row["staleness"],
@@ -319,6 +319,6 @@ class Run:
 
 
 def _part(amounts: "pd.Series[float]") -> "pd.Series[float]":
-    """Of all of them together."""
+    """The shares of their sum."""
     total = amounts.sum()
     return amounts / total if total else 0.0 * amounts

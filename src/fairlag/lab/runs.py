@@ -1,4 +1,4 @@
-"""Finds runs: those in a folder, or those that a user names."""
+"""Finds runs: those in a folder, or those that a user gives."""
 
 import warnings
 from collections.abc import Iterable
@@ -9,18 +9,18 @@ from fairlag.lab.folder import DATABASE
 from fairlag.lab.run import Run
 
 _DEPTH = 2
-"""How far below a folder its runs are looked for: as in runs/experiment/strategy-seed."""
+"""How many levels below a folder to search for runs, as in runs/experiment/strategy-seed."""
 
 Runs = Run | Iterable[Run] | str | Path
 """One run, several, or those in a folder."""
 
 
 def given(meant: Runs) -> list[Run]:
-    """The runs that a user means, at least one.
+    """The runs that a user gives, at least one.
 
     >>> given([])
     Traceback (most recent call last):
-    fairlag.errors.InputError: no runs are given
+    fairlag.errors.InputError: no runs were given
     """
     if isinstance(meant, str | Path):
         if not (found := runs(meant)):
@@ -28,7 +28,7 @@ def given(meant: Runs) -> list[Run]:
         return found
     found = [meant] if isinstance(meant, Run) else list(meant)
     if not found:
-        raise InputError("no runs are given")
+        raise InputError("no runs were given")
     return found
 
 
@@ -53,7 +53,7 @@ def runs(folder: str | Path) -> list[Run]:
 
 
 def run_folders(folder: str | Path) -> list[Path]:
-    """Where `runs` are, whether they can be read or not."""
+    """The folders of `runs`, whether they can be read or not."""
     root = Path(folder)
     if not root.is_dir():
         raise InputError(f"there is no folder {str(root)!r}")

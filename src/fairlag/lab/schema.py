@@ -1,11 +1,11 @@
-"""The tables of a run's database, by format, and what their columns say."""
+"""The tables of a run's database, by format, and the meaning of their columns."""
 
 import re
 
 from fairlag.lab import digest
 
 FORMAT = 4
-"""Grows when an older fairlag could not read what a newer one writes. Format 3 does not say who was there when."""
+"""Increases when an older fairlag could not read the new files. Format 3 does not record who was present when."""
 
 SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -41,16 +41,16 @@ CREATE TABLE digests (
     name TEXT NOT NULL, block INTEGER NOT NULL, rows INTEGER NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (name, block)
 ) WITHOUT ROWID;
 """
-"""A task has a row once it was merged or ended otherwise; `ended` is when its update came in, or when it was lost.
-`steps` and `pace` are what the strategy asked of its local training: 0 steps are as many as the client makes by itself.
-Only a strategy that keeps updates has rows in `parts`: by how many units a client's part of each version grows from
-that version on; and in `units`: `acted` is what a unit was worth in all versions up to that one together.
-`refused` is why nothing of an aggregation was used, and who is suspected, else empty.
-A row of `presence` says that the clients from `first` to `last` came or went when `version` was the newest.
-A number that is not finite and not infinite is NULL. Times are virtual, or those of a real fleet where `meta` has a
-`runtime`, or those of the wall clock, sped up, where it has a `clock`. `checkpoints` are those that the run can go back
-to, with what was refused until then, the tasks (as 64-bit numbers) whose rows were written since the checkpoint before,
-and the number of the last row of `presence`. `digests` has one row for each block of rows of a table (digest.py)."""
+"""A task gets a row when it is merged or ends in another way; `ended` is when its update arrived, or when it was lost.
+`steps` and `pace` are what the strategy asked of its local training: 0 steps means the client's own number of steps.
+Only a strategy that keeps updates has rows in `parts` (by how many units a client's part of each version grows,
+starting with that version) and in `units` (`acted` is what a unit was worth in all versions up to that one, summed).
+`refused` says why an aggregation was not used, and who is suspected; otherwise it is empty.
+A row of `presence` says that the clients from `first` to `last` joined or left when `version` was the newest.
+NaN is stored as NULL. Times are virtual; or those of a real fleet, if `meta` has a `runtime`; or those of the wall
+clock, sped up, if it has a `clock`. `checkpoints` are those that the run can go back to, with what was refused until
+then, the tasks (as 64-bit numbers) whose rows were written since the previous checkpoint, and the number of the last
+row of `presence`. `digests` has one row per block of rows of a table (digest.py)."""
 
 LAYOUT = digest.Layout(SCHEMA)
 LAYOUTS = {
@@ -59,4 +59,4 @@ LAYOUTS = {
         re.sub(r"CREATE TABLE presence .*?;\n", "", SCHEMA, flags=re.DOTALL).replace(", presence INTEGER NOT NULL", "")
     ),
 }
-"""By format: those that are read."""
+"""The layouts of the formats that this version reads."""

@@ -1,4 +1,4 @@
-"""Writes an experiment as text: JSON beside its runs, or TOML with comments. Reading one is in experiment.py."""
+"""Writes an experiment as text: JSON next to its runs, or TOML with comments. Reading is in experiment.py."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def as_tables(experiment: Experiment) -> dict[str, Any]:
-    """An experiment as a file would have it: without what is absent, and without labels that repeat the parameters."""
+    """An experiment as tables of a file, without absent values and without labels that repeat the parameters."""
     tables: dict[str, Any] = _plain(experiment)
     for use, table in zip(experiment.strategies, tables["strategies"], strict=True):
         if use.label == label(use.use, use.parameters):
@@ -46,7 +46,7 @@ def sha256(experiment: Experiment) -> str:
 
 
 def key_of(experiment: Experiment) -> str:
-    """The same for experiments that differ in nothing but their seeds, strategies and folder.
+    """A key that is the same for experiments that differ only in their seeds, strategies and folder.
 
     >>> from fairlag.lab.experiment import load
     >>> key_of(load("demo")) == key_of(load("demo").checked(seed=7)) != key_of(load("demo").checked(aggregations=7))
@@ -57,10 +57,9 @@ def key_of(experiment: Experiment) -> str:
 
 
 def toml(experiment: Experiment, head: Sequence[str] = (), beside: Mapping[str, Sequence[str]] | None = None) -> str:
-    """The text of a file from which the same experiment is read; what is at its default is left out.
+    """The text of a file from which the same experiment can be read; values at their defaults are left out.
 
-    `head` are comments at the top, `beside` those above the table of a group. What was given as a Python object cannot
-    be written.
+    `head` has the comments at the top, `beside` those above the table of each group. Python objects cannot be written.
 
     >>> from fairlag.lab.experiment import load, parse
     >>> import tomllib
@@ -93,7 +92,7 @@ def toml(experiment: Experiment, head: Sequence[str] = (), beside: Mapping[str, 
 
 
 def _decisive(experiment: Experiment) -> dict[str, Any]:
-    """What makes a run the one it is: which trackers are told of it changes none of its bytes."""
+    """The tables that determine a run; trackers do not change its results."""
     return {name: table for name, table in _plain(experiment).items() if name != "track"}
 
 
@@ -106,13 +105,13 @@ def _json(tables: Mapping[str, Any], folder: str | None) -> str:
 
 
 def _word(given: object) -> str:
-    """How a Python object is written: with its parameters, but without its address in memory."""
+    """A Python object as text: with its parameters, but without its address in memory."""
     words = repr(given) if isinstance(given, Strategy) else label_of(given)
     return f"<{re.sub(r' at 0x[0-9a-fA-F]+', '', words)}>"
 
 
 def _plain(value: Any) -> Any:
-    """Tables and lists, without keys that are None or at an infinite default: JSON knows no infinity."""
+    """Tables and lists, without keys that are None or at an infinite default, because JSON has no infinity."""
     if isinstance(value, BaseModel):
         fields = type(value).model_fields
         return _plain({key: inner for key, inner in value if not (_endless(inner) and key in fields)})
@@ -136,7 +135,7 @@ def _lines(table: Mapping[str, object], first: Sequence[str] = ()) -> list[str]:
 
 def _comments(lines: Sequence[str]) -> Iterator[str]:
     for line in lines:
-        # A name may hold what no comment may.
+        # A name may contain characters that a comment must not.
         clean = "".join(each if each.isprintable() else " " for each in line)
         yield from (f"# {part}" for part in wrap(clean, _WIDTH, break_long_words=False))
 
@@ -146,7 +145,7 @@ def _key(name: str) -> str:
 
 
 def _string(text: str) -> str:
-    """Long ones, which are lists of numbers, over several lines that are read as one."""
+    """A quoted string; a long one, which is a list of numbers, is broken into several lines that are read as one."""
     quoted = json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
     if len(quoted) <= _WIDTH or "\\" in quoted:
         return quoted

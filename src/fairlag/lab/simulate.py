@@ -1,4 +1,4 @@
-"""Runs a plan, one run after the other, new or resumed; and `fairlag.simulate`, which makes one run from Python."""
+"""Makes the runs of a plan, one after the other, new or resumed; and `fairlag.simulate`, one run from Python."""
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -53,9 +53,9 @@ def execute(
 ) -> list[Run]:
     """Makes every run of a plan that is not finished, from its last checkpoint if it has one.
 
-    A new plan is saved once its data and model are loaded, so that a mistake in them leaves nothing behind. A run of
-    several that fails, or cannot be read, does not stop the others: at the end, one error names all of them. Trackers
-    are told of finished runs, too: the process may have been killed right before it told them of the end.
+    A new plan is saved after its data and model are loaded, so that a mistake in them leaves no files behind. If one of
+    several runs fails, or cannot be read, the others continue: at the end, one error names all failed runs. Trackers
+    are told about finished runs too, because the process may have been killed right before it told them of the end.
     """
     stop_if_started_again()
     choice = ExecutorChoice(executor, workers, address)
@@ -111,14 +111,14 @@ def simulate(
     track: str | Sequence[str] | None = None,
     watch: Tell | None = None,
 ) -> Run:
-    """Trains with one strategy, in virtual time unless the experiment has another clock, and returns the run.
+    """Trains with one strategy, in virtual time unless the experiment has a different clock, and returns the run.
 
-    `experiment` is one, its tables, a file or a preset; `strategy` a label or `use` of it, a name of the zoo, a
-    weighting of (buffer, view), or a Strategy, and may be left out if the experiment has only one. Without `out`
-    the run is kept in a temporary folder, as long as the returned Run lives. `executor` names one of
-    `fairlag.execute.EXECUTORS`, and `address` the cluster for one that needs it; neither it nor the number of workers
-    changes a result. `track` names trackers instead of those of the experiment, and `watch` hears every event of
-    `fairlag.lab.events`.
+    `experiment` is an Experiment, its tables, a file or a preset. `strategy` is a label or `use` of the experiment, an
+    algorithm of the zoo, a weighting of (buffer, view), or a Strategy; it may be omitted if the experiment has only
+    one. Without `out`, the run is kept in a temporary folder as long as the returned Run exists. `executor` is a name
+    in `fairlag.execute.EXECUTORS`, and `address` is that of its cluster, if it needs one; neither the executor nor the
+    number of workers changes results. `track` names trackers instead of the experiment's, and `watch` is called with
+    every event of `fairlag.lab.events`.
 
     >>> import fairlag
     >>> run = fairlag.simulate(fairlag.load("demo").checked(aggregations=5), strategy="fairshare", workers=1)
@@ -129,9 +129,7 @@ def simulate(
     temporary = None
     if out is None:
         if chosen.track:
-            raise InputError(
-                f"a run that is tracked by {chosen.track[0]} is not kept in a temporary folder: give `out`"
-            )
+            raise InputError(f"a run that is tracked by {chosen.track[0]} cannot be in a temporary folder: give `out`")
         temporary = tempfile.TemporaryDirectory(prefix="fairlag-", ignore_cleanup_errors=True)
         out = temporary.name
     plan = Plan(chosen, (chosen.seed,), Path(out), single=True)
@@ -151,7 +149,7 @@ def single(
     seed: int | None = None,
     track: str | Sequence[str] | None = None,
 ) -> Experiment:
-    """An experiment with one strategy alone, the one that is named, or given as an object."""
+    """The experiment with only one strategy: the one that is named, or given as an object."""
     experiment = given(experiment)
     if isinstance(strategy, str):
         experiment = experiment.only([strategy])
@@ -165,12 +163,12 @@ def single(
 
 
 def _status(planned: Planned) -> str | None:
-    """What the run itself says: one that nobody writes may still say that it is running."""
+    """The status in the run's own record: it may still be "running" although no process writes it."""
     return str(Run(planned.folder).meta["status"]) if is_run(planned.folder) else None
 
 
 def _damaged(plan: Plan) -> dict[str, FairlagError]:
-    """The runs of several that cannot be read, by name; refuses those that are not the plan's, or are being made."""
+    """The runs that cannot be read, by name, if there are several; refuses runs of a different plan or in progress."""
     damaged: dict[str, FairlagError] = {}
     for planned in plan:
         try:
@@ -185,7 +183,7 @@ def _damaged(plan: Plan) -> dict[str, FairlagError]:
 def _make(
     resources: Resources, plan: Plan, left: list[Planned], watch: Watch, failures: dict[str, FairlagError]
 ) -> None:
-    """Makes these runs; notes which of several fail."""
+    """Makes these runs; if there are several, notes which fail."""
     for planned in left:
         try:
             _run(resources, planned, watch)
@@ -195,7 +193,7 @@ def _make(
             if len(plan) == 1:
                 raise
             failures[name_of(planned)] = error
-            resources.close()  # whatever is still being computed was for this run
+            resources.close()  # tasks that are still being computed were for this run
 
 
 def _check_made(plan: Plan, failures: Mapping[str, FairlagError]) -> None:
@@ -203,7 +201,7 @@ def _check_made(plan: Plan, failures: Mapping[str, FairlagError]) -> None:
         reasons = "; ".join(f"{name}: {error}" for name, error in failures.items())
         is_input = all(isinstance(error, InputError) for error in failures.values())
         raise (InputError if is_input else FairlagError)(
-            f"{len(failures)} of {len(plan)} runs failed, `fairlag resume {plan.folder}` tries them again: {reasons}"
+            f"{len(failures)} of {len(plan)} runs failed; `fairlag resume {plan.folder}` tries them again: {reasons}"
         )
 
 

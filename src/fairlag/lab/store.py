@@ -1,4 +1,4 @@
-"""Writes a run directory: rows and checkpoints, always one consistent moment on disk. Reading is in run.py."""
+"""Writes a run directory: rows and checkpoints, always consistent on disk. Reading is in run.py."""
 
 import hashlib
 import json
@@ -37,39 +37,39 @@ from fairlag.lab.lock import locked
 from fairlag.lab.schema import FORMAT
 
 KEPT = 2
-"""How many checkpoints of a simulation are kept: what is lost can be computed again."""
+"""The number of checkpoints that a simulation keeps: anything lost can be computed again."""
 
 
 class Score(NamedTuple):
-    """How a version does on some test examples: all, those of a class, or those with the labels of a client group."""
+    """The score of a version on test examples: all, those of a class, or those with the labels of a client group."""
 
     scope: str
-    """Of what: "all", "class" or "group"."""
+    """The examples: "all", "class" or "group"."""
     name: str
     examples: int
     correct: int
     loss: float
     """The mean over the examples."""
     whole: bool = False
-    """On the whole test set, not on the sample of it that the curve uses?"""
+    """Was it measured on the whole test set, not on the sample for the curve?"""
 
 
 class Store:
-    """Writes one run. What is on disk is always the moment of the last commit, whenever the process is killed.
+    """Writes one run. The disk always holds the state of the last commit, whenever the process is killed.
 
-    Rows are buffered until a commit takes them: what was not committed is computed again after a resume.
+    Rows are buffered until a commit writes them; everything after it is computed again after a resume.
     """
 
     def __init__(self, folder: Path, keep: int = KEPT, *, new: bool = False) -> None:
-        """Use `Store.create` or `Store.open`: this takes a folder that holds a run."""
+        """Opens a folder that holds a run. Use `Store.create` or `Store.open` instead."""
         self.folder = folder
         self._keep = keep
         self._rows: list[Row] = []
         self.record: Record = self._rows.append
-        """The server's callback: it is called for every event, so a row is taken apart only when it is committed."""
+        """The server's callback. It is called for every event, so a row is only converted when it is committed."""
         self._scores: list[tuple[object, ...]] = []
         self.rows_took = 0.0
-        """How many seconds of the last commit went into rows."""
+        """The seconds that the last commit spent on rows."""
         self._database = Database(folder, new=new)
         try:
             check_experiment(folder, self.meta)
@@ -106,7 +106,7 @@ class Store:
         examples: Integers,
         keep: int = KEPT,
     ) -> Self:
-        """A new run in a folder that is empty or not there; `experiment` is the text of its resolved experiment."""
+        """A new run in a folder that is empty or missing; `experiment` is the text of its resolved experiment."""
         written = experiment.encode()
         facts = {
             "format": FORMAT,
@@ -126,14 +126,14 @@ class Store:
             _check_empty(folder)
             check_own(folder)
             with closing(locked(folder)):
-                _check_empty(folder)  # again: another process may have been quicker
+                _check_empty(folder)  # again, because another process may have been faster
                 put(folder / EXPERIMENT, written)
                 make_database(folder, facts, clients)
             return cls(folder, keep, new=True)
 
     @classmethod
     def open(cls, folder: Path, keep: int = KEPT) -> Self:
-        """A run that was begun before, to continue it."""
+        """An existing run, to continue it."""
         check_is_run(folder)
         with explained(folder, "the run", _resume(folder)):
             return cls(folder, keep)
@@ -147,12 +147,12 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Lets go of the run. Rows that no commit took are dropped: they lie after the checkpoint."""
+        """Releases the run. Uncommitted rows are dropped, because they are newer than the checkpoint."""
         self._database.close()
 
     def evaluated(self, version: int, time: float, scores: Iterable[tuple[str, str, int, int, float, bool]]) -> None:
-        """A version was evaluated, one row per score; the next commit writes them."""
-        # Converted, because numbers of numpy would be stored as the bytes of their memory.
+        """Takes the scores of a version, one row per score; the next commit writes them."""
+        # Converted, because SQLite would store NumPy's numbers as raw bytes.
         self._scores += [
             (int(version), float(time), scope, str(name), int(examples), int(correct), rows.number(loss), int(whole))
             for scope, name, examples, correct, loss, whole in scores
@@ -168,11 +168,11 @@ class Store:
         meta: Mapping[str, object] | None = None,
         clients: Iterable[tuple[int, str, int]] = (),
     ) -> None:
-        """Makes this moment the one on disk: the state to continue from, and all rows up to it.
+        """Writes the current state to disk: the state to continue from, and all rows up to it.
 
-        `clients` are those of which something new is known: their groups, and how many examples they hold.
+        `clients` are those with new facts: their groups, and how many examples they hold.
         """
-        # Numbered, because a version may be committed twice: a name that the database refers to must never change.
+        # Numbered, because a version may be committed twice, and a file that the database refers to must never change.
         number, content = self._number + 1, packed(state, {"text": text})
         file = checkpoints.named(self.folder, version, number, content).file
         written = np.array([task for row in self._rows for task in rows.tasks(row)], np.int64).tobytes()
@@ -206,32 +206,32 @@ class Store:
         refusals: Mapping[str, int] | None = None,
         meta: Mapping[str, object] | None = None,
     ) -> None:
-        """The run is over: keeps its rows and the model that it ended with; there is nothing left to resume."""
+        """Ends the run: writes its rows and its final model; then there is nothing left to resume."""
         content = packed(tensors, {})
         facts = {"status": "finished", "reason": reason, "model_sha256": hashlib.sha256(content).hexdigest()}
         with explained(self.folder, "the final model", _resume(self.folder)):
             put(self.folder / MODEL, content)
             with self._transaction() as database:
                 self._write(refusals, {**(meta or {}), **facts})
-                if "runtime" not in self.meta:  # a fleet may have to go back, what is simulated can be made again
+                if "runtime" not in self.meta:  # a simulation can be made again, but a fleet may have to go back
                     database.execute("DELETE FROM checkpoints")
         self._file = None
         (version,) = self._database.execute("SELECT COALESCE(MAX(version), 0) FROM aggregations").fetchone()
         self._tidy(version)
         if self._database.settle():
-            with suppress(OSError):  # without it, or with half of it, reading takes longer
+            with suppress(OSError):  # if it is missing or incomplete, reading only takes longer
                 names = DATABASE, MODEL, EXPERIMENT
                 lines = [f"{digest.of_file(self.folder / name)}  {name}\n" for name in names]
                 write_anew(self.folder / SUMS, "".join(lines).encode())
 
     def fail(self, reason: str) -> None:
-        """The run failed; it may be tried again from its last checkpoint."""
-        # None of its rows: they lie after the checkpoint.
+        """Notes that the run failed; it may be tried again from its last checkpoint."""
+        # Without its rows, because they are newer than the checkpoint.
         with explained(self.folder, "why the run failed", _resume(self.folder)), self._database.transaction():
             self._database.note({"status": "failed", "reason": reason})
 
     def _thin_out(self) -> None:
-        """Forgets all checkpoints but those to keep; the next newer one then knows which rows came in between."""
+        """Deletes all checkpoints except those to keep; the next newer one then lists the rows in between."""
         rows = self._database.execute("SELECT number, tasks FROM checkpoints ORDER BY number").fetchall()
         wanted = checkpoints.kept([number for number, _ in rows], self._keep)
         between, oldest = b"", min(wanted)
@@ -240,13 +240,13 @@ class Store:
                 between += tasks
                 self._database.execute("DELETE FROM checkpoints WHERE number = ?", (number,))
                 continue
-            if between or number == oldest:  # from the oldest one there is no way further back
+            if between or number == oldest:  # nothing goes back further than the oldest one
                 tasks = b"" if number == oldest else between + tasks
                 self._database.execute("UPDATE checkpoints SET tasks = ? WHERE number = ?", (tasks, number))
             between = b""
 
     def _tidy(self, version: int) -> None:
-        """Removes what a killed process left half done, and checkpoints up to a version that nothing refers to."""
+        """Removes partial files of killed processes, and unreferenced checkpoints up to a version."""
         known = {name for (name,) in self._database.execute("SELECT file FROM checkpoints")}
         left = [each.file for each in checkpoints.found(self.folder) if each.version <= version]
         for file in (*self.folder.glob(f"*{PARTIAL}*"), *(file for file in left if file.name not in known)):
@@ -254,7 +254,7 @@ class Store:
 
     @contextmanager
     def _transaction(self) -> Iterator[Database]:
-        """All that is written inside reaches the disk together; then nothing is left in the buffers."""
+        """Everything written inside reaches the disk together; then the buffers are empty."""
         with self._database.transaction():
             yield self._database
         self._rows.clear()
@@ -270,7 +270,7 @@ class Store:
         self._database.note(meta)
 
     def _new_scores(self) -> list[tuple[object, ...]]:
-        """The last version may be evaluated twice in the same way: for the curve, and because it is the last."""
+        """The scores to write: the last version may be evaluated twice, for the curve and because it is the last."""
         known = "SELECT 1 FROM evaluations WHERE version = ? AND scope = ? AND name = ? AND whole = ?"
         fresh = {(row[0], row[2], row[3], row[7]): row for row in self._scores}
         return [row for key, row in fresh.items() if self._database.execute(known, key).fetchone() is None]
@@ -286,7 +286,7 @@ def _check_empty(folder: Path) -> None:
     if is_begun(folder):
         raise InputError(f"{str(folder)!r} already holds a run: {_resume(folder)}, or choose another folder")
     if other := in_use(folder):
-        raise InputError(f"{str(folder)!r} already holds {other!r}, a run needs an empty folder")
+        raise InputError(f"{str(folder)!r} already holds {other!r}: a run needs an empty folder")
 
 
 def _resume(folder: Path) -> str:

@@ -1,4 +1,4 @@
-"""The `[[strategies]]` tables of an experiment file, and the strategies that they describe: of the zoo, or your own."""
+"""The `[[strategies]]` tables of an experiment file, and the strategies that they describe: the zoo's, or your own."""
 
 import inspect
 from collections.abc import Mapping
@@ -20,6 +20,7 @@ from fairlag.core.strategy import Strategy
 from fairlag.errors import InputError, StrategyError, nearest
 from fairlag.imported import Maker, name_of
 from fairlag.lab.learning import Made
+from fairlag.lab.messages import in_our_words
 from fairlag.rules.rule import failure, traits
 from fairlag.text.calls import Call, read
 from fairlag.zoo import ALGORITHMS, buffered
@@ -30,7 +31,7 @@ _EXAMPLE = "fedadam(cohort=5)"
 
 
 def checked_use(use: object) -> Used:
-    """What a strategy can be given as: a name, a function, or a Strategy."""
+    """Checks the value of `use`: a name, a function, or a Strategy."""
     if not (isinstance(use, str | Strategy) or callable(use)):
         raise ValueError(f"it is {use!r}, but must be a name, a function or a Strategy")
     return use
@@ -41,12 +42,12 @@ class Use(Made):
 
     use: Annotated[Any, AfterValidator(checked_use)] = Field(
         description='A name from [the table below](#strategies), or `"module:function"` for '
-        "[your own](#your-own-strategy). In Python also a function, or a Strategy, itself."
+        "[your own](#your-own-strategy). In Python, also a function or a Strategy."
     )
     label: str = Field(
         default="",
-        description="What it is called in tables, figures and folders. By default its title, with the parameters that "
-        "differ from their defaults.",
+        description="Its name in tables, figures and folders. By default its title, with the parameters that differ "
+        "from their defaults.",
     )
 
     @model_validator(mode="before")
@@ -59,24 +60,23 @@ class Use(Made):
 
     @property
     def name(self) -> str:
-        """What is used, in a word."""
+        """The name of what is used."""
         return name_of(self.use)
 
 
 def build(use: Used, parameters: Mapping[str, object], folder: Path | None = None) -> Strategy:
-    """The strategy of that name with those parameters.
+    """The strategy of this name with these parameters.
 
-    `use` is a name of the zoo, a function of the user's own ("module:function", imported from the folder of the
-    experiment or wherever Python finds it, or the function itself), or a Strategy. A function of two positional
-    arguments is a weighting, (buffer, view) → weights, and takes part in the paper's loop; any other must return a
-    Strategy.
+    `use` is an algorithm of the zoo, a user's own function ("module:function", imported from the experiment's folder or
+    from Python's path, or the function itself), or a Strategy. A function with two positional arguments is a weighting,
+    (buffer, view) → weights, and is used in the paper's loop; any other must return a Strategy.
 
     >>> build("fedbuff", {"buffer": 4}).trigger.label
     'count(4)'
     """
     if isinstance(use, Strategy):
         if parameters:
-            raise StrategyError(f"a Strategy takes no parameters any more, but {', '.join(parameters)} was given")
+            raise StrategyError(f"a Strategy takes no parameters, but {', '.join(parameters)} was given")
         return use
     make = _maker(use, folder) if isinstance(use, str) else use
     use = name_of(use)
@@ -96,7 +96,7 @@ def build(use: Used, parameters: Mapping[str, object], folder: Path | None = Non
 
 
 def strategy_call(text: str) -> tuple[str, dict[str, object]]:
-    """The name and the parameters that a text gives, in the notation of delays.
+    """The name and the parameters in a text, in the notation of delays.
 
     >>> strategy_call("fedadam(cohort=5)"), strategy_call("my_rules:square_root(power=0.3, cap=none)")
     (('fedadam', {'cohort': 5}), ('my_rules:square_root', {'power': 0.3, 'cap': 'none'}))
@@ -104,13 +104,13 @@ def strategy_call(text: str) -> tuple[str, dict[str, object]]:
     name, bracket, rest = text.strip().partition("(")
     if not bracket:
         return name, {}
-    try:  # a name may be "module:function", which is no expression: only what is in the brackets is read as one
+    try:  # "module:function" is not an expression, so only the part in parentheses is parsed as one
         call = read(f"strategy({rest}", "strategy", _EXAMPLE)
     except InputError:
         call = None
     if not isinstance(call, Call) or call.arguments or not all(map(_is_plain, call.keywords.values())):
         raise StrategyError(
-            f"the strategy {text!r} cannot be read; give each parameter by name, a number or a word, as in {_EXAMPLE}"
+            f"the strategy {text!r} cannot be read: give each parameter by name, a number or a word, as in {_EXAMPLE}"
         )
     words: dict[str, object] = {
         key: value.name if isinstance(value, Call) else value for key, value in call.keywords.items()
@@ -123,7 +123,7 @@ def _is_plain(value: object) -> bool:
 
 
 def takes(use: Used, parameter: str, folder: Path | None = None) -> bool:
-    """Does an algorithm have a parameter of that name?
+    """Does an algorithm have a parameter of this name?
 
     >>> takes("fedbuff", "buffer"), takes("fedavg", "buffer")
     (True, False)
@@ -135,7 +135,7 @@ def takes(use: Used, parameter: str, folder: Path | None = None) -> bool:
 
 
 def label(use: Used, parameters: Mapping[str, object]) -> str:
-    """A readable name for a strategy: its title, and the parameters that are not the default.
+    """A readable name for a strategy: its title, and the parameters that differ from their defaults.
 
     >>> label("fedstaleweight", {"buffer": 5, "scaling": "algorithm1"})
     'FedStaleWeight (scaling=algorithm1)'
@@ -163,11 +163,13 @@ def _is_weighting(function: Maker) -> bool:
 
 
 def _weighting(rule: Maker) -> Maker:
-    """The paper's loop around a user's weighting, taking the parameters of both."""
+    """The paper's loop around a user's weighting, with the parameters of both."""
     own = list(inspect.signature(rule).parameters.values())[2:]
     loop = list(inspect.signature(buffered).parameters.values())[1:]
     if clash := {each.name for each in own} & {each.name for each in loop}:
-        raise StrategyError(f"{name_of(rule)} has a parameter {clash.pop()!r}, as the loop around it has: rename it")
+        raise StrategyError(
+            f"{name_of(rule)} has a parameter {clash.pop()!r}, which the loop around it has too: rename it"
+        )
 
     @wraps(buffered)
     def make(**parameters: object) -> Strategy:
@@ -197,7 +199,7 @@ def _takes_none(hint: Any) -> bool:
 
 
 def _hints(function: Maker) -> dict[str, Any]:
-    """What is annotated; annotations that cannot be resolved say nothing."""
+    """The annotations of a function; none if they cannot be resolved."""
     try:
         return get_type_hints(function)
     except (NameError, TypeError):
@@ -210,7 +212,7 @@ def _named(call: partial[Any], rule: Maker) -> partial[Any]:
 
 
 def _checked(make: Maker, use: str, parameters: Mapping[str, object]) -> dict[str, object]:
-    """The parameters, each of the type that the function wants; "none" and false are TOML's ways to say None."""
+    """The parameters, converted to the types that the function expects; "none" and false mean None in TOML."""
     signature, hints = inspect.signature(make), _hints(make)
     values = {}
     for name, value in parameters.items():
@@ -219,9 +221,9 @@ def _checked(make: Maker, use: str, parameters: Mapping[str, object]) -> dict[st
         try:
             values[name] = _fitted(hints.get(name, Any), value)
         except ValidationError as error:
-            reason = error.errors()[0]["msg"]
+            reason = in_our_words(error.errors()[0]["msg"])
             none = ", or 'none'" if _takes_none(hints[name]) else ""
-            raise StrategyError(f"{name} of {use!r} is {value!r}: {reason[0].lower()}{reason[1:]}{none}") from None
+            raise StrategyError(f"{name} of {use!r} is {value!r}: {reason}{none}") from None
     missing = [
         name
         for name, parameter in signature.parameters.items()

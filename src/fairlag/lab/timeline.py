@@ -1,4 +1,4 @@
-"""Builds the server of a simulated run, and the timeline that drives it through the life of its fleet."""
+"""Builds the server of a simulated run, and the timeline that sends it the events of its fleet."""
 
 from typing import Protocol
 
@@ -16,16 +16,16 @@ from fairlag.runtime.virtual import Simulation
 
 
 class Timeline(Savable, Protocol):
-    """The life of a fleet under a server."""
+    """The events of a fleet and its server."""
 
     def proceed(self, events: int) -> Stop | None:
-        """Handles about this many more events; says why the run is over if it is."""
+        """Handles about this many more events; returns why the run is over, if it is."""
 
 
 def simulated_server(
     experiment: Experiment, setting: Setting, strategy: Strategy, store: Store, evaluations: Evaluations
 ) -> Server:
-    """A server for the fleet that an experiment describes, which records all that happens in the store."""
+    """A server for the fleet of an experiment, which records everything in the store."""
     return Server(
         strategy,
         clients=experiment.population,
@@ -44,12 +44,12 @@ def simulated_server(
 def wall_clock(
     server: Server, experiment: Experiment, setting: Setting, executor: Learning | None
 ) -> WallClockSimulation:
-    """In real time, at the speed of the experiment; closing it ends its threads."""
+    """A simulation in real time, at the experiment's speed; closing it ends its threads."""
     return WallClockSimulation(server, experiment.fleet(setting.seed), executor, speed=experiment.speed or 1.0)
 
 
 def virtual_time(server: Server, experiment: Experiment, setting: Setting, executor: Learning | None) -> Timeline:
-    """Event by event; or by compiled loops, if they train the tasks in this process and implement all the rest."""
+    """A simulation event by event; or by compiled loops, if these train the tasks here and implement all the rest."""
     fleet = experiment.fleet(setting.seed)
     simulation = Simulation(server, fleet, executor)
     learner = None if executor is None else executor.learner

@@ -1,4 +1,4 @@
-"""`fairlag runs --verify`: is everything in a run directory what was written?"""
+"""`fairlag runs --verify`: checks that everything in a run directory is what was written."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +11,7 @@ from fairlag.lab.lock import is_locked
 
 
 def verified(folder: Path) -> tuple[bool, str]:
-    """Is a run whole, and what there is of it, or what is damaged; every row and file is looked at."""
+    """Is a run intact? And a description of it, or of the damage. Every row and file is checked."""
     whole = [each for each in checkpoints.found(folder) if each.damage is None]
     there = f"{len(whole)} checkpoint{'' if len(whole) == 1 else 's'}"
     if live := is_locked(folder):
@@ -21,7 +21,7 @@ def verified(folder: Path) -> tuple[bool, str]:
         problems = list(_problems(folder, meta, known, live=live))
     except UnreadableError as error:
         versions = ", ".join(str(each.version) for each in whole)
-        return False, str(error) + (f" (its checkpoints of versions {versions} are whole)" if whole else "")
+        return False, str(error) + (f" (its checkpoints of versions {versions} are intact)" if whole else "")
     gaps = "".join(f", rows of versions {first} to {last} are missing" for first, last in meta.get("missing", []))
     if problems:
         return False, "; ".join(problems)
@@ -49,10 +49,10 @@ def _problems(folder: Path, meta: dict[str, Any], known: set[str], *, live: bool
             yield str(error)
     if live:  # they come and go
         return
-    yield from (f"{name} is gone" for name in sorted(known - {each.file.name for each in found}))
+    yield from (f"{name} is missing" for name in sorted(known - {each.file.name for each in found}))
     yield from (damage for each in found if each.file.name in known and (damage := each.damage))
     newest = max((each.number for each in found if each.file.name in known), default=0)
-    if meta["status"] == "finished":  # whoever was killed at the very end leaves some that nobody needs
+    if meta["status"] == "finished":  # a process killed at the very end leaves some that are not needed
         return
     if newer := [each.file.name for each in found if each.number > newest + 1]:
-        yield f"its {DATABASE} knows nothing of {newer[0]}: rows are missing"
+        yield f"its {DATABASE} does not know {newer[0]}: rows are missing"

@@ -10,12 +10,12 @@ from fairlag.lab.experiment import Experiment
 
 
 def updates_per_version(strategy: Strategy) -> int:
-    """How many updates make a version, at the least."""
+    """The fewest updates that make a version."""
     return max(strategy.trigger.needs, strategy.select.least)
 
 
 def expected_updates(experiment: Experiment, strategy: Strategy, durations: Floats) -> float:
-    """About how many updates a run merges, if clients' tasks take that long on average."""
+    """The approximate number of updates that a run merges, given the mean durations of the clients' tasks."""
     part = min(strategy.select.places or len(durations), len(durations)) / len(durations)
     with np.errstate(divide="ignore"):  # tasks may take no time
         rate = float((1 / durations).sum()) * part

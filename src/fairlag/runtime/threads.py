@@ -1,4 +1,4 @@
-"""Wall-clock time: the runtime with one thread per client that really sleeps, sped up by a factor."""
+"""Wall-clock time: a runtime in which each client is a thread that really sleeps, sped up by a factor."""
 
 import sys
 from contextlib import closing
@@ -24,12 +24,12 @@ from fairlag.runtime.presence import Presence, is_over, nothing_more
 RESUMED = "the run was resumed while its update arrived"
 
 _PATIENCE = 0.1
-"""How many seconds `proceed` waits for an event before it returns without one."""
+"""The seconds that `proceed` waits for an event before it returns without one."""
 _OUT = {"task": int, "until": float, "fetched": int}
 
 
 def run(server: Server, fleet: Fleet, executor: Executor | None = None, *, speed: float = 1.0) -> Stop:
-    """Drives a server as virtual time does, but lets time pass: `speed` seconds of the fleet per second here.
+    """Drives a server like virtual time, but lets time really pass: `speed` seconds of fleet time per second.
 
     >>> from fairlag.fleet.clients import Group
     >>> from fairlag.fleet.delay import parse
@@ -44,55 +44,55 @@ def run(server: Server, fleet: Fleet, executor: Executor | None = None, *, speed
 
 
 @dataclass(slots=True)
-class _Errand:
+class _Pending:
     """A task that a client is working on."""
 
     task: Dispatch
     until: float
-    """When its update is due."""
+    """When it will be done."""
     over: Flag
     """Set to end it early."""
     fetched: bool = False
-    """Was its result asked for? Then its client's memory may already have changed."""
+    """Was its result requested? Then its client may already remember what it learnt."""
 
 
 class _Client:
-    """A thread that runs one errand after another and posts the result of each."""
+    """A thread that runs one task after the other and posts the outcome of each."""
 
     def __init__(self, number: int, executor: Executor, clock: Clock, post: "SimpleQueue[_News]") -> None:
         self._executor = executor
         self._clock = clock
         self._post = post
-        self._errands: SimpleQueue[_Errand | None] = SimpleQueue()
+        self._tasks: SimpleQueue[_Pending | None] = SimpleQueue()
         self._last = Flag()
-        self.thread = Thread(target=self._live, name=f"fairlag client {number}")
+        self.thread = Thread(target=self._main, name=f"fairlag client {number}")
 
-    def send(self, errand: _Errand) -> None:
-        self._last = errand.over
-        self._errands.put(errand)
+    def send(self, pending: _Pending) -> None:
+        self._last = pending.over
+        self._tasks.put(pending)
 
     def stop(self) -> None:
-        """The thread ends at once, or with the result that it is fetching: errands before the last are over."""
-        self._errands.put(None)
+        """Ends the thread at once, or after the result that it is fetching; all tasks but the last have ended."""
+        self._tasks.put(None)
         self._last.set()
 
-    def _live(self) -> None:
-        while (errand := self._errands.get()) is not None:
+    def _main(self) -> None:
+        while (pending := self._tasks.get()) is not None:
             try:
-                news = self._run(errand)
-            except BaseException as interruption:  # not the client's fault: the thread of the server raises it
+                news = self._run(pending)
+            except BaseException as interruption:  # it does not concern this client: the server's thread must see it
                 news = interruption
             if news is not None:
                 self._post.put(news)
 
-    def _run(self, errand: _Errand) -> "_News | None":
-        task, seconds = errand.task, inf
+    def _run(self, pending: _Pending) -> "_News | None":
+        task, seconds = pending.task, inf
         while seconds:
-            seconds = self._clock.seconds_until(errand.until)
-            if errand.over.wait(seconds):
+            seconds = self._clock.seconds_until(pending.until)
+            if pending.over.wait(seconds):
                 self._executor.discard(task.task)
                 return None
-        errand.fetched = True
+        pending.fetched = True
         try:
             update = self._executor.result(task)
         except FairlagError:  # ends the run, as in virtual time
@@ -106,16 +106,17 @@ _News = Arrived | Failed | BaseException
 
 
 class WallClockSimulation:
-    """A fleet under a server in real time; it proceeds in parts, and can be saved between any two.
+    """A fleet and its server in real time, in any number of parts; the state can be saved between any two.
 
-    The server and `executor.submit` are called in the caller's thread. `executor.result` or `executor.discard` is
-    called once per task, in the thread of its client, so several calls may run at once. If a result raises an exception
-    that is not fairlag's own, the task is lost. If a result takes longer than its task, the update arrives late:
-    `lateness` says by how much. Time passes only during `proceed`, so writing a checkpoint delays nobody.
+    The server and `executor.submit` stay in the caller's thread. Each task's one call of `executor.result` or
+    `executor.discard` is made in its client's thread, so several calls may run at the same time. A task whose result
+    raises an exception that is not fairlag's own is lost, for that reason. If a result is not ready after
+    its task's duration, it arrives late: `lateness` says by how much. Time passes only during `proceed`, so checkpoints
+    take no time.
     """
 
     def __init__(self, server: Server, fleet: Fleet, executor: Executor | None = None, *, speed: float = 1.0) -> None:
-        """Lets `speed` seconds of the fleet pass per second here."""
+        """Lets `speed` seconds of fleet time pass per second."""
         self._server = server
         self._fleet = fleet
         self._executor = executor or Nothing(fleet.steps)
@@ -133,21 +134,24 @@ class WallClockSimulation:
         }
         self._clock = Clock(speed)
         self._clients: dict[int, _Client] = {}
-        self._out: dict[int, _Errand] = {}
+        self._out: dict[int, _Pending] = {}
         self._post: SimpleQueue[_News] = SimpleQueue()
         self._arrived: dict[int, Arrived | Failed] = {}
-        """Posted by clients, and not yet handled by the server."""
+        """Posted by clients, but not yet handled by the server."""
         self._started = False
         self._stop: Stop | None = None
 
     def to_the_end(self) -> Stop:
-        """All events until the server stops or nothing more can happen; says why it ended."""
+        """Handles all events until the server stops or nothing more can happen; returns why it ended."""
         while (stop := self.proceed(sys.maxsize)) is None:
             pass
         return stop
 
     def proceed(self, events: int) -> Stop | None:
-        """Handles up to this many events, or returns if none comes for a moment; says why the run is over if it is."""
+        """Handles at most this many more events; returns early if none comes for a moment.
+
+        Returns why the run is over, if it is.
+        """
         deadline = monotonic() + _PATIENCE
         with self._clock:
             if not self._started:
@@ -166,12 +170,12 @@ class WallClockSimulation:
         return self._stop
 
     def close(self) -> None:
-        """Ends the threads; waits for results that are being fetched, unless Ctrl-C is pressed again.
+        """Ends all threads; waits for results that are being fetched, unless there is a second Ctrl-C.
 
-        If Ctrl-C interrupted the start of a thread, it may not count as alive yet: it finds no errand and ends.
+        If Ctrl-C came before a thread reported its start, the thread ends by itself, because it finds nothing to do.
         """
         clients = list(self._clients.values())
-        for client in clients:  # all of them first, so that none fetches a result while another is waited for
+        for client in clients:  # all at once, so that none wakes for a result while another thread is joined
             client.stop()
         for client in clients:
             if client.thread.is_alive():
@@ -180,10 +184,10 @@ class WallClockSimulation:
         self._out.clear()
 
     def state(self) -> State:
-        """All that is needed to continue from here, as if no time had passed since."""
+        """Everything that is needed to continue from here, as if no time had passed."""
         parts = {name: part.state() for name, part in self._parts.items()}
-        # After the executor's state: a result that is fetched in between is lost by a resume, but never learnt twice.
-        out = [(number, errand.until, errand.fetched) for number, errand in self._out.items()]
+        # After the executor's state: a resume loses results that were fetched since then, but nothing is learnt twice.
+        out = [(number, pending.until, pending.fetched) for number, pending in self._out.items()]
         return {
             **parts,
             "out": table(out, **_OUT),
@@ -192,7 +196,7 @@ class WallClockSimulation:
         }
 
     def restore(self, state: State) -> None:
-        """Continues from the saved state of another one, constructed alike: sleeping clients continue to sleep."""
+        """Continues where another simulation with the same arguments was saved: sleeping clients keep sleeping."""
         for name, part in self._parts.items():
             part.restore(take(state, name, dict))
         self._started = take(state, "started", bool)
@@ -209,9 +213,9 @@ class WallClockSimulation:
             self._stop = self._obey(self._server.handle(Failed(time, number, RESUMED))) or self._stop
 
     def _wait(self, deadline: float) -> bool:
-        """Waits until an entry of the agenda is due, at most until the deadline; returns whether one is.
+        """Moves posts to the agenda, so that all entries are handled in order of time, until its first entry is due.
 
-        Meanwhile, the clients' posts become entries, so that everything is handled in order of time.
+        False if no entry is due before the deadline.
         """
         heap = self._agenda.heap
         while True:
@@ -229,27 +233,27 @@ class WallClockSimulation:
             self._agenda.add(news.time, Due.ARRIVAL, news.task)
 
     def _pass(self) -> Stop | None:
-        """Handles the event that is due."""
+        """Handles the event that is due, and executes the server's commands."""
         event = self._next_event()
         stop = None if event is None else self._obey(self._server.handle(event))
         self._watchdog.count(not (isinstance(event, Woke) and self._server.view.running))
         return stop
 
     def _next_event(self) -> Event | None:
-        """Takes the event that is due; None if it changes nothing."""
+        """Takes the entry that is due; None if it changes nothing."""
         heap = self._agenda.heap
         event = self._arrival(heappop(heap)[3]) if heap[0][1] == Due.ARRIVAL else self._presence.next_event()
-        # An entry, or a client's post, may reach this thread just after a later event.
+        # An entry, or a client's post, may reach this thread just after something that happened later.
         time = self._server.view.time
         return event if event is None or event.time >= time else event._replace(time=time)
 
     def _arrival(self, number: int) -> Event | None:
-        event, errand = self._arrived.pop(number, None), self._out.pop(number, None)
-        # The task may have been cancelled while its result was fetched.
-        if event is None or errand is None:
+        event, pending = self._arrived.pop(number, None), self._out.pop(number, None)
+        # The server no longer knows a task that was cancelled while its result was fetched.
+        if event is None or pending is None:
             return None
         if isinstance(event, Arrived):
-            self.lateness.note(max(event.time - errand.until, 0.0), duration=errand.until - errand.task.time)
+            self.lateness.note(max(event.time - pending.until, 0.0), duration=pending.until - pending.task.time)
         return event
 
     def _obey(self, commands: list[Command]) -> Stop | None:
@@ -266,7 +270,7 @@ class WallClockSimulation:
         return None
 
     def _start(self, task: Dispatch) -> None:
-        """The duration counts from the time of the dispatch, not from when the client's thread starts it."""
+        """Starts a task: its duration counts from the server's time of the dispatch, not from the thread's start."""
         duration = self._fleet.duration(task.client, task.ordinal, task.steps)
         duration *= self._fleet.factor(task.client, task.time, self._server.part)
         # A client that vanishes during the task never delivers, so there is nothing to compute.
@@ -275,7 +279,7 @@ class WallClockSimulation:
 
     def _send(self, task: Dispatch, until: float) -> None:
         self._executor.submit(task, self._server.versions[task.version], until)
-        self._out[task.task] = errand = _Errand(task, until, Flag())
+        self._out[task.task] = pending = _Pending(task, until, Flag())
         client = self._clients.get(task.client)
         if client is None:
             client = _Client(task.client, self._executor, self._clock, self._post)
@@ -284,7 +288,7 @@ class WallClockSimulation:
                 client.thread.start()
             except RuntimeError as error:
                 raise InputError(
-                    f"on the wall clock each working client is a thread, but the system refused to start one after "
-                    f"{len(self._clients) - 1} ({error}): take a smaller fleet"
+                    f"on the wall clock, each busy client is a thread, but after {len(self._clients) - 1} threads "
+                    f"the system refused another ({error}): use a smaller fleet"
                 ) from None
-        client.send(errand)
+        client.send(pending)

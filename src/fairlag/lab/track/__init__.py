@@ -1,4 +1,4 @@
-"""Experiment trackers: their registry, and what each of them is given. A tracker is loaded only if it is asked for."""
+"""Experiment trackers: their registry and their interface. A tracker is only loaded if it is used."""
 
 from collections.abc import Iterable
 from math import inf
@@ -11,11 +11,11 @@ from fairlag.lab.events import Begun
 TRACKERS = ("mlflow", "tensorboard", "wandb")
 
 ALL = inf
-"""What a tracker holds that was told of a run to its end."""
+"""The value of `held` for a run that is recorded to its end."""
 
 
 def checked_names(names: object) -> tuple[str, ...]:
-    """The names of trackers, each once, from a list of them or a single one.
+    """The names of trackers, each once, from a list or a single name.
 
     >>> checked_names("wandb"), checked_names(["mlflow", "wandb", "mlflow"])
     (('wandb',), ('mlflow', 'wandb'))
@@ -31,20 +31,20 @@ def checked_names(names: object) -> tuple[str, ...]:
 
 
 class Tracker(Protocol):
-    """What records one run elsewhere; it may raise whatever it likes, which ends the tracking and not the run.
+    """Records one run in another tool. It may raise any exception, which ends the tracking but not the run.
 
-    It is told the whole curve in order whenever the run begins or continues, except for the versions that it holds
-    already: so whatever a crash took from it comes again, and nothing comes twice.
+    Whenever the run begins or continues, it gets the whole curve in order, except for the versions that it already
+    holds. So points that a crash removed come again, and no point comes twice.
     """
 
     held: float
-    """The newest version that it holds, −1 if none."""
+    """The newest version that it holds; −1 for none."""
 
     def __init__(self, home: Path, run: Begun) -> None:
-        """Opens the record of a run, or the one that it has already; what it keeps on disk is in that folder."""
+        """Opens a new or existing record of a run; its files are in the folder `home`."""
 
     def log(self, version: int, time: float, metrics: dict[str, float]) -> None:
-        """A point of the curve."""
+        """Records a point of the curve."""
 
     def end(self, status: str, version: int, time: float, metrics: dict[str, float]) -> None:
         """The run is "finished", and these are its last metrics; or it is "failed" or "interrupted", for now."""

@@ -1,4 +1,4 @@
-"""Tells trackers what happens to a run: loads them, says what is missing, and carries on without those that fail."""
+"""Sends the events of a run to trackers: loads them, says what is missing, and continues without those that fail."""
 
 import os
 import sys
@@ -21,22 +21,22 @@ _KINDS: dict[str, tuple[type[Tracker], str]] = {
     "tensorboard": (TensorBoard, "torch.utils.tensorboard"),
     "wandb": (WeightsAndBiases, "wandb"),
 }
-"""Each with what it imports, once it is used."""
+"""Each tracker, with what it imports when it is used."""
 
 _QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",  # a server that is gone must not hold up a run for minutes
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",  # an unreachable server must not delay a run for minutes
     "MLFLOW_LOGGING_LEVEL": "WARNING",
     "WANDB_ERROR_REPORTING": "false",
 }
-"""What the libraries must find in the environment before they are imported; whatever a user has set comes first."""
+"""Environment variables to set before the libraries are imported; the user's own values take precedence."""
 
 
 class Trackers:
     """Tells trackers about runs, one run after the other."""
 
     def __init__(self, names: Sequence[str], home: Path) -> None:
-        """Refuses what cannot be loaded; `home` is the folder of the runs."""
+        """Refuses trackers that cannot be loaded; `home` is the folder of the runs."""
         self._kinds = {name: _loaded(name) for name in names}
         self._home = home
         self._open: dict[str, Tracker] = {}
@@ -46,7 +46,7 @@ class Trackers:
         return bool(self._kinds)
 
     def __call__(self, event: Event) -> None:
-        """Something happened to the run at hand."""
+        """Takes an event of the current run."""
         if not self._kinds or isinstance(event, Progress):
             return
         if isinstance(event, Begun):
@@ -83,7 +83,7 @@ class Trackers:
 
     @contextmanager
     def _survived(self, name: str) -> Iterator[None]:
-        """Whatever a tracker raises ends its tracking, of all runs to come as well, and not the run."""
+        """Inside, an exception of a tracker ends its tracking, also of all later runs, but not the run."""
         try:
             yield
         except Exception as error:

@@ -1,4 +1,4 @@
-"""MLflow: records each run in an SQLite file beside the runs, or wherever the user's tracking URI points."""
+"""MLflow: records each run in an SQLite file next to the runs, or at the user's tracking URI."""
 
 import os
 import re
@@ -9,16 +9,16 @@ from fairlag.lab.events import Begun
 from fairlag.lab.track import ALL
 
 _TAG = "fairlag.run"
-"""Its value is the key of the run, by which the record is found again."""
+"""The tag that holds the key of the run, to find the record again."""
 _MARK = "virtual_time"
-"""The last metric of each point: where it is, the others of its version are."""
+"""The last metric of each point: if it is present, all others of its version are."""
 _MOST = 100
-"""So many parameters or metrics go into one message; MLflow takes no more parameters at once."""
+"""The most parameters or metrics per request; MLflow's limit for parameters."""
 _STATUS = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
 
 
 class MLflow:
-    """Goes on after the newest version that the record holds. Its clock is virtual time since the run was created."""
+    """Continues after the newest version that the record holds. Its clock is virtual time since the run's creation."""
 
     def __init__(self, home: Path, run: Begun) -> None:
         import mlflow
@@ -27,7 +27,7 @@ class MLflow:
 
         local = None if mlflow.is_tracking_uri_set() else home.resolve()  # type: ignore[no-untyped-call]
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of SQLAlchemy to MLflow: no user can mend it
+            warnings.simplefilter("ignore", DeprecationWarning)  # from SQLAlchemy, about MLflow: users cannot fix it
             self._client = MlflowClient(None if local is None else f"sqlite:///{local / 'mlflow.db'}")
         self._created = run.created
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or run.experiment
@@ -47,7 +47,7 @@ class MLflow:
             self._client.log_batch(self._id, params=parameters[start : start + _MOST])
 
     def _record(self, experiment: str, run: Begun) -> tuple[str, str]:
-        """The id and the status of the record of a run, which is made if there is none."""
+        """The id and the status of the record of a run, which is created if there is none."""
         found = list(self._client.search_runs([experiment], f"tags.`{_TAG}` = '{run.key}'", max_results=1))
         if not found:
             tags = {_TAG: run.key, "strategy": run.label, "seed": str(run.seed), "folder": str(run.folder.resolve())}
@@ -56,7 +56,7 @@ class MLflow:
         return str(found[0].info.run_id), str(found[0].info.status)
 
     def log(self, version: int, time: float, metrics: dict[str, float]) -> None:
-        """All numbers of a version have its moment."""
+        """All metrics of a version get its time."""
         from mlflow.entities import Metric
 
         moment = self._moment(time)
@@ -65,7 +65,7 @@ class MLflow:
             self._client.log_batch(self._id, metrics=points[start : start + _MOST])
 
     def end(self, status: str, version: int, time: float, metrics: dict[str, float]) -> None:
-        """Its duration is virtual, too."""
+        """Its duration is virtual too."""
         self.log(version, time, metrics)
         self._client.set_terminated(self._id, _STATUS[status], end_time=self._moment(time))
 
@@ -74,7 +74,7 @@ class MLflow:
 
 
 def _name(words: str) -> str:
-    """As MLflow takes it: of letters, digits and a few signs, and no path that leads elsewhere.
+    """A name that MLflow accepts: letters, digits and a few signs, and no path that leads elsewhere.
 
     >>> _name("influence/group/50%/../x")
     'influence/group/50_/_/x'

@@ -1,4 +1,4 @@
-"""The curve of a run for trackers, read from its database, so that only what no crash can undo is reported."""
+"""The curve of a run for trackers, read from its database, so that a crash cannot undo what was reported."""
 
 import sqlite3
 from collections.abc import Iterable
@@ -20,14 +20,14 @@ _MERGED = """
 SELECT (aggregation + ?1 - 1) / ?1 AS stretch, client, COUNT(*), SUM(weight), SUM(staleness) FROM tasks
 WHERE aggregation > ?2 AND aggregation <= ?3 GROUP BY stretch, client ORDER BY stretch
 """
-"""What each client gave between two points, of which the second is a multiple of ?1; by stretches, so that sums do not
-depend on when they are asked for."""
+"""What each client contributed between two points, the second being a multiple of ?1; by stretches, so that sums do not
+depend on when they are queried."""
 _PARTS = """
 SELECT (parts.version + ?1 - 1) / ?1 AS stretch, client, SUM(change), SUM(change * COALESCE(acted, 0)) FROM parts
 LEFT JOIN units AS before ON before.version = parts.version - 1
 WHERE parts.version > ?2 AND parts.version <= ?3 GROUP BY stretch, client ORDER BY stretch
 """
-"""If updates are kept: by how much each client's part changed, and that times what a unit had been worth by then."""
+"""If updates are kept: the change of each client's part, and this change times what a unit was worth until then."""
 _TIMES = """
 SELECT version, time, acted FROM aggregations LEFT JOIN units USING (version)
 WHERE version > ?2 AND version <= ?3 AND (version % ?1 = 0 OR version = ?3) ORDER BY version
@@ -37,7 +37,7 @@ _CURVE = """
 SELECT version, scope, name, examples, correct, loss, whole FROM evaluations
 WHERE version > ? AND version <= ? AND whole = (SELECT MIN(whole) FROM evaluations)
 """
-"""All on the same examples: a sample, if one was taken."""
+"""All on the same examples: a sample, if one was used."""
 _LAST = """
 SELECT scope, name, examples, correct, loss, whole FROM evaluations
 WHERE (version, whole) = (SELECT version, whole FROM evaluations ORDER BY version DESC, whole DESC LIMIT 1)
@@ -45,7 +45,7 @@ WHERE (version, whole) = (SELECT version, whole FROM evaluations ORDER BY versio
 
 
 class Point(NamedTuple):
-    """A version on the curve: what was found when it was evaluated, and who was listened to until then."""
+    """A version on the curve: its scores, and the influence of clients until then."""
 
     version: int
     time: float
@@ -69,10 +69,10 @@ class Point(NamedTuple):
 
 
 class Points:
-    """The points of one run, each once and in order, as its database comes to hold them.
+    """The points of one run, each once and in order, as they are added to its database.
 
-    They are the versions that the curve is evaluated at, every so many, and the last one once the run is finished. A
-    version that still waits to be evaluated is no point yet. Without training there is nothing to wait for.
+    They are the versions at which the curve is evaluated, at regular intervals, and the last one once the run is
+    finished. A version that still waits for its evaluation is not a point yet. Without training, none has to wait.
     """
 
     def __init__(self, folder: Path, every: int, *, trains: bool) -> None:
@@ -88,14 +88,14 @@ class Points:
         """The weights of each client's updates."""
         self._part: Floats = np.zeros(len(names))
         self._owed: Floats = np.zeros(len(names))
-        """If updates are kept: each client's part of a version, and what it would have too much if it always had it."""
+        """If updates are kept: each client's part of a version, and the excess if it had always had this part."""
         self._weight = self._own
         self._staleness: Floats = np.zeros(len(names))
         self._told = -1 if trains else 0
         self.version, self.time = 0, 0.0
 
     def new(self, *, finished: bool = False) -> list[Point]:
-        """Those that came since it was last asked, up to the end of a finished run."""
+        """The points since the last call; with the end of the run, if it is finished."""
         with reading(self._folder, check=False) as database:  # this process has just written it
             stop = self._stop(database, finished)
             if stop <= self._told:
@@ -117,7 +117,7 @@ class Points:
         return points
 
     def last(self) -> Point:
-        """The newest point, with what its last evaluation found on the whole test set if that was done."""
+        """The newest point, with its scores on the whole test set if it was evaluated on that."""
         with reading(self._folder) as database:
             scores = [Score(*row) for row in database.execute(_LAST)]
         return self._point(self.version, self.time, scores)

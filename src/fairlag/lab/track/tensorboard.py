@@ -8,17 +8,16 @@ from fairlag.lab.track import ALL
 
 _FILES = "events.out.tfevents.*"
 _LAST = ".finished"
-"""Ends the name of an empty event file which says that the others are complete."""
+"""The suffix of an empty event file, which marks the others as complete."""
 _SECONDS = 10
-"""After so long a curve is shown, at the latest."""
+"""The longest delay until a point is shown."""
 
 
 class TensorBoard:
-    """Writes the curve anew whenever a run continues, as nobody can say how much of it a crash left.
+    """Writes the whole curve again whenever a run continues, because a crash may have left any part of it.
 
-    The new file says that it begins again at step 0: that makes TensorBoard drop what it read from older ones. They
-    stay, because a TensorBoard that is open would never get past one that is gone. Its clock is virtual time, since
-    the run was created.
+    The new file says that it restarts at step 0, so TensorBoard drops what it read from older files. They stay, because
+    an open TensorBoard never gets past a file that was removed. Its clock is virtual time since the run's creation.
     """
 
     def __init__(self, home: Path, run: Begun) -> None:
@@ -28,7 +27,7 @@ class TensorBoard:
         self.held = ALL if any(name.endswith(_LAST) for name in old) else -1.0
         if self.held == ALL:
             return
-        if old:  # files are read in the order of the second in which they were made
+        if old:  # files are read in the order of their creation, in whole seconds
             sleep(min(max(int(max(old).split(".")[3]) + 1 - time(), 0.0), 1.0))
         self._run = run
         self._writer = SummaryWriter(run.folder, purge_step=0, flush_secs=_SECONDS)
@@ -36,12 +35,12 @@ class TensorBoard:
         self._writer.add_text("settings", f"| setting | value |\n| --- | --- |\n{rows}", 0, run.created)
 
     def log(self, version: int, time: float, metrics: dict[str, float]) -> None:
-        """Each number is a curve of its own."""
+        """Each metric is its own curve."""
         for name, value in metrics.items():
             self._writer.add_scalar(name, value, version, self._run.created + time)
 
     def end(self, status: str, version: int, time: float, metrics: dict[str, float]) -> None:
-        """The last numbers of a finished run stand beside its settings in the table of all runs."""
+        """The final metrics of a finished run are next to its settings in the table of all runs."""
         from torch.utils.tensorboard import SummaryWriter
 
         if metrics:

@@ -1,4 +1,4 @@
-"""Weights & Biases: records offline in a folder `wandb` beside the runs, unless WANDB_MODE says otherwise."""
+"""Weights & Biases: records offline in a folder `wandb` next to the runs, unless WANDB_MODE is set."""
 
 import os
 from pathlib import Path
@@ -19,14 +19,14 @@ _SETTINGS: dict[str, object] = {
     "x_disable_stats": True,
     "x_save_requirements": False,
 }
-"""A run and nothing else: not what the terminal shows, nor the code, the machine, or who is using it."""
+"""Record only the run: not the terminal's output, the code, the machine or its user."""
 
 
 class WeightsAndBiases:
-    """Offline, a record is written anew whenever it is opened: its file is written by a process of W&B's own, so nobody
-    can say how much of it a crash left. `wandb sync` replaces what was uploaded of it before.
+    """Offline, a record is written again whenever it is opened: W&B's own process writes the file, so a crash may have
+    left any part of it. `wandb sync` replaces what was uploaded before.
 
-    Online, the server says how many steps it has.
+    Online, the server knows how many steps it has.
     """
 
     def __init__(self, home: Path, run: Begun) -> None:
@@ -55,6 +55,6 @@ class WeightsAndBiases:
         self._run.log(metrics, step=version)
 
     def end(self, status: str, version: int, time: float, metrics: dict[str, float]) -> None:
-        """The last numbers are the summary."""
+        """The final metrics are the summary."""
         self._run.summary.update({"status": status, **metrics})
         self._run.finish(exit_code=0 if status == "finished" else 1)
