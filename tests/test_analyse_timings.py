@@ -212,7 +212,11 @@ def test_of_a_group_that_is_never_heard_nothing_is_said() -> None:
     words = " ".join(answer([result]))
     assert "Under FairShare (buffer=3), no timing that was tried pays. The best of these gains less than" in words
     assert "Under FairShare (buffer=3), no update of late was merged, so nothing is known" in words
-    assert brief_verdict(result.groups[1].incentive, tried=True) == brief_words(result.groups[1].cheat) == "never heard"
+    assert (
+        brief_verdict(result.groups[1].incentive, tried=True)
+        == brief_words(result.groups[1].cheat)
+        == "no update merged"
+    )
 
 
 def test_who_keeps_every_version_from_being_made_is_not_listened_to() -> None:

@@ -57,7 +57,7 @@ def test_an_audit_shows_influence_beside_entitlement(call: Call) -> None:
     assert done.code == 0 and max(map(len, done.out.splitlines())) <= 80
     head = next(line.split() for line in done.out.splitlines() if line.startswith("group"))
     assert head == ["group", "clients", "share", "influence", "entitled", "per", "time", "staleness", "throttling"]
-    assert "Jain÷: Jain index of influence ÷ entitlement" in done.out and "all versions, each" in done.out
+    assert "Jain÷: Jain index of influence ÷ entitlement" in done.out and "entitled: its share" in done.out
     found = audit(flicker(*labels).checked(aggregations=1500), seeds=1, incentive_updates=1)
     gaps, account = found
     assert gaps.comes_and_goes and account.jain_entitled > 0.9 > 0.8 > gaps.jain_entitled
