@@ -99,13 +99,15 @@ USES: tuple[dict[str, Any], ...] = (
 def test_the_answer_names_the_fairest_the_fastest_and_who_pays() -> None:
     found = audited(*USES, seeds=3, aggregations=300)
     sentences = answer(found)
-    assert sentences[0] == "rounds and even are the fairest (Jain index 1.000), and equally so."
-    assert sentences[1] == "plain and even are the fastest, with 4,045 versions per hour; rounds makes the fewest, 900."
-    assert sentences[2].startswith("Under even nobody pays")
-    assert sentences[3].startswith(
-        "Under plain, the group slow pays: it has 0.110 of all influence; 0.333 would be fair."
+    assert sentences[0] == "rounds and even are the fairest, and equally fair (Jain index 1.000)."
+    assert (
+        sentences[1] == "plain and even are the fastest, with 4,045 versions per hour; rounds is the slowest, with 900."
     )
-    assert sentences[-1].startswith("So of these choose even: none is fairer, and none is faster.")
+    assert sentences[2].startswith("Under even, no group has clearly less")
+    assert sentences[3].startswith(
+        "Under plain, the group slow gets too little influence: 0.110 of all, while 0.333 would be fair."
+    )
+    assert sentences[-1].startswith("So choose even: none of these is fairer, and none is faster.")
 
 
 def test_nobody_is_the_fairest_by_chance() -> None:
@@ -114,12 +116,12 @@ def test_nobody_is_the_fairest_by_chance() -> None:
     noisy = replace(second, influences=second.influences + np.array([[0.02], [0.0], [0.0]]) * np.array([1, -1, 0]))
     assert answer([first, noisy])[0].startswith("All are equally fair")
     plain, even = audited(*USES[:2], seeds=1, aggregations=300)
-    assert answer([plain, even])[0].endswith("Over one seed, chance is not known.")
+    assert answer([plain, even])[0].endswith("With one seed, the effect of chance is not known.")
 
 
 def test_one_strategy_alone_is_not_compared() -> None:
     (sentence,) = answer(audited(USES[0], aggregations=300))
-    assert sentence.startswith("Under plain, the group slow pays")
+    assert sentence.startswith("Under plain, the group slow gets too little")
 
 
 def test_tables_and_page_say_it_within_eighty_columns() -> None:
@@ -129,7 +131,7 @@ def test_tables_and_page_say_it_within_eighty_columns() -> None:
     console.print(audit_table(asked, found, 2))
     text = console.export_text()
     assert max(map(len, text.splitlines())) <= 80
-    assert "versions/h" in text and "So of these choose even" in text
+    assert "versions/h" in text and "So choose even" in text
     assert "throttling was not tried; --incentive-updates" in " ".join(text.split())
     page = audit_page(asked, found, 2)
     (section,) = (each for each in page.sections if each.name == "deployment")

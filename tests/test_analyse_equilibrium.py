@@ -128,7 +128,7 @@ def test_a_rest_that_chance_decided_is_said_to_be_unclear() -> None:
     noise = np.random.default_rng(0).normal(size=(8, len(octaves))) * 1e-4
     rest = settle(lambda _: [Look(octaves, noise)], np.ones(1))
     assert rest.octaves.tolist() == [1.0]
-    words = "all: no speed within reach pays clearly more or less, so it may as well rest elsewhere."
+    words = "all: no speed within reach pays clearly more or less, so it may settle elsewhere as well."
     assert list(remarks(at_rest(rest))) == [words]
 
 
@@ -192,7 +192,9 @@ def test_without_reward_a_simulated_fleet_slows_down_to_the_end() -> None:
     (rest,) = found(fleet(clients, rewarded(0.0)))
     (group,) = rest.groups
     assert (group.slowest, round(rest.speed * 64, 1)) == (True, 1.0)
-    assert list(remarks(rest)) == ["all: at the slowest speed tried (×64), because speed buys too little influence."]
+    assert list(remarks(rest)) == [
+        "all: at the slowest speed that was tried (×64), because speed buys too little influence."
+    ]
 
 
 def test_what_cannot_be_computed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -169,9 +169,9 @@ Comparison of demo, ranked by the group's influence; group: slow
 4 A              70.00    50.00       0.100  0.333  0.803    10
 
 ▾ the closest to fair first
-accuracy: final, on all test examples, mean ± deviation over finished seeds
+accuracy: final, on all test examples; mean ± deviation over finished seeds
 group: the same on the labels of slow, whose clients send the fewest updates
-influence, fair: the part of slow in all weight and in all clients
+influence: group slow's share of all weight; fair: its share of all clients
 time: virtual time to 40 % accuracy
 """
     assert drawn(four, "influence")[: expected.count("\n")] == expected.splitlines()
@@ -201,7 +201,7 @@ def test_the_table_says_of_how_many_seeds_the_time_is(tmp_path: Path) -> None:
     runs = [played(tmp_path / "0", "A", time=5.0), played(tmp_path / "1", "A", right=(10, 10), seed=1)]
     lines = drawn(runs, "time")
     assert lines[3].endswith(" 5 (1/2)")
-    assert "time: virtual time to 40 % accuracy; (1/2): only one seed of two got there" in lines
+    assert "time: virtual time to 40 % accuracy; (1/2): only one of two seeds reached it" in lines
     assert "Jain" in lines[2]
     assert lines[2].endswith("▾time")
 

@@ -63,13 +63,13 @@ def strategies(folder: Path, **rights: list[int]) -> list[Run]:
 def test_the_first_sentence_crowns_nobody_whom_seeds_do_not_carry(tmp_path: Path) -> None:
     first = findings(compare(strategies(tmp_path / "two", A=[93, 91], B=[93, 90])))[0]
     assert first == (
-        "The strategies are not distinguishable by accuracy (2 seeds are too few): from 91.5\u00a0% for B to "
-        "92.0\u00a0% for A."
+        "The strategies are not distinguishable by accuracy (2 seeds are too few): it ranges from "
+        "91.5\u00a0% for B to 92.0\u00a0% for A."
     )
     runs = strategies(tmp_path / "five", A=[93, 91, 90, 94, 92], B=[91, 92, 92, 91, 93], C=[60, 58, 59, 61, 57])
     assert findings(compare(runs))[0] == (
-        "No strategy ended highest: A, 92.0\u00a0%, is not distinguishable from B (t-test over seeds, paired over "
-        "those that both have, p ≥ 0.05). C ended with the lowest, 59.0\u00a0%."
+        "No strategy is clearly the most accurate: A, 92.0\u00a0%, is not distinguishable from B (t-test over seeds, "
+        "paired over those that both have, p ≥ 0.05). C ended with the lowest, 59.0\u00a0%."
     )
 
 

@@ -102,7 +102,7 @@ def test_influence_of_many_clients_is_a_curve_a_group(tmp_path: Path, drawn: lis
     assert len(where) == 101
     assert [even[0], even[-1]] == pytest.approx([202 / 303, 2 * 202 / 303])
     assert not axes.patches
-    assert below(drawn[0]).startswith("202 clients are too many for a bar each")
+    assert below(drawn[0]).startswith("202 clients are too many for one bar each")
 
 
 def test_staleness_is_a_cumulative_line_with_both_means(lean: Run, tmp_path: Path, drawn: list[Figure]) -> None:
@@ -115,7 +115,7 @@ def test_staleness_is_a_cumulative_line_with_both_means(lean: Run, tmp_path: Pat
     assert part[1:-1] == pytest.approx([(late <= most).mean() for most in range(late.max() + 1)])
     assert mean == pytest.approx([late.mean()])
     assert predicted[0][0] == pytest.approx(late.mean(), rel=0.2)
-    assert "Predicted: by closed form" in below(drawn[0])
+    assert "Predicted: by the closed form" in below(drawn[0])
 
 
 def test_staleness_without_an_experiment_has_no_prediction(kept: Path, tmp_path: Path, drawn: list[Figure]) -> None:
@@ -148,7 +148,7 @@ def test_the_window_of_a_timeline_can_be_said(kept: Path, tmp_path: Path, drawn:
 
 def test_few_lanes_of_many_are_said_to_be_few(tmp_path: Path, drawn: list[Figure]) -> None:
     timeline_figure([shuffled(tmp_path / "run", clients=100, tasks=1000)], tmp_path / "figure.png", "single")
-    assert "40 of 100 clients, chosen evenly over the groups" in below(drawn[0])
+    assert "40 of 100 clients that worked, chosen evenly over the groups" in below(drawn[0])
 
 
 def test_incentives_are_the_audits(lean: Run, tmp_path: Path, drawn: list[Figure], call: Call) -> None:
@@ -188,7 +188,7 @@ def test_a_gain_is_told_and_marked(tmp_path: Path, drawn: list[Figure]) -> None:
 def test_what_could_not_be_afforded_is_said(tmp_path: Path, drawn: list[Figure]) -> None:
     found = audit(parse({**LEAN, "aggregations": 5}), seeds=1, incentive_updates=1000)
     incentives_figure(found, tmp_path / "figure.png")
-    words = "not tried, it would take too many updates"
+    words = "not tried: it would take too many updates"
     assert drawn[0].axes[0].texts[0].get_text() == f"fast: {words}\nslow: {words}"
 
 
@@ -226,7 +226,7 @@ def test_a_strategy_keeps_its_colour_without_the_others(kept: Path, tmp_path: Pa
         ("--kind influence --out x.jpg", "'x.jpg' cannot be drawn: the name must end with .png, .pdf, .svg"),
         ("--kind influence --out no/x.pdf", "there is no folder 'no'"),
         ("--kind influence --out x.pdf --size triple", "the size of a figure is 'triple', it must be single or double"),
-        ("--kind influence --out x.pdf --until 3", "a window until 3 is asked for, but only a timeline has one"),
+        ("--kind influence --out x.pdf --until 3", "a window until 3 was given, but only a timeline has one"),
         ("--kind timeline --out x.pdf --from 100", "no task runs from 100"),
         ("--kind incentives --out x.pdf", "cannot be built again"),
         ("--out x.pdf", "Missing option '--kind'"),

@@ -25,7 +25,7 @@ def test_the_table_the_file_and_the_next_command(call: Call, runs: Path) -> None
     done = call("fit-fleet", "runs")
     assert (done.code, done.err) == (0, "")
     lines = done.out.splitlines()
-    assert lines[0].rstrip() == "The fleet of fleet, as it was seen"
+    assert lines[0].rstrip() == "The fleet of fleet, as measured"
     heads = "group clients updates used lost mean 10 % 50 % 90 % KS"
     assert lines[2].split() == heads.split()
     assert lines[4].split()[:4] == ["fast", "10", "933", "929"]

@@ -57,7 +57,7 @@ def test_an_audit_shows_influence_beside_entitlement(call: Call) -> None:
     assert done.code == 0 and max(map(len, done.out.splitlines())) <= 80
     head = next(line.split() for line in done.out.splitlines() if line.startswith("group"))
     assert head == ["group", "clients", "share", "influence", "entitled", "per", "time", "staleness", "throttling"]
-    assert "Jain÷: Jain index of influence ÷ entitlement" in done.out and "of all versions, each" in done.out
+    assert "Jain÷: Jain index of influence ÷ entitlement" in done.out and "entitled: its share" in done.out
     found = audit(flicker(*labels).checked(aggregations=1500), seeds=1, incentive_updates=1)
     gaps, account = found
     assert gaps.comes_and_goes and account.jain_entitled > 0.9 > 0.8 > gaps.jain_entitled
@@ -70,7 +70,7 @@ def test_an_audit_shows_influence_beside_entitlement(call: Call) -> None:
         )
     always = gaps.groups[0]
     assert answer(found)[0].startswith("FairShare by account is the fairest (Jain index of influence ÷ entitlement ")
-    assert f"{always.influence:.3f} of all influence; {always.entitled:.3f} would be fair" in " ".join(answer(found))
+    assert f"{always.influence:.3f} of all, while {always.entitled:.3f} would be fair" in " ".join(answer(found))
     assert Influence.of_audit(gaps).entitled.tolist() == gaps.entitlements[0].tolist()
 
 
@@ -107,7 +107,7 @@ def test_runs_are_compared_and_drawn_beside_entitlement(tmp_path: Path, call: Ca
     chosen = [part for label in labels for part in ("--strategy", label)]
     done = call("run", "flicker", *chosen, "--aggregations", "300", "--out", str(out), "--workers", "1")
     assert done.code == 0
-    for words in ("entitled", "Jain÷", "per time: its influence per time that it was there"):
+    for words in ("entitled", "Jain÷", "per time: its influence per unit of time present"):
         assert words in done.out
     *lines, _ = done.out.splitlines()  # the last one is as long as the names of folders are
     assert max(map(len, lines)) <= 80

@@ -37,7 +37,7 @@ def test_incentives_are_simulated_on_the_fleet_as_it_was_seen(real: Run) -> None
     assert [group.name for group in audit.groups] == ["fast", "slow"]
     assert audit.groups[1].share == pytest.approx(real.influence("group")["share"][1], rel=0.1)
     assert audit.groups[1].share < 0.1  # as assumed, it would be a third
-    assert note == "FedStaleWeight was simulated on its fleet as it was seen, fitted to 1,500 tasks."
+    assert note == "FedStaleWeight was simulated on a fleet fitted to 1,500 recorded tasks."
     (section,) = [each for each in runs_page([real], [audit], notes=[note]).sections if each.name == "incentives"]
     assert note in section.remarks and section.charts
 
@@ -51,7 +51,7 @@ def test_a_simulation_is_taken_at_its_word(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("statements", "words"),
     [
-        (("DELETE FROM tasks WHERE client >= 10",), "was not simulated: too few durations were seen of some group"),
+        (("DELETE FROM tasks WHERE client >= 10",), "was not simulated: some group has too few recorded durations"),
         (
             ("DELETE FROM tasks", "DELETE FROM aggregations"),
             "was not simulated, because its fleet cannot be fitted: there is nothing to fit",
@@ -71,7 +71,7 @@ def test_a_fleet_that_was_hardly_seen_is_not_simulated(real: Run, statements: tu
 def test_the_report_says_so(call: Call, real: Run, tmp_path: Path) -> None:
     file = tmp_path / "report.html"
     assert call("report", str(real.folder), "--out", str(file), "--workers", "1").code == 0
-    assert "was simulated on its fleet as it was seen, fitted to 1,500 tasks." in file.read_text("utf-8")
+    assert "was simulated on a fleet fitted to 1,500 recorded tasks." in file.read_text("utf-8")
 
 
 def test_staleness_is_predicted_from_what_was_seen(real: Run) -> None:
@@ -83,7 +83,7 @@ def test_staleness_is_predicted_from_what_was_seen(real: Run) -> None:
 def test_time_is_not_called_virtual(call: Call, real: Run) -> None:
     page = data(runs_page([real]))
     assert "irtual time" not in page
-    assert "their times are not virtual" in page and "as was assumed" in page
+    assert "their times are real, not virtual" in page and ", as assumed" in page
     assert "aggregations, time " in repr(real)
     (found,) = compare([real])
     assert found.deployed

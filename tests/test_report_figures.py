@@ -35,7 +35,7 @@ def test_accuracy_of_all_strategies_and_groups_is_drawn(tmp_path: Path) -> None:
     accuracy_figure(runs, tmp_path / "figure.svg")
     found = words(tmp_path / "figure.svg")
     assert {"FedAvg", "Mine", "Labels of group fast", "Labels of group slow", "aggregations"} <= set(found)
-    assert "Lines and bands: mean and standard deviation over 2 seeds, up to the end of the shortest." in found
+    assert "Lines and bands: mean and standard deviation over 2 seeds, up to the end of the shortest run." in found
 
 
 def test_runs_of_other_settings_are_lines_of_their_own(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_many_strategies_are_told_apart_and_named_below_in_the_order_of_their_en
         assert [word for word in words(tmp_path / "figure.svg") if word[0] == "S"] == [f"S{gain}" for gain in legend]
         assert len(set(styles(tmp_path / "figure.svg"))) == len(styles(tmp_path / "figure.svg")) == count
         below = "Lines and bands: one seed, with the standard error of the test sample."
-        below += " The one that ends highest is named first." if count > 8 else ""
+        below += " Listed by the ends of the lines, the highest first." if count > 8 else ""
         assert below in words(tmp_path / "figure.svg")
 
 
@@ -115,7 +115,7 @@ def test_holdings_show_numbers_where_there_is_room(tmp_path: Path) -> None:
     names = [f"client {place}" for place in range(100)]
     holdings_figure(np.ones((100, 10), int), names, "Many", tmp_path / "many.svg")
     found = words(tmp_path / "many.svg")
-    assert "Many (the first 60 of 100)" in found
+    assert "Many (first 60 of 100)" in found
     assert "client 59" in found
     assert "client 60" not in found
 

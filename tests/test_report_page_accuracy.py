@@ -99,7 +99,7 @@ def test_many_strategies_and_evaluations_stay_light() -> None:
     section = accuracy_section([(Named(f"S{place}", place), found) for place in range(22)], groups)
     checked(section)
     assert size(section) < 1_200_000
-    assert section.remarks == ["Lines are drawn through 90 of up to 4,000 evaluations, evenly over the axis."]
+    assert section.remarks == ["Each line shows 90 of up to 4,000 evaluations, spread evenly over the axis."]
     _, _, line = section.charts[0].views["time|all"].traces[:3]
     assert (values(line["y"])[0], values(line["y"])[-1], len(values(line["y"]))) == (0, 1, 90)
     alone = accuracy_section([(Named("S", 0), found)], groups)

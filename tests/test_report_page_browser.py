@@ -102,7 +102,7 @@ def test_zoom_by_buttons_keys_and_mouse_and_back(browser: Browser, report: str) 
         assert closer[1] - closer[0] == pytest.approx((high - low) / 2)
         timeline.get_by_role("button", name="Later").click()
         assert visit.range_of("timeline")[0] > closer[0]
-        timeline.get_by_role("button", name="Show all as at first").click()
+        timeline.get_by_role("button", name="Reset the view").click()
         assert visit.range_of("timeline") == pytest.approx(whole)
         timeline.locator(".plot").focus()
         for key, moved in (("+", True), ("0", False), ("ArrowRight", True), ("0", False), ("-", True), ("0", False)):

@@ -34,7 +34,7 @@ def test_cells_are_means_over_seeds_and_rows_name_who_holds_them() -> None:
     assert (values(heat["x"]), heat["y"]) == ([0, 10], ["0 · slow", "1 · slow", "2"])
     assert values(chart.views["s1|time"].traces[0]["x"]) == [0, 5]
     assert [(each["fillcolor"], each["y0"], each["y1"]) for each in view.layout["shapes"]] == [("@g1", -0.5, 1.5)]
-    assert view.words == "Mean over 2 seeds, up to the end of the shortest."
+    assert view.words == "Mean over 2 seeds, up to the end of the shortest run."
     assert chart.table is not None
     assert chart.table.head == ["class", "held by", "FedAvg", "Mine"]
     assert chart.table.rows[0] == ["0", "slow", "30.00 ±14.14", "30.00 ±14.14"]
@@ -73,6 +73,6 @@ def test_many_classes_share_rows_and_many_strategies_have_fewer_columns() -> Non
     assert heat["y"][:2] == ["0–9", "10–19"]
     assert size(section) < 1_600_000
     assert section.remarks == [
-        "A heat map shows 40 of up to 150 evaluations, evenly over the axis.",
-        "1,000 classes share 100 rows: a cell is the mean of neighbours.",
+        "A heat map shows 40 of up to 150 evaluations, spread evenly over the axis.",
+        "1,000 classes share 100 rows: a cell is the mean of neighbouring classes.",
     ]

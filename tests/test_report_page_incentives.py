@@ -44,7 +44,7 @@ def test_lines_bars_and_the_star_where_it_pays_most(audited: StrategyAudit) -> N
     assert slow["x"] == list(FACTORS)
     assert values(slow["y"]) == [0.1, 0.12, 0.14, 0.16, 0.18, 0.15, 0.12, 0.1, 0.05]
     assert values(slow["error_y"]["array"]) == [0.0] + [0.025] * 8
-    assert slow["text"][0] == "takes as long as it must<br>10.000% of all weight"
+    assert slow["text"][0] == "takes as long as necessary<br>10.000% of all weight"
     assert slow["text"][4] == (
         "takes 4 times as long<br>18.000% of all weight, +80.0%<br>a gain counts if it is above 25.0%"
     )
@@ -120,11 +120,11 @@ def test_a_strategy_for_which_it_was_not_tried_is_a_sentence_and_a_row(audited: 
     untried = replace(audited, throttling=Throttling((), (0, 0), 10, 0.05))
     section = incentives_section([(Named("Rare", 0), untried), (FEDBUFF, audited)])
     checked(section)
-    assert section.remarks[0] == "For Rare, throttling was not tried: it would take too many updates to tell."
+    assert section.remarks[0] == "For Rare, throttling was not tried, because it would take too many updates."
     (chart,) = section.charts
     assert chart.switches[0].options == {"s0": "FedBuff"}
     assert chart.table is not None
-    untold = ["–", "–", "–", "16.667%", "not tried, it would take too many updates", "not tried", "–", "–"]
+    untold = ["–", "–", "–", "16.667%", "not tried: it would take too many updates", "not tried", "–", "–"]
     assert chart.table.rows[0] == ["Rare, fast", *untold]
     alone = incentives_section([(Named("Rare", 0), untried)])
     checked(alone)

@@ -41,7 +41,7 @@ def test_bars_of_few_clients_beside_the_fair_share() -> None:
         "client 2 of slow<br>influence 12.50% ± 17.68 over 2 seeds of all weight<br>0.38 times its fair share of 33.33%"
     ]
     assert clients.views[""].words == (
-        "Jain index 0.778 ±0.157 under FedAvg: 1 if all clients are heard alike, 1/3 if one alone is."
+        "Jain index: 0.778 ±0.157 under FedAvg. It is 1 if all clients have equal influence, and 1/3 if one has all."
     )
     assert table(clients)[0][:6] == ["FedAvg", "3", "0.778 ±0.157", "0.250 ±0.118", "0.500 ±0.236", "0.250 ±0.118"]
     assert table(clients)[0][6:] == ["0.875, fair 0.667", "0.125, fair 0.333"]
@@ -99,14 +99,14 @@ def test_a_few_that_are_heard_far_more_are_cut_off_and_that_is_said() -> None:
     section = influence_section([(Named("FedAvg", 0), found((shares / shares.sum()).tolist(), last=50))])
     view = section.charts[0].views[""]
     assert view.layout["yaxis"]["range"][1] == pytest.approx(1.1 * 1.2)
-    assert "The highest are cut off, up to 75.2 times the fair share" in view.words
+    assert "The highest values, up to 75.2 times the fair share, are cut off" in view.words
 
 
 def test_weights_below_nothing_are_drawn_but_have_no_index() -> None:
     odd, plain = found([1.25, 0.25, -0.5]), found([0.5, 0.25, 0.25])
     section = influence_section([(Named("Odd", 0), odd), (Named("Plain", 1), plain)])
     checked(section)
-    assert section.remarks == ["For Odd, there is no Lorenz curve: some clients have less than no weight."]
+    assert section.remarks == ["Odd: no Lorenz curve, because the weight of some clients is negative."]
     assert table(section.charts[0])[0][2:6] == ["–"] * 4
     assert section.charts[0].views[""].layout["yaxis"]["range"][0] == -0.5
     assert [*named(section.charts[1].views[""])] == ["equality", "Plain"]
@@ -121,7 +121,7 @@ def test_nothing_aggregated() -> None:
     checked(nothing)
     assert (nothing.charts, nothing.remarks) == (
         (),
-        ["No update has been aggregated yet, so nobody has had any influence."],
+        ["No update has been aggregated yet, so no client has had any influence."],
     )
 
 
@@ -166,7 +166,7 @@ def coming(*seeds: list[float], entitled: list[float], last: int = 1) -> Influen
 def test_bars_of_clients_that_come_and_go_beside_what_they_are_entitled_to() -> None:
     section = influence_section([(Named("FedAvg", 0), coming([0.5, 0.25, 0.25], entitled=[0.25, 0.25, 0.5]))])
     checked(section)
-    assert "Each version is shared by the clients that are there when it is made" in section.lead
+    assert "Each version is shared among the clients that are present when it is made" in section.lead
     clients = section.charts[0]
     assert "more than what it is entitled to" in clients.reading
     *_, slow, line = clients.views[""].traces
@@ -178,8 +178,9 @@ def test_bars_of_clients_that_come_and_go_beside_what_they_are_entitled_to() -> 
     index = jain([2.0, 1.0, 0.5])
     assert clients.views[""].layout["annotations"][0]["text"] == f"<b>FedAvg</b>  Jain 0.889, Jain÷ {index:.3f}"
     assert clients.views[""].words.endswith(
-        f"Jain÷, of influence ÷ entitlement, {index:.3f} under FedAvg: 1 if each client has what it is entitled to. "
-        "Influence per time present, 1 being the mean of all clients: fast 0.50, slow 1.25 under FedAvg."
+        f"Jain÷ (of influence ÷ entitlement): {index:.3f} under FedAvg. It is 1 if each client has what it is "
+        "entitled to. Influence per unit of time present (1 is the mean of all clients): fast 0.50, "
+        "slow 1.25 under FedAvg."
     )
     assert clients.table is not None and list(clients.table.head[:4]) == ["strategy", "clients", "Jain", "Jain÷"]
     assert table(clients)[0][2:4] == ["0.889", f"{index:.3f}"]

@@ -105,9 +105,9 @@ def test_tables_and_remarks_have_the_numbers(tmp_path: Path) -> None:
         ["Mine", "refused", "too old", "2", "20.00%"],
     ]
     partial, strays, left = section.remarks
-    assert partial.startswith("Aggregations that were partial") and partial.endswith(": Mine 2 of 4.")
+    assert partial.startswith("Partial aggregations") and partial.endswith(": Mine 2 of 4.")
     assert strays.endswith("belonged to no running task: Mine 3 (unknown task).")
-    assert left.endswith("are in no count: Mine 3.")
+    assert left.endswith("are not counted: Mine 3.")
     assert "refused: &lt;b&gt;%&#123;x}&lt;/b&gt;" in named(section.charts[0].views["all|some"])
 
 
@@ -115,7 +115,7 @@ def test_nothing_lost_is_a_sentence(tmp_path: Path) -> None:
     section = losses_section([(FEDAVG, outcomes([shuffled(tmp_path)]))])
     checked(section)
     assert not section.charts
-    assert section.remarks == ["Nothing was refused, lost or called off: every task that ended was merged."]
+    assert section.remarks == ["No task was refused, lost or cancelled: every task that ended was merged."]
 
 
 def test_a_run_in_which_no_task_has_ended_is_a_sentence(tmp_path: Path) -> None:

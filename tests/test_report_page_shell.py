@@ -28,7 +28,7 @@ def test_experiments_are_told_once_with_all_their_strategies_and_seeds(demo: lis
     assert tables["seeds"] == [0, 1]
     assert [each["label"] for each in tables["strategies"]] == ["Buffered FedAvg", "FairShare"]
     assert described(tables) == (
-        "15 clients train the model mlp on digits, until 20 aggregations are made. "
+        "15 clients train the model mlp on digits until 20 aggregations are made. "
         "A task is 1 step on batches of 32 at a learning rate of 0.1."
     )
 
@@ -42,7 +42,7 @@ def test_what_is_not_usual_is_told() -> None:
         "local": {"epochs": 2, "batch": 8, "lr": 0.5, "momentum": 0.9, "prox": 0.01},
     }
     assert described(tables) == (
-        "1 client trains the model mlp on digits, until the virtual time is 3,600. "
+        "1 client trains the model mlp on digits until the virtual time is 3,600. "
         "A task is 2 epochs on batches of 8 at a learning rate of 0.5, with momentum 0.9 and proximal term 0.01."
     )
 
@@ -69,11 +69,11 @@ def test_the_page_of_runs(demo: list[Run]) -> None:
 def test_findings_say_how_far_seeds_tell_and_whom_the_least_even_strategy_forgets(demo: list[Run]) -> None:
     compared = compare(demo)
     first, *others = findings(compared)
-    assert first.startswith("The strategies are not distinguishable by accuracy (2 seeds are too few): from ")
+    assert first.startswith("The strategies are not distinguishable by accuracy (2 seeds are too few): it ranges from ")
     assert [line.split(",")[0] for line in others] == ["Under Buffered FedAvg", "Under FairShare"]
     slow = compared[0].groups[1].influence.mean
     assert slow is not None
-    assert f"the group slow has {100 * slow:.1f}\u00a0% of all weight where 33.3\u00a0% would be fair" in others[0]
+    assert f"the group slow has {100 * slow:.1f}\u00a0% of all weight; 33.3\u00a0% would be fair" in others[0]
 
 
 def test_nothing_is_found_of_nothing() -> None:

@@ -63,7 +63,7 @@ def test_long_tails_are_spans_on_a_logarithmic_axis() -> None:
     assert predicted["x"] == [pytest.approx(2.0)] * 2  # that of 99 versions: log10(1 + 99)
     assert view.layout["xaxis"]["tickvals"][:2] == [0.0, pytest.approx(log10(2))]
     assert section.remarks == [
-        "The axis of staleness is logarithmic, and a bar stands for a span that its tooltip names."
+        "The axis of staleness is logarithmic. Each bar covers a range, which its tooltip shows."
     ]
 
 

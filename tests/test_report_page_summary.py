@@ -70,9 +70,9 @@ def test_each_experiment_is_told_of_and_ranked_by_what_it_has(two: Page) -> None
     assert other.rows[0][0] == "1 FedBuff"
     assert two.lead[0].startswith("In first: FedBuff ended with an accuracy of ")
     assert [line.split(",")[0] for line in two.lead[1:]] == ["In first: Under FedBuff", "In other: Under FedBuff"]
-    legends = [line for line in section(two, "experiment").remarks if line.startswith("In the table")]
+    legends = [line for line in section(two, "experiment").remarks if line.startswith("The highest first. ")]
     assert ["accuracy" in line for line in legends] == [True, False]
-    assert re.search(r"time: virtual time to \d+ % accuracy \(95 % of the lowest final accuracy, ", legends[0])
+    assert re.search(r"Time: virtual time to \d+ % accuracy \(95 % of the lowest final accuracy, ", legends[0])
 
 
 def test_long_names_are_cut_at_the_head_of_a_column(tmp_path: Path) -> None:

@@ -74,14 +74,14 @@ def test_the_first_view_is_a_part_that_can_be_moved_over_the_rest(tmp_path: Path
     assert (axis["range"], axis["minallowed"], axis["maxallowed"]) == ([0.0, 9.0], 0.0, 83.0)
     assert chart.travels
     assert chart.views["s0"].layout["yaxis"]["fixedrange"]
-    assert chart.views["s0"].words.startswith("Virtual time from 0 to 9 at first; move or zoom to see all until 83.")
+    assert chart.views["s0"].words.startswith("Virtual time from 0 to 9; move or zoom to see all up to 83.")
     assert "All 12 clients." in chart.views["s0"].words
-    assert "without an end" not in chart.views["s0"].words
+    assert "without a recorded end" not in chart.views["s0"].words
 
 
 def test_colours_begin_anew_where_the_first_view_has_few_of_all_versions(tmp_path: Path) -> None:
     view = view_of(timeline(shuffled(tmp_path, clients=12, tasks=2400), room=1000))
-    assert "Colours begin anew every 90 versions" in view.words  # 54 at first, but a task may be 497 versions late
+    assert "Colours repeat every 90 versions" in view.words  # 54 at first, but a task may be 497 versions late
     even = trace_of(view, "even")
     versions = [int(row[1]) for row in values(even["customdata"])]
     assert max(versions) == 497
@@ -94,8 +94,8 @@ def test_colours_begin_anew_where_the_first_view_has_few_of_all_versions(tmp_pat
 
 def test_some_of_many_clients_and_ticks_are_said_to_be_some(tmp_path: Path) -> None:
     words = view_of(timeline(shuffled(tmp_path, clients=200, tasks=2400), lanes=10)).words
-    assert "10 of 200 clients, chosen evenly over the groups from those at work." in words
-    assert "A tick stands for 6 aggregations." in words
+    assert "10 of 200 clients that worked, chosen evenly over the groups." in words
+    assert "One tick per 6 aggregations." in words
 
 
 def test_the_numbers_are_in_a_table(tmp_path: Path) -> None:

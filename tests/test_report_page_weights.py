@@ -68,7 +68,7 @@ def test_updates_that_are_kept_are_said_to_be(tmp_path: Path) -> None:
     found = weights(Run(tmp_path / "kept"), 10)
     assert found.kept and not weights(weighted(tmp_path / "plain", 0.5), 10).kept
     words = weights_section([(FEDAVG, found)]).charts[0].views["s0"].words
-    assert "an update keeps its weight in every version until its client's next one replaces it" in words
+    assert "an update keeps its weight in every version until the client's next update replaces it" in words
 
 
 def test_eight_tenths_of_the_weights_are_between_low_and_high(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_the_middle_is_looked_for_in_some_of_very_many(tmp_path: Path, monkeypat
         weights_section([(FEDAVG, found)])
         .charts[0]
         .views["s0"]
-        .words.endswith("Bands are found from one aggregation in 2.")
+        .words.endswith("Bands are computed from one in 2 aggregations.")
     )
 
 
@@ -99,7 +99,7 @@ def test_each_update_is_a_point(tmp_path: Path) -> None:
     assert (equal["x"], equal["y"]) == ([1, 2], [0.5, 0.5])
     assert (fast["marker"]["color"], slow["marker"]["color"]) == ("@g0", "@g1")
     assert fast["marker"]["symbol"] != slow["marker"]["symbol"]
-    assert view.words == "4 updates in 2 aggregations, 2 in one on average."
+    assert view.words == "4 updates in 2 aggregations, 2 in each on average."
 
 
 def test_many_updates_are_lines_with_bands(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_many_updates_are_lines_with_bands(tmp_path: Path) -> None:
     assert values(fast["customdata"]) == [[1, 1, 2, *[0.5] * 4], [2, 2, 1, *[0.25] * 4]]
     assert [values(trace["y"]) for trace in view.traces[:2]] == [[0.5, 0.25]] * 2
     assert view.traces[1]["fill"] == "tonexty"
-    assert view.words.endswith("They are too many to be shown one by one: a point of a line is of one aggregation.")
+    assert view.words.endswith("These are too many to show one by one: a point on a line covers one aggregation.")
 
 
 def test_the_table_is_of_all_updates(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_weights_of_any_kind(tmp_path: Path, weight: float, shown: float | None,
     assert values(named(chart.views["s0"])["slow"]["y"]) == [shown]
     assert chart.table is not None
     assert chart.table.rows[1][:3] == ["FedAvg, slow", "1", mean]
-    assert ("1 of the weights are no numbers" in chart.views["s0"].words) == isnan(weight)
+    assert ("1 weights are not numbers" in chart.views["s0"].words) == isnan(weight)
 
 
 def test_an_endless_weight_is_a_gap(tmp_path: Path) -> None:

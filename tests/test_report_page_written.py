@@ -39,7 +39,7 @@ def test_a_page_is_one_file_that_fetches_nothing(call: Call, lean: Run, tmp_path
     assert names == ["experiment", "influence", "staleness", "timeline", "weights", "incentives", "losses"]
     (incentives,) = (section for section in page["sections"] if section["name"] == "incentives")
     assert not incentives["charts"]
-    assert "This was not asked for: `fairlag report` simulates it" in incentives["remarks"][0]
+    assert "Not simulated. `fairlag report`" in incentives["remarks"][0]
 
 
 def test_it_is_called_report_unless_it_is_said_otherwise(
@@ -94,7 +94,7 @@ def test_an_audit_is_written_as_a_page_and_printed_too(call: Call, tmp_path: Pat
         "deployment",
         "losses",
     ]
-    assert page["sections"][0]["lead"].startswith("15 clients are simulated without training, until 30 aggregations")
+    assert page["sections"][0]["lead"].startswith("15 clients are simulated without training until 30 aggregations")
 
 
 def test_json_is_all_that_is_printed_also_with_a_page(call: Call, tmp_path: Path) -> None:

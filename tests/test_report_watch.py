@@ -145,7 +145,7 @@ def test_a_run_that_cannot_be_read_is_named_and_the_others_are_shown(tmp_path: P
         shutil.rmtree(tmp_path / "runs/fairshare-buffer-2-seed0")
         sleep(1.1)
         page = json.loads(asked(address, "/page.json")[2])
-        assert page["lead"][0].startswith(f"There is nothing to show yet: there is no run in {str(folder)!r}")
+        assert page["lead"][0].startswith(f"Nothing to show yet: there is no run in {str(folder)!r}")
 
 
 def test_a_browser_that_goes_away_is_no_mishap(tmp_path: Path) -> None:

@@ -214,9 +214,9 @@ def test_the_page_says_so(tmp_path: Path) -> None:
     wall = trained(tmp_path / "wall", **WALL)
     page = data(runs_page([wall]))
     assert "irtual time" not in page and "wall clock \\u00d72000" in page.replace("×", "\\u00d7")
-    assert "on the wall clock at 2000 times its speed, until 12 aggregations are made." in page
+    assert "on the wall clock, 2000 times as fast, until 12 aggregations are made." in page
     assert "updates arrived " in page
-    assert "as was assumed" not in page and "real fleet" not in page  # it is simulated as the file says
+    assert ", as assumed" not in page and "real fleet" not in page  # it is simulated as the file says
     assert "wall clock ×2000" in str(wall) and "aggregations, time " in str(wall)
     assert [each.label for each in repeated([wall])] == [compare([wall])[0].label] == [wall.label]
 

@@ -1,4 +1,4 @@
-"""The table of metrics: what each is called, how it is computed and written, where it is shown, which way is better.
+"""The table of metrics: for each, its name, how it is computed and written, where it is shown, which values are better.
 
 Comparisons, rankings, tables, frames, pages, audits, JSON and trackers iterate over it: a new metric is a new record.
 """
@@ -15,7 +15,7 @@ from fairlag.text.numerals import number
 
 
 class Scope(Enum):
-    """What a metric is of."""
+    """What a metric describes."""
 
     RUN = auto()
     GROUP = auto()
@@ -23,7 +23,7 @@ class Scope(Enum):
     CLASS = auto()
     """One class of the test examples."""
     TARGET = auto()
-    """A run, and the target that the leading metric is to reach: some seeds may never do so."""
+    """A run and a target of the leading metric, which some seeds may never reach."""
 
 
 class Better(Enum):
@@ -63,32 +63,32 @@ class Metric:
     """
 
     name: str
-    """In JSON, frames, trackers and as an attribute."""
+    """Its name in JSON, frames, trackers and as an attribute."""
     scope: Scope
     of: Callable[[Totals, str], float]
-    """Computes it; the text is the name of the group or class that it is of."""
+    """Computes it; the text is the name of the group or class."""
     title: str
-    """At the head of a column."""
+    """The head of its column."""
     form: str = "{:.3f}"
-    """How a value is written; one in per cent without the sign, which is in the title."""
+    """The format of a value; a percentage is written without its sign, which is in the title."""
     deviates: bool = False
-    """Is the standard deviation over seeds written, too?"""
+    """Is the standard deviation over seeds written as well?"""
     better: Better | None = None
-    """None: neither way, and nothing is ranked by it."""
+    """None if neither is better; then nothing is ranked by it."""
     by: str = ""
-    """What a ranking by it is called; nothing: by its name."""
+    """The name of a ranking by it; empty for its own name."""
     words: str = ""
-    """In a sentence; nothing: its title."""
+    """Its name in a sentence; empty for its title."""
     alone: str = ""
-    """Its title where only one group is shown; nothing: the same."""
+    """Its title if only one group is shown; empty for the same title."""
     reading: str = ""
-    """How the column is to be read, if that needs to be said."""
+    """How to read the column, if that is not obvious."""
     shown: Shown = Shown.EVERYWHERE
     uneven: Shown | None = None
-    """Where it is shown if clients are not entitled alike, such as those that come and go; None: the same."""
+    """Where it is shown if clients are not entitled equally, such as if they come and go; None for the same places."""
 
     def where(self, uneven: bool | None) -> Shown:
-        """Where it is shown, of clients that are entitled alike or not; None: in either case."""
+        """Where it is shown if clients are entitled equally or unequally; None for both cases together."""
         differently = self.shown if self.uneven is None else self.uneven
         return self.shown | differently if uneven is None else differently if uneven else self.shown
 
@@ -122,7 +122,7 @@ _ACCURACY = Metric(
     deviates=True,
     better=Better.HIGHER,
     words="accuracy",
-    reading="accuracy: final, on all test examples, mean ± deviation over finished seeds",
+    reading="accuracy: final, on all test examples; mean ± deviation over finished seeds",
     shown=Shown.TABLES | Shown.DATA | Shown.TRACKERS,
 )
 _LOSS = Metric(name="loss", scope=Scope.RUN, of=_score("loss", "all"), title="loss", shown=Shown.TRACKERS)
@@ -194,7 +194,7 @@ METRICS: tuple[Metric, ...] = (
         of=_score("accuracy", "group"),
         by="group",
         alone="group %",
-        reading="of a group: on the labels that it holds",
+        reading="accuracy of a group: on the labels that it holds",
     ),
     replace(_LOSS, scope=Scope.GROUP, of=_score("loss", "group")),
     replace(_ACCURACY, scope=Scope.CLASS, of=_score("accuracy", "class"), shown=Shown.TRACKERS),
@@ -204,7 +204,7 @@ METRICS: tuple[Metric, ...] = (
         of=_group(lambda group: group.update_share),
         title="share",
         better=None,
-        reading="share: the group's part of all updates",
+        reading="share: the group's share of all updates",
         shown=Shown.DATA | Shown.AUDIT,
     ),
     _INFLUENCE,
@@ -214,7 +214,7 @@ METRICS: tuple[Metric, ...] = (
         of=_group(lambda group: group.fair),
         title="fair",
         better=None,
-        reading="influence, fair: the group's part of all weight and of all clients",
+        reading="influence: the group's share of all weight; fair: its share of all clients",
         shown=Shown.TABLES | Shown.DETAILS | Shown.AUDIT,
         uneven=Shown(0),
     ),
@@ -224,8 +224,8 @@ METRICS: tuple[Metric, ...] = (
         of=_group(lambda group: group.entitled),
         title="entitled",
         better=None,
-        reading="influence, entitled: the group's part of all weight and of all versions, each shared by the clients "
-        "present: equally, unless the strategy has `importance`",
+        reading="influence: the group's share of all weight; entitled: its share of all versions, each split among the "
+        "clients present: equally, or by the strategy's `importance`",
         shown=Shown.DATA | Shown.TRACKERS,
         uneven=Shown.TABLES | Shown.DETAILS | Shown.AUDIT | Shown.DATA | Shown.TRACKERS,
     ),
@@ -236,7 +236,7 @@ METRICS: tuple[Metric, ...] = (
         title="per time",
         form="{:.2f}",
         better=None,
-        reading="per time: its influence per time that it was there; 1 is the mean of all clients",
+        reading="per time: its influence per unit of time present; 1 is the mean of all clients",
         shown=Shown.DATA,
         uneven=Shown.DETAILS | Shown.AUDIT | Shown.DATA,
     ),
@@ -249,14 +249,14 @@ METRICS: tuple[Metric, ...] = (
         uneven=Shown.NOTEBOOK | Shown.AUDIT | Shown.DATA | Shown.TRACKERS,
     ),
 )
-"""All of them, in the order in which they are shown."""
+"""All metrics, in the order in which they are shown."""
 
 LEAD = _ACCURACY
-"""The metric that says how good a model is: targets are of it, and runs that train are ranked by it."""
+"""The metric of a model's quality: targets are values of it, and runs that train are ranked by it."""
 
 
 def select(where: Shown, *scopes: Scope, uneven: bool | None = None) -> list[Metric]:
-    """Those of these scopes that are shown in any of these places, of clients that are entitled alike or not, or both.
+    """The metrics of these scopes that are shown in any of these places; `uneven` is as in `Metric.where`.
 
     >>> [metric.title for metric in select(Shown.RANKING, Scope.GROUP, uneven=True)]
     ['accuracy %', 'influence', 'entitled']
@@ -265,7 +265,7 @@ def select(where: Shown, *scopes: Scope, uneven: bool | None = None) -> list[Met
 
 
 def criteria(*, uneven: bool = False) -> dict[str, Metric]:
-    """What strategies can be ranked by.
+    """The metrics that strategies can be ranked by, by the name of the ranking.
 
     >>> [*criteria()], criteria()["jain"].title, criteria(uneven=True)["jain"].title
     (['accuracy', 'group', 'influence', 'jain', 'time'], 'Jain', 'Jain÷')
@@ -279,7 +279,7 @@ Value = TypeVar("Value")
 
 
 class Measured(Generic[Value]):
-    """A record with metrics: each is an attribute, too, as in `found.jain`."""
+    """A record with metrics; each is also an attribute, as in `found.jain`."""
 
     __slots__ = ()
     metrics: Mapping[str, Value]

@@ -1,1 +1,1 @@
-"""How results are shown."""
+"""Shows results: tables, figures, the report page and the generated reference pages."""

@@ -1,4 +1,4 @@
-"""The algorithms of the zoo as a table in Markdown: what docs/algorithms.md is made of, and nothing else."""
+"""The algorithms of the zoo as a table in Markdown: the whole text of docs/algorithms.md."""
 
 from collections.abc import Mapping
 from inspect import Parameter
@@ -7,9 +7,9 @@ from fairlag.zoo import ALGORITHMS, Algorithm
 
 _HEAD = """# The algorithms
 
-Made from the docstrings of [the zoo](../src/fairlag/zoo) by `fairlag strategies --markdown > docs/algorithms.md`; a
-test sees to it that it is up to date. Every algorithm is a composition of [rules](../src/fairlag/rules), so any of its
-parts goes with any other: `replace(fedstaleweight(), apply=adam(0.01))`.
+Generated from the docstrings of [the zoo](../src/fairlag/zoo) by `fairlag strategies --markdown > docs/algorithms.md`;
+a test fails if it is out of date. Every algorithm is a composition of [rules](../src/fairlag/rules), so any part can be
+combined with any other: `replace(fedstaleweight(), apply=adam(0.01))`.
 
 **n** clients, client i with **n_i** of all **N** training examples; **w_v** the model of version v; **Δ** an update,
 trained from version u, **x** = w_u + Δ its sender's model, **τ** = v − u its staleness; **b** or **K** updates in a
@@ -19,11 +19,11 @@ buffer; **η_g** = `lr` the server's step size, **η_ℓ** the clients'; **m** a
 to them: adding their stale changes makes them diverge. A client sends their values z_j, and the server mixes these with
 its own z by the weights α_j that the algorithm gives the updates:
 z ← (1 − p) z + p Σ_j a_j z_j / Σ_j a_j, with a_j = max(α_j, 0) and p = min(1, Σ_j a_j).
-So a statistic never leaves the range of what clients and server had, whatever the weights add up to, and a variance is
-never negative; an update with a negative running variance is refused. A trimmed mean trims the z_j as it trims updates.
-Server rules, edits, drift and models that a reduction keeps concern the parameters alone; a frozen parameter is one of
-them. Integer buffers, such as BatchNorm's count of batches, keep their first value and are never sent back. A reduction
-of your own must say that it averages (`@fairlag.rules.mixes_statistics`), or models with statistics are refused.
+So a statistic stays between the smallest and largest value of clients and server, whatever the weights add up to, and a
+variance is never negative; an update with a negative running variance is refused. A trimmed mean trims the z_j like
+updates. Server rules, edits, drift and models kept by a reduction concern only the parameters, including frozen ones.
+Integer buffers, such as BatchNorm's count of batches, keep their first value and are never sent back. Your own
+reduction must declare that it averages (`@fairlag.rules.mixes_statistics`), or models with statistics are refused.
 
 | `use` | what it does | formula | departs from its paper | parameters | reference |
 |---|---|---|---|---|---|
@@ -31,7 +31,7 @@ of your own must say that it averages (`@fairlag.rules.mixes_statistics`), or mo
 
 
 def markdown() -> str:
-    """One row an algorithm, in the order of the registry.
+    """One row per algorithm, in the order of the registry.
 
     >>> markdown().splitlines()[-1].startswith("| `")
     True
@@ -56,5 +56,5 @@ def _parameters(parameters: Mapping[str, Parameter]) -> str:
 
 
 def written(default: object) -> str:
-    """A default as an experiment file has it."""
+    """A default as written in an experiment file."""
     return '"none"' if default is None else f'"{default}"' if isinstance(default, str) else str(default).lower()

@@ -19,21 +19,21 @@ from fairlag.report.labels import labels_of
 
 
 class Throttled(NamedTuple):
-    """Audits of strategies, and what must be known of them."""
+    """Audits of strategies, with notes."""
 
     audits: list[StrategyAudit]
-    """One a strategy, but for those whose fleet is not known."""
+    """One per strategy, except those whose fleet is not known."""
     notes: list[str]
 
 
 def throttled(found: Sequence[Repeated], workers: int, progress: Progress | None = None) -> Throttled:
-    """Audits of the experiment of each strategy's first run, of a real fleet as it was seen; nothing is trained."""
+    """Audits of the experiment of each strategy's first run; a real fleet is fitted first. Nothing is trained."""
     audits, notes = [], []
     for each, label in zip(found, labels_of(found), strict=True):
         experiment, note = _fleet_of(each, label)
         notes += [note] if note else []
         if experiment is not None:
-            if Need.of(experiment.fleet()).least > SERVER_UPDATES:  # then the audit says no more than that
+            if Need.of(experiment.fleet()).least > SERVER_UPDATES:  # then the audit only says that it was not tried
                 experiment = experiment.checked(aggregations=1, until_time=None)
             told = None if progress is None else partial(_tell, progress, label)
             (result,) = audited(experiment, seeds=1, workers=workers, incentive_updates=SERVER_UPDATES, progress=told)
@@ -42,18 +42,18 @@ def throttled(found: Sequence[Repeated], workers: int, progress: Progress | None
 
 
 def _fleet_of(strategy: Repeated, label: str) -> tuple[Experiment | None, str]:
-    """What is simulated; None and why, if the strategy is code, unknown, or its real fleet is."""
+    """The experiment to simulate; or None and why, if the strategy is code or it or its real fleet is unknown."""
     try:
         experiment = experiment_of(strategy.runs[0])
-    except UnreadableError:  # then the run itself is damaged, and left out
+    except UnreadableError:  # then the run itself is damaged and is left out
         raise
     except InputError as error:
         return None, f"{label} was not simulated: {error}."
     (use,) = experiment.strategies
     if is_code(use.use):
         return None, (
-            f"{label} was not simulated: it is code ({use.use}), which is not run to look at runs. "
-            "`fairlag audit` of its experiment file simulates it."
+            f"{label} was not simulated: it is code ({use.use}), and looking at runs does not run code. "
+            "`fairlag audit` with its experiment file simulates it."
         )
     if not any(run.deployed for run in strategy.runs):
         return experiment, ""
@@ -62,9 +62,9 @@ def _fleet_of(strategy: Repeated, label: str) -> tuple[Experiment | None, str]:
     except InputError as error:
         return None, f"{label} was not simulated, because its fleet cannot be fitted: {error}."
     if not fitted.enough or [each.name for each in fitted.groups] != strategy.runs[0].groups:
-        return None, f"{label} was not simulated: too few durations were seen of some group to know its fleet."
+        return None, f"{label} was not simulated: some group has too few recorded durations to fit its fleet."
     seen = sum(each.updates for each in fitted.groups)
-    return fitted.experiment, f"{label} was simulated on its fleet as it was seen, fitted to {seen:,} tasks."
+    return fitted.experiment, f"{label} was simulated on a fleet fitted to {seen:,} recorded tasks."
 
 
 def _tell(progress: Progress, label: str, part: str, done: int, total: int) -> None:

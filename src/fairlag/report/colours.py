@@ -1,4 +1,4 @@
-"""The colours of strategies and client groups, the same in every figure and on every page, on white and on black."""
+"""The colours of strategies and client groups, the same in all figures and pages, for light and dark backgrounds."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from fairlag.lab.plan import planned_labels
 
 
 class Shade(NamedTuple):
-    """A colour as it is on a light and on a dark ground."""
+    """A colour for a light and for a dark background."""
 
     light: str
     dark: str
@@ -23,7 +23,7 @@ STRATEGIES = (
     Shade("#E69F00", "#F2B632"),
     Shade("#56B4E9", "#9CDBFF"),
 )
-"""Okabe and Ito's, which people of every colour vision tell apart, the paler ones last; the yellow is left out."""
+"""Okabe and Ito's colours, distinct for every kind of colour vision; the paler ones last, without yellow."""
 
 GROUPS = (
     Shade("#3DA494", "#5CCBB8"),
@@ -35,18 +35,18 @@ GROUPS = (
     Shade("#88CCEE", "#A9E1FB"),
     Shade("#DDCC77", "#EADC98"),
 )
-"""Tol's muted ones, as safe, and none of the strategies', the paler ones last and the first a little darker: it is seen
-on white; the first two also differ where all is printed grey."""
+"""Tol's muted colours: equally distinct, and different from the strategies'; the paler ones last. The first is darkened
+a little to be visible on white; the first two also differ when printed in grey."""
 
 LINES = ("solid", "dash", "dot", "dashdot")
-"""How lines are drawn one after the other, once all colours are used."""
+"""Line styles, used in turn once all colours are used."""
 
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x", "pentagon", "triangle-down")
-"""The marks of client groups, as many as they have colours: who sees no colour tells them apart."""
+"""The marks of client groups, one per colour, so that groups can be told apart without colour."""
 
 
 def strategy_places(found: Sequence[Repeated]) -> list[int]:
-    """The places of these strategies, which give their colours: of one plan as in the whole plan, else their order."""
+    """The places of these strategies, which set their colours: their order in the plan if all are of one, else here."""
     plans = {run.folder.parent for each in found for run in each.runs}
     planned = planned_labels(plans.pop()) if len(plans) == 1 else []
     if len({each.label for each in found} & set(planned)) == len(found):

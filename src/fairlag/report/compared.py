@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 def compare(runs: Runs, targets: Sequence[float] = (), *, by: str = LEAD.name) -> "Compared":
     """Compares strategies, each over its seeds, and ranks them.
 
-    `runs` are Runs, or the folder that they are in. `targets` are accuracies between 0 and 1 to be reached; without
-    any, one is chosen. They are ranked `by` accuracy, jain, time to the first target, or by the accuracy ("group") or
-    the influence of the least served group.
+    `runs` are Runs, or the folder with them. `targets` are accuracies between 0 and 1 to reach; without any, one is
+    chosen. Strategies are ranked `by` accuracy, jain, time to the first target, or by the accuracy ("group") or the
+    influence of the least served group.
 
     >>> import fairlag
     >>> experiment = fairlag.load("demo").checked(aggregations=5)
@@ -47,7 +47,7 @@ class Compared(Sequence[Comparison]):
 
     def __init__(self, rankings: Iterable[Ranking]) -> None:
         self.rankings = tuple(rankings)
-        """One an experiment."""
+        """One per experiment."""
 
     @property
     def _rows(self) -> list[tuple[Ranking, Ranked]]:
@@ -64,7 +64,7 @@ class Compared(Sequence[Comparison]):
         return len(self._rows)
 
     def frame(self) -> "pd.DataFrame":
-        """One row per strategy: the settings that differ, means over seeds; of a group as "influence: slow"."""
+        """One row per strategy: the settings that differ, and means over seeds, for groups as "influence: slow"."""
         import pandas as pd
 
         return pd.DataFrame([dict(_columns(ranking, row)) for ranking, row in self._rows])
@@ -72,7 +72,7 @@ class Compared(Sequence[Comparison]):
     def __repr__(self) -> str:
         text = StringIO()
         width = max(80, get_terminal_size().columns)
-        # In a notebook a console would show what it prints, and write nothing.
+        # In a notebook, a console would display its output instead of writing it.
         console = SafeConsole(file=text, width=width, color_system=None, force_jupyter=False)
         console.print(compare_table(self.rankings, more="`.frame()`"), highlight=False)
         return "\n".join(line.rstrip() for line in text.getvalue().splitlines())

@@ -1,4 +1,4 @@
-"""Tables of runs for a terminal: which there are, and how strategies compare over their seeds."""
+"""Tables of runs for a terminal: a list of runs, and how strategies compare over their seeds."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -25,10 +25,10 @@ from fairlag.text import numerals
 
 _NAME = 13
 _COLUMNS = {"clients": 9, "final %": 14, "best %": 14}
-"""What a comparison shows of a group between its name and its metrics, and how wide."""
+"""The columns between a group's name and its metrics, and their widths."""
 
 _FEW = 6
-"""Of more strategies than that, the details would hide who is best."""
+"""The most strategies that are shown with details: more would hide which is best."""
 
 _UNREADABLE = "unreadable"
 _STATUS = {"finished": "green", "running": "cyan", "interrupted": "yellow", "failed": "red", _UNREADABLE: "red"}
@@ -36,7 +36,7 @@ _STATUS = {"finished": "green", "running": "cyan", "interrupted": "yellow", "fai
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A run in a list: what it is, how far it came, and how good its model is; or why it cannot be read."""
+    """A run in a list: what it is, its progress and the accuracy of its model; or why it cannot be read."""
 
     folder: Path
     experiment: str = ""
@@ -47,7 +47,7 @@ class Listed:
     planned: int | None = None
     time: float | None = None
     accuracy: float | None = None
-    """None if no version of it was evaluated."""
+    """None if no version was evaluated."""
     error: str = ""
     """Why it cannot be read."""
 
@@ -75,12 +75,12 @@ class Listed:
             return cls(folder, error=str(error))
 
     def as_json(self) -> dict[str, object]:
-        """What `fairlag runs --json` prints of it."""
+        """The record that `fairlag runs --json` prints."""
         return {**asdict(self), "folder": str(self.folder)}
 
 
 def runs_table(runs: Sequence[Listed]) -> RenderableType:
-    """These runs, one a row: what each is, how far it came, and how good its model is."""
+    """One row per run: what it is, its progress, and the accuracy of its model."""
     above = Path(commonpath([run.folder.parent for run in runs])) if runs else Path()
     table = titled(f"Runs in {above}", dense=True)
     for name in ("run", "strategy", "seed", "status", "versions", "time", "accuracy"):
@@ -114,7 +114,7 @@ def _run_row(run: Listed) -> list[Text]:
 def compare_table(
     rankings: Sequence[Ranking], *, details: bool = False, more: str = "`fairlag compare DIR --details`"
 ) -> RenderableType:
-    """The ranking of each experiment's strategies, then what is to know of each; of many only where it is asked for."""
+    """The ranking of each experiment's strategies, then their details; of many strategies only if asked for."""
     parts: list[RenderableType] = []
     for ranking in rankings:
         strategies = [row.comparison for row in ranking.rows]
@@ -131,7 +131,7 @@ def compare_table(
 
 
 def _details(strategies: Sequence[Comparison], *, uneven: bool) -> list[RenderableType]:
-    """One block per strategy, one row per group; then how long each took to an accuracy."""
+    """One block per strategy, one row per group; then the time that each took to reach an accuracy."""
     of_groups, overall = (select(Shown.DETAILS, scope, uneven=uneven) for scope in (Scope.GROUP, Scope.RUN))
     of_all = {metric.name: metric for metric in overall if metric.name in {each.name for each in of_groups}}
     alone = [metric for metric in overall if metric.name not in of_all]
@@ -153,9 +153,9 @@ def _details(strategies: Sequence[Comparison], *, uneven: bool) -> list[Renderab
 
 
 _READING = (
-    "final: the last version on all test examples, over the seeds that finished",
-    "best: the highest point of the curve, on the sample of them that it is drawn on",
-    "  both mean ± standard deviation, for a group on the labels that it holds",
+    "final: the last version on all test examples, over the finished seeds",
+    "best: the highest point of the curve, on its sample of the test examples",
+    "  both: mean ± standard deviation; for a group on the labels that it holds",
 )
 
 
@@ -179,7 +179,7 @@ def _targets_table(comparisons: Sequence[Comparison]) -> Table:
     for each in comparisons:
         for goal in each.accuracy.reached:
             table.add_row(
-                Text(each.label),  # as it is: brackets in a plain string would be a style
+                Text(each.label),  # not a plain string: rich would read brackets as a style
                 f"{100 * goal.target:g} %",
                 number(goal.virtual_time, "{:,.0f}"),
                 number(goal.aggregations, "{:,.0f}"),

@@ -1,4 +1,4 @@
-"""A console for text that may be anybody's: the names of strategies, groups and files must not command a terminal."""
+"""A console for untrusted text: names of strategies, groups and files must not control the terminal."""
 
 from collections.abc import Iterable
 
@@ -9,13 +9,13 @@ from fairlag.limits import printable
 
 
 class SafeConsole(Console):
-    """Prints everything without what a terminal would obey, but for what rich itself writes.
+    """Prints text without control characters, except those that rich itself writes.
 
     >>> SafeConsole(width=80).print("fed\\x1b]0;title\\x07avg", soft_wrap=True)
     fed]0;titleavg
     """
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """What rich writes of something."""
+        """Rich's output without control characters in the text."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)

@@ -1,4 +1,4 @@
-"""A fitted fleet as a table for a terminal: what was seen of each group beside what stands for it."""
+"""A fitted fleet as a table for a terminal: the measured durations of each group beside the fitted ones."""
 
 from collections.abc import Iterator
 
@@ -11,15 +11,15 @@ from fairlag.report.tables import titled
 from fairlag.text.numerals import NONE
 
 _READING = """\
-Two rows per group: how many seconds its tasks took, and what was fitted.
-updates: how many came in; used: how many of them the other numbers are about
-10, 50, 90 %: this part of them took no longer; lost: tasks without an update
+Two rows per group: the seconds that its tasks took, and the fitted distribution.
+updates: updates received; used: updates that the other numbers are based on
+10, 50, 90 %: this share took no longer; lost: tasks without an update
 KS: the Kolmogorov–Smirnov distance, 0 if both rows agree everywhere"""
 
 
 def fit_table(found: FleetFit) -> RenderableType:
-    """What was seen and what was fitted, and what must be known of it."""
-    table = titled(f"The fleet of {found.experiment.name.removesuffix('-fitted')}, as it was seen", dense=True)
+    """The measured and the fitted durations, with remarks."""
+    table = titled(f"The fleet of {found.experiment.name.removesuffix('-fitted')}, as measured", dense=True)
     for name in ("group", "clients", "updates", "used", "lost", "mean", *(f"{100 * part:g} %" for part in PARTS), "KS"):
         table.add_column(name, justify="left" if name == "group" else "right", no_wrap=name != "group")
     for group in found.groups:
@@ -33,7 +33,7 @@ def _rows(group: GroupFit) -> Iterator[list[str]]:
     counts = [f"{each:,}" for each in (group.clients, group.updates, group.counted, group.lost)]
     yield [group.name, *counts, *_cells(group.seen), ""]
     if group.fitted is None:
-        yield [f"  {group.table['delay']}, as it was", *[""] * (len(PARTS) + 6)]
+        yield [f"  {group.table['delay']}, unchanged", *[""] * (len(PARTS) + 6)]
     else:
         yield [
             f"  {group.family}",

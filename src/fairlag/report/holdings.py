@@ -1,4 +1,4 @@
-"""Tables of data for a terminal: which data sets there are, and who holds what of one."""
+"""Tables of data for a terminal: the data sets, and who holds which labels of one."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from fairlag.report.tables import titled
 
 
 def data_table(rows: Sequence[Known]) -> RenderableType:
-    """Every data set that has a name: where it is, or how to get it."""
+    """Every data set with a name: where it is, or how to get it."""
     table = titled("Data sets")
     table.add_column("name", no_wrap=True, style="bold")
     table.add_column("what it is")
@@ -21,7 +21,7 @@ def data_table(rows: Sequence[Known]) -> RenderableType:
     table.add_column("shape", no_wrap=True)
     table.add_column("where it is", overflow="fold")
     for row in rows:
-        place = Text("not here", style="yellow") if row.found is None else Text(row.found)
+        place = Text("not found", style="yellow") if row.found is None else Text(row.found)
         table.add_row(row.name, row.what, f"{row.examples:,}", "×".join(map(str, row.shape)), place)
     ways = (Text(f"Get {row.name} by {', or by '.join(row.ways)}.") for row in rows if row.found is None)
     return Group(table, *ways)
@@ -30,7 +30,7 @@ def data_table(rows: Sequence[Known]) -> RenderableType:
 def holdings_table(
     name: str, groups: Sequence[Holding], shares: Shares, labels: Integers, classes: int
 ) -> RenderableType:
-    """Who holds what: per group of clients, how many examples a client has, and how many of each label all have."""
+    """Per group of clients: the number of examples per client, and the number of examples of each label."""
     table = titled(f"Who holds what in {name}: {len(shares.order):,} training examples")
     table.add_column("group", style="bold")
     table.add_column("clients", justify="right", no_wrap=True)

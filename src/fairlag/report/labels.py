@@ -1,4 +1,4 @@
-"""How numbers over seeds and the labels of strategies are written where there is little room for them."""
+"""Short texts for tables and figures: numbers over seeds, labels of strategies, timings."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -22,7 +22,7 @@ _QUARTERS = {
 
 
 def percent(spread: Spread) -> str:
-    """The mean in per cent, and the standard deviation where there is one.
+    """The mean in per cent, and the standard deviation if there is one.
 
     >>> percent(Spread(0.5, 0.015, 2)), percent(Spread(0.5, None, 1)), percent(Spread(None, None, 0))
     ('50.00 ±1.50', '50.00', '–')
@@ -31,7 +31,7 @@ def percent(spread: Spread) -> str:
 
 
 def number(spread: Spread, form: str) -> str:
-    """The mean in a format.
+    """The mean in the given format.
 
     >>> number(Spread(1234.5, None, 1), "{:,.0f}"), number(Spread(None, None, 0), "{:,.0f}")
     ('1,234', '–')
@@ -40,7 +40,7 @@ def number(spread: Spread, form: str) -> str:
 
 
 def span(numbers: Sequence[int]) -> str:
-    """From the smallest to the largest.
+    """The range from the smallest to the largest.
 
     >>> span([2000, 500, 2000]), span([500])
     ('500 to 2,000', '500')
@@ -49,7 +49,7 @@ def span(numbers: Sequence[int]) -> str:
 
 
 def shortened(labels: Sequence[str], width: int) -> list[str]:
-    """Labels of at most this width; where cutting the end would make some alike, a third or more is of their end.
+    """Labels of at most this width. If cutting the end would make some equal, a third or more of each end is kept.
 
     >>> shortened(["FairShare", "FedBuff (buffer=10)"], 14)
     ['FairShare', 'FedBuff (buff…']
@@ -65,7 +65,7 @@ def shortened(labels: Sequence[str], width: int) -> list[str]:
 
 
 def labels_of(found: Sequence[Repeated], width: int | None = None) -> list[str]:
-    """What strategies are called beside one another: with their experiment where there are several.
+    """The labels of strategies in one figure or table, with the experiment if there are several.
 
     >>> labels_of([Repeated("demo", "FairShare", ()), Repeated("paper", "FairShare", ())])
     ['FairShare, demo', 'FairShare, paper']
@@ -76,21 +76,21 @@ def labels_of(found: Sequence[Repeated], width: int | None = None) -> list[str]:
 
 
 def bands_in_words(seeds: Sequence[int]) -> str:
-    """What lines of so many seeds each, and the bands around them, are; nothing where there are none.
+    """What lines over these numbers of seeds and the bands around them show; empty without any.
 
     >>> bands_in_words([2, 1])
-    'Lines and bands: mean and standard deviation over 2 seeds, up to the end of the shortest; one seed, with the \
-standard error of the test sample.'
+    'Lines and bands: mean and standard deviation over 2 seeds, up to the end of the shortest run; one seed, with \
+the standard error of the test sample.'
     """
     counts = sorted({*seeds} - {0})
     several = " or ".join(str(count) for count in counts if count > 1)
-    words = [f"mean and standard deviation over {several} seeds, up to the end of the shortest"] * bool(several)
+    words = [f"mean and standard deviation over {several} seeds, up to the end of the shortest run"] * bool(several)
     words += ["one seed, with the standard error of the test sample"] * (1 in counts)
     return f"Lines and bands: {'; '.join(words)}." if words else ""
 
 
 def listed(words: Sequence[str]) -> str:
-    """Words in a sentence.
+    """A list of words as in a sentence.
 
     >>> listed(["fast", "slow", "late"]), listed(["fast"])
     ('fast, slow and late', 'fast')
@@ -99,8 +99,17 @@ def listed(words: Sequence[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
+def sentences(lines: Sequence[str]) -> str:
+    """Lines as sentences of one paragraph.
+
+    >>> sentences(["lost: updates", "cost: influence"])
+    'Lost: updates. Cost: influence.'
+    """
+    return " ".join(f"{line[0].upper()}{line[1:]}." for line in lines)
+
+
 def with_deviation(spread: Spread, form: str) -> str:
-    """The mean in a format, and the standard deviation where there is one.
+    """The mean in the given format, and the standard deviation if there is one.
 
     >>> with_deviation(Spread(0.5, 0.015, 2), "{:.3f}"), with_deviation(Spread(0.5, None, 1), "{:.3f}")
     ('0.500 ±0.015', '0.500')
@@ -119,7 +128,7 @@ def gain(found: float, error: float) -> str:
 
 
 def timing_words(timing: Timing) -> str:
-    """What a client does that follows the timing.
+    """What a client with this timing does.
 
     >>> from fairlag.fleet.timing import parse
     >>> timing_words(parse("schedule(64, 16, 1, 1)"))
@@ -127,12 +136,12 @@ def timing_words(timing: Timing) -> str:
     >>> timing_words(parse("late(16, 0.05)"))
     '16 times slower in the first 5% of the run, then truthful'
     >>> timing_words(parse("throttle(8)")), timing_words(parse("rejoin(30, 3)"))
-    ('8 times slower throughout', 'there for 30 seconds, away for 3, and so on')
+    ('8 times slower throughout', 'present for 30 seconds, away for 3, and so on')
     """
     if isinstance(timing, Throttle):
         return f"{_pace(timing.factor)} throughout"
     if isinstance(timing, Rejoin):
-        return f"there for {timing.every:g} seconds, away for {timing.away:g}, and so on"
+        return f"present for {timing.every:g} seconds, away for {timing.away:g}, and so on"
     if isinstance(timing, Late) and timing.until < 1:
         return f"{_pace(timing.factor)} in the first {timing.until:.0%} of the run, then truthful"
     if not isinstance(timing, Schedule) or len(timing.factors) != 4:

@@ -1,4 +1,4 @@
-"""A ranking as it is shown: one record of columns, cells and words, which a terminal, a notebook and the page write."""
+"""A ranking as shown: one record of columns, cells and words, which a terminal, a notebook and the page write."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ MARK = "▾"
 """At the head of the column that decides."""
 
 UNCLEAR = f"t-test over seeds, paired over those that both have, p ≥ {LEVEL:g}"
-"""Why two strategies are not told apart, if each has seeds enough."""
+"""Why two strategies are not told apart if both have enough seeds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Row:
     """A strategy."""
 
     rank: str
-    """None if it lacks the number that is ranked by."""
+    """NONE if it has no value of the metric that is ranked by."""
     comparison: Comparison
     cells: tuple[str, ...]
     """One per column."""
@@ -53,13 +53,13 @@ class RankingTable:
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     reading: tuple[str, ...]
-    """How the columns are to be read, and whether seeds tell the strategies apart."""
+    """How to read the columns, and whether seeds tell the strategies apart."""
     remarks: tuple[str, ...]
-    """What must be known before comparing them."""
+    """What a reader must know before comparing them."""
 
     @property
     def labels(self) -> list[str]:
-        """Of the strategies."""
+        """The labels of the strategies."""
         return [row.comparison.label for row in self.rows]
 
 
@@ -71,7 +71,7 @@ def with_least_served(ranking: Ranking) -> RankingTable:
 
 
 def with_all_groups(ranking: Ranking, where: Shown, *, known: bool = False) -> RankingTable:
-    """A ranking with the metrics of every group; only with columns in which something is known, if that is wanted."""
+    """A ranking with the metrics of every group; if `known`, without columns that are empty."""
     columns = _overall(ranking, where)
     for name in dict.fromkeys(group.name for row in ranking.rows for group in row.comparison.groups):
         columns += _of_group(ranking, where, name)
@@ -129,7 +129,7 @@ def _cell(row: Ranked, column: Column) -> str:
 
 
 def _reading(ranking: Ranking, columns: Sequence[Column], *, alone: bool) -> Iterator[str]:
-    """How the columns are to be read: between the leading metric and the others those of groups."""
+    """How to read the columns: first the leading metric, then those of groups, then the others."""
     if ranking.metric.better is not None:
         yield f"{MARK} {ranking.metric.better.value}"
     metrics = list(dict.fromkeys(column.metric for column in columns))
@@ -143,24 +143,24 @@ def _reading(ranking: Ranking, columns: Sequence[Column], *, alone: bool) -> Ite
 
 
 def _of_one(metric: Metric, group: str | None) -> Iterator[str]:
-    """How a column is to be read that is about one group."""
+    """How to read a column about one group."""
     if group is not None and metric.name == LEAD.name:
         yield f"group: the same on the labels of {group}, whose clients send the fewest updates"
     elif group is not None and metric.reading:
-        yield metric.reading.replace("the group's part of", f"the part of {group} in").replace(" and of", " and in")
+        yield metric.reading.replace("the group's", f"group {group}'s")
 
 
 def _to_target(ranking: Ranking) -> Iterator[str]:
     goal = next((row.reached for row in ranking.rows if row.reached), None)
     if goal is not None:
-        after = "; (1/2): only one seed of two got there" if any(row.partly for row in ranking.rows) else ""
+        after = "; (1/2): only one of two seeds reached it" if any(row.partly for row in ranking.rows) else ""
         time = numerals.clock(*(row.comparison.real_time for row in ranking.rows))
         chosen = f" ({goal.chosen})" if goal.chosen else ""
         yield f"time: {time} to {LEAD.level(goal.target)}{chosen}{after}"
 
 
 def told_apart(ranking: Ranking) -> Iterator[str]:
-    """Whether seeds tell the first from the others; nothing if there are no others."""
+    """Whether seeds tell the first strategy from the others, if there are any."""
     rivals = ranking.rivals()
     unclear = [(row.comparison.label, test) for row, test in rivals if not test.clear]
     if unclear:
@@ -172,7 +172,7 @@ def told_apart(ranking: Ranking) -> Iterator[str]:
 
 
 def _remarks(ranking: Ranking) -> list[str]:
-    """Each remark once, with the strategies that it is made of."""
+    """Each remark once, with the strategies it is about."""
     together: dict[str, list[str]] = {}
     for row in ranking.rows:
         for remark in row.comparison.remarks:
@@ -181,7 +181,7 @@ def _remarks(ranking: Ranking) -> list[str]:
 
 
 def several(labels: list[str]) -> str:
-    """Labels in a line, the first ones of many.
+    """Labels in a line; of many, the first three.
 
     >>> several(["A", "B"]), several(["A", "B", "C", "D", "E"])
     ('A, B', 'A, B, C and 2 more')
@@ -191,7 +191,7 @@ def several(labels: list[str]) -> str:
 
 
 def about(comparison: Comparison) -> str:
-    """How much there is of a strategy."""
+    """The number of seeds and aggregations of a strategy."""
     finished, seeds = comparison.finished, len(comparison.seeds)
     words = f"{finished} of {seeds}" if finished < seeds else f"{seeds}"
     words += f" seed{'s' if seeds > 1 else ''}{' finished' if finished < seeds else ''}"

@@ -1,4 +1,4 @@
-"""A ranking of strategies for a notebook: one row each, with what every client group got."""
+"""A ranking of strategies for a notebook: one row per strategy, with the metrics of every client group."""
 
 from itertools import groupby
 
@@ -8,7 +8,7 @@ from fairlag.text.markup import Markup, bar, cell, element, head, line, table
 
 
 def ranking_html(shown: RankingTable) -> Markup:
-    """The strategies, best first, what must be known before comparing them, and how the columns are to be read."""
+    """The strategies, best first, with remarks and how to read the columns."""
     groups = [group for row in shown.rows for group in row.comparison.groups]
     most = max(max(group.influence.mean or 0.0, group.due) for group in groups)
     return element(
@@ -40,7 +40,7 @@ def _row(shown: RankingTable, row: Row, most: float) -> list[Markup]:
 
 
 def _bar(row: Row, column: Column, most: float) -> Markup:
-    """Of what is compared with a fair share, which is marked."""
+    """A bar for a metric that is compared with a fair share, which is marked."""
     group = row.comparison.group(column.group)
     if group is None or column.metric.better is not Better.FAIR:
         return Markup()

@@ -13,13 +13,13 @@ _LEAST_LABEL = 8
 
 
 def ranking_terminal(shown: RankingTable) -> RenderableType:
-    """The strategies, best first: the column that decides is marked, and what has no number there has no rank."""
+    """The strategies, best first: the deciding column is marked, and a strategy without a number in it has no rank."""
     return Group(_Rows(shown), Text(), *(Text(line, style="dim") for line in shown.reading))
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The table alone, whose labels get what the numbers leave of the terminal's width."""
+    """The table alone. Its labels get the width that the numbers leave."""
 
     shown: RankingTable
 

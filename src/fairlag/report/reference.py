@@ -1,4 +1,4 @@
-"""Every key of an experiment file in Markdown: what docs/reference.md is made of, and nothing else."""
+"""Every key of an experiment file in Markdown: the whole text of docs/reference.md."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
@@ -34,7 +34,7 @@ TABLES: Mapping[str, type[BaseModel]] = {
     "[local]": LocalTraining,
     "[evaluate]": Evaluate,
 }
-"""The tables of an experiment file, by what stands above each."""
+"""The tables of an experiment file, by their headers."""
 
 WORDS: Mapping[str, Mapping[str, Callable[..., object]]] = {
     "Partitions": PARTITIONS,
@@ -44,47 +44,47 @@ WORDS: Mapping[str, Mapping[str, Callable[..., object]]] = {
     "Timings": TIMINGS,
     "Schedules": SCHEDULES,
 }
-"""What is written as a call, by the heading that it stands under."""
+"""Values that are written as calls, by heading."""
 
 _HEAD = """# Experiment files: every key
 
-Made from the code by `fairlag reference > docs/reference.md`; a test fails when it is out of date. `fairlag presets
+Generated from the code by `fairlag reference > docs/reference.md`; a test fails if it is out of date. `fairlag presets
 demo` prints a whole file to start from. `--set local.lr=0.05` changes any key for one command: `clients.slow.count=7`
-names a group, `strategies.FedBuff.buffer=5` a strategy. An unknown key is refused with the one that was probably meant.
+names a group, `strategies.FedBuff.buffer=5` a strategy. An unknown key is refused, with the nearest known one.
 
 """
 
 _LEADS = {
-    "": "## The file\n\nKeys outside of any table.\n",
-    "[[clients]]": "## Clients\n\n`[[clients]]`: one table per group of clients of one kind.\n",
+    "": "## The file\n\nKeys outside any table.\n",
+    "[[clients]]": "## Clients\n\n`[[clients]]`: one table per group of similar clients.\n",
     "[[strategies]]": (
         "## Strategies\n\n`[[strategies]]`: one table per strategy. Further keys are its parameters, with the defaults "
         "below; [algorithms.md](algorithms.md) has formulas and references.\n"
     ),
-    "[data]": "## Data\n\n`[data]`: what is learnt from. Further keys are parameters of the data set.\n",
-    "[model]": "## Model\n\n`[model]`: what is trained. Further keys are parameters of the model.\n",
-    "[local]": "## Local\n\n`[local]`: what a client does with the model it is handed.\n",
+    "[data]": "## Data\n\n`[data]`: the training data. Further keys are parameters of the data set.\n",
+    "[model]": "## Model\n\n`[model]`: the model that is trained. Further keys are parameters of the model.\n",
+    "[local]": "## Local\n\n`[local]`: how a client trains the model that it receives.\n",
     "[evaluate]": "## Evaluate\n\n`[evaluate]`: how often the model is tested, and on how much.\n",
 }
 
 _OWN = """## Your own data set
 
 `use = "module:function"` in `[data]`: the function returns `(inputs, labels)`, or `(inputs, labels, test inputs, test
-labels)`. Inputs are one array of numbers, an example per row; labels are whole numbers from 0. The module is looked for
-beside the experiment file. [`examples/own_data.toml`](../examples/own_data.toml) uses
+labels)`. Inputs are one array of numbers, one example per row; labels are whole numbers from 0. The module is looked
+up beside the experiment file. [`examples/own_data.toml`](../examples/own_data.toml) uses
 [`examples/own_data.py`](../examples/own_data.py).
 
 ## Your own model
 
 `use = "module:function"` in `[model]`: the function returns a `torch.nn.Module` with one output per label. If it has
-parameters named `shape` and `classes`, it is given those of the data.
+parameters named `shape` and `classes`, it gets those of the data.
 [`examples/own_model.toml`](../examples/own_model.toml) uses [`examples/own_model.py`](../examples/own_model.py).
 
 ## Your own strategy
 
 `use = "module:function"` in `[[strategies]]`: a weighting of `(buffer, view)`, as in
-[`examples/my_rules.py`](../examples/my_rules.py), or a function that returns a `Strategy`, with any part replaced: who
-trains, when updates are merged, how they weigh, and what the server does with the step.
+[`examples/my_rules.py`](../examples/my_rules.py), or a function that returns a `Strategy`. It may replace any
+part: who trains, when updates are merged, how much they weigh, and what the server does with the step.
 [`examples/own_server_rule.toml`](../examples/own_server_rule.toml) uses a server rule from
 [`examples/own_server_rule.py`](../examples/own_server_rule.py).
 """
@@ -117,7 +117,7 @@ _SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
 def _accepts(field: FieldInfo) -> str:
-    """The kind of a value and its limits; nothing where the description says what can be written."""
+    """The kind of a value and its limits; empty if the description says what is accepted."""
     inner = [each for each in (field.annotation, *_inside(field.annotation)) if each is not NoneType]
     if any(isinstance(each, type) and issubclass(each, BaseModel) for each in inner):
         return "tables" if get_origin(field.annotation) is tuple else "table"
@@ -128,7 +128,7 @@ def _accepts(field: FieldInfo) -> str:
 
 
 def _inside(annotation: Any) -> tuple[Any, ...]:
-    """What a union is of, and what a list holds."""
+    """The members of a union, or the items of a list."""
     return get_args(annotation) if isinstance(annotation, UnionType) or get_origin(annotation) is tuple else ()
 
 
@@ -150,7 +150,7 @@ def _strategies() -> list[str]:
     meanings = ((f"`{name}`", PARAMETERS.get(name, ""), ", ".join(used)) for name, used in users.items())
     return [
         _table(("`use`", "what it does", "parameters"), rows),
-        _table(("parameter", "what it does", "of"), meanings),
+        _table(("parameter", "what it does", "used by"), meanings),
     ]
 
 
@@ -177,7 +177,7 @@ def _defaults(parameters: Mapping[str, inspect.Parameter]) -> str:
 
 
 def _calls(makers: Mapping[str, Callable[..., object]]) -> str:
-    """One row each: docstrings begin with how it is written."""
+    """One row per call: each docstring begins with its spelling."""
     parts = (_first(make).removeprefix("``").partition("``: ") for make in makers.values())
     rows = ((f"`{call}`", meaning.replace("``", "`")) for call, _, meaning in parts)
     return _table(("written", "what it is"), rows)

@@ -1,4 +1,4 @@
-"""What an audit left out or ran into, as sentences below its table."""
+"""What an audit left out or met with, as sentences below its table."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,13 +8,13 @@ from fairlag.runtime.compiled import available
 from fairlag.runtime.presence import NOTHING_MORE
 
 _SLOWLY = (
-    "Compiled loops are not installed, so few updates were affordable: with `pip install 'fairlag[fast]'` trials may "
-    f"take {COMPILED_UPDATES // SERVER_UPDATES} times as many."
+    "Compiled loops are not installed, so trials were short. After `pip install 'fairlag[fast]'` they may have "
+    f"{COMPILED_UPDATES // SERVER_UPDATES} times as many updates."
 )
 
 
 def remarks(audits: Sequence[StrategyAudit]) -> list[str]:
-    """Each remark once, after the names of the strategies that it is about."""
+    """Each remark once, after the names of the strategies it is about."""
     about: dict[str, list[str]] = {}
     for audit in audits:
         for remark in _of(audit):
@@ -32,8 +32,8 @@ def remarks(audits: Sequence[StrategyAudit]) -> list[str]:
 def _of(audit: StrategyAudit) -> Iterator[str]:
     if audit.unseen:
         yield (
-            "it reads updates or losses, which only training makes; "
-            "it is audited as if the model never moved and all losses were equal."
+            "it reads updates or losses, which exist only in training; "
+            "it is audited as if the model never changed and all losses were equal."
         )
     if audit.throttling.advice:
         yield _advice(audit.throttling)
@@ -41,7 +41,7 @@ def _of(audit: StrategyAudit) -> Iterator[str]:
         yield f"not tried: {audit.timings.left_out}."
     yield from audit.bounds.warnings if audit.bounds else ()
     for count, words in (
-        (audit.partial, "aggregations were partial: everyone was waiting while the buffer was short"),
+        (audit.partial, "aggregations were partial: all clients were waiting for a buffer that was not full"),
         (audit.lost, "tasks were lost: their clients left or vanished"),
         (audit.refused, "updates were refused"),
         (audit.cancelled, "tasks were cancelled: their rounds ended without them"),
@@ -49,12 +49,12 @@ def _of(audit: StrategyAudit) -> Iterator[str]:
         if count:
             yield f"{count:,} {words} (all seeds together)."
     if NOTHING_MORE.reason in audit.reasons:
-        yield f"a run ended early, {NOTHING_MORE.reason}."
+        yield f"a run ended early: {NOTHING_MORE.reason}."
 
 
 def _advice(throttling: Throttling) -> str:
     if throttling.tried:
-        return f"errors of throttling are larger than {throttling.wanted:.0%}; {throttling.advice} suffices."
+        return f"the errors of throttling are larger than {throttling.wanted:.0%}; {throttling.advice} suffices."
     if throttling.rough == throttling.advice:
         return f"throttling was not tried; {throttling.advice} suffices."
     return (

@@ -1,4 +1,4 @@
-"""Where a fleet settles if updates cost something: the table of a terminal, and how it is to be read."""
+"""Where a fleet settles if updates cost something: a table for a terminal, and how to read it."""
 
 from collections.abc import Iterator, Sequence
 
@@ -15,20 +15,20 @@ _COLUMNS = {"group": 16, "clients": 8, "cost": 9, "slower": 9, "updates/s": 11, 
 TITLE = "Where the fleet settles if every client chooses the speed that pays it most"
 
 _ROUGH = 0.01
-"""A gain that is worth a remark if it might have been missed, as a part of a fair share."""
+"""The smallest possible gain, relative to a fair share, that gets a remark."""
 
 READING = (
-    "cost: influence that one update per second is worth to a client",
+    "cost: the influence that sending one update per second costs a client",
     "slower: how many times as long as necessary its tasks take; ×1: full speed",
     "updates/s: of one client, if a unit of virtual time is a second",
-    "influence: the group's part of all weight",
+    "influence: the group's share of all weight",
     "payoff: of one client, its influence − cost · updates/s",
     "welfare: the sum of all payoffs, 1 − Σ cost · updates/s",
 )
 
 
 def settled_table(audits: Sequence[StrategyAudit]) -> RenderableType:
-    """One block per strategy, one row per group; of those for which it was asked."""
+    """One block per strategy, one row per group, for the strategies that it was computed for."""
     parts: list[RenderableType] = [Text(), Text(TITLE, style="bold"), Text()]
     parts.append(block(_COLUMNS, [[Text(name, style="dim") for name in _COLUMNS]]))
     for audit in audits:
@@ -57,18 +57,18 @@ def remarks(found: Equilibrium) -> Iterator[str]:
             at = f"at ×{group.throttle:.3g}, a client of {group.name} would rather be at ×{group.prefers:.3g}"
             yield f"It does not settle: {at}."
     if slowest := [group.name for group in found.groups if group.slowest]:
-        at = f"at the slowest speed tried (×{2**SLOWEST:g})"
+        at = f"at the slowest speed that was tried (×{2**SLOWEST:g})"
         yield f"{', '.join(slowest)}: {at}, because speed buys too little influence."
     if unclear := [group.name for group in found.groups if not group.response.at_stake]:
         why = "no speed within reach pays clearly more or less"
-        yield f"{', '.join(unclear)}: {why}, so it may as well rest elsewhere."
+        yield f"{', '.join(unclear)}: {why}, so it may settle elsewhere as well."
     if found.settled and found.largest_gain >= _ROUGH:
         gain = f"{found.largest_gain:.1%} of a fair share"
-        yield f"A client might gain up to {gain} by another speed: the trials cannot tell."
+        yield f"A client might gain up to {gain} by a different speed: the trials cannot tell."
 
 
 def cells(group: GroupAtRest) -> dict[str, str]:
-    """By column."""
+    """The cells of a group, by column."""
     return {
         "clients": f"{group.clients:,}",
         "cost": f"{group.cost:g}",

@@ -1,4 +1,4 @@
-"""Tables for a terminal: what an audit found, which strategies there are, what the theory says."""
+"""Tables for a terminal: an audit, the strategies, the presets, and the paper's theory."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import ceil, isinf
@@ -23,7 +23,7 @@ from fairlag.text.numerals import NONE, number
 from fairlag.zoo import ALGORITHMS
 
 _WIDE = 80
-"""As a terminal is."""
+"""Columns of a terminal."""
 _LEAST_NAME = 8
 
 _CHEATING = {
@@ -33,7 +33,7 @@ _CHEATING = {
     "new names": 12,
     "two clients": 12,
 }
-"""What it shows of cheating."""
+"""The columns about cheating, and their widths."""
 
 _DEPLOYED = {
     "group": 22,
@@ -47,7 +47,7 @@ _DEPLOYED = {
 
 
 def audit_table(experiment: Experiment, audits: Sequence[StrategyAudit], seeds: int) -> RenderableType:
-    """The audit of an experiment, one block a strategy, one row a group."""
+    """The audit of an experiment, one block per strategy, one row per group."""
     title = f"Audit of {experiment.name}: {experiment.population:,} clients"
     parts: list[RenderableType] = [Text(title, style="bold"), Text()]
     uneven = any(audit.comes_and_goes for audit in audits)
@@ -84,18 +84,18 @@ def audit_table(experiment: Experiment, audits: Sequence[StrategyAudit], seeds: 
 
 
 def _columns(metrics: Sequence[Metric], *, uneven: bool) -> dict[str, int]:
-    """What an audit's table shows, and how wide; nothing is predicted for clients that come and go."""
+    """The columns of an audit's table and their widths. Nothing is predicted for clients that come and go."""
     others = {"clients": 8, **metric_widths(metrics)}
     return with_groups(others | ({"throttling": 17} if uneven else {"predicted": 10, "throttling": 18}))
 
 
 def metric_widths(metrics: Sequence[Metric], gap: int = 1) -> dict[str, int]:
-    """Columns for metrics, and how wide they are."""
+    """Columns for metrics, and their widths."""
     return {each.title: gap + max(len(each.title), len(each.written(0.0))) for each in metrics}
 
 
 def with_groups(others: Mapping[str, int], most: int = _WIDE) -> dict[str, int]:
-    """The names of groups get what the other columns leave of the width of a terminal."""
+    """Adds the column of group names, which gets the width that the other columns leave."""
     return {"group": max(_LEAST_NAME, min(most, _WIDE - sum(others.values()))), **others}
 
 
@@ -106,7 +106,7 @@ def _deployment_rows(audit: StrategyAudit) -> Iterator[list[Text]]:
 
 
 def block(columns: Mapping[str, int], rows: Iterable[Sequence[Text]]) -> Table:
-    """Rows under columns of these widths, the first flush left; several blocks under one another are one table."""
+    """Rows under columns of these widths, the first aligned left. Consecutive blocks look like one table."""
     table = Table(box=None, show_header=False, pad_edge=False, padding=0)
     for name, width in columns.items():
         justify: Literal["left", "right"] = "left" if name == "group" else "right"
@@ -117,7 +117,7 @@ def block(columns: Mapping[str, int], rows: Iterable[Sequence[Text]]) -> Table:
 
 
 def titled(title: str, *, dense: bool = False) -> Table:
-    """An empty table under a title; a dense one has less room between its columns."""
+    """An empty table with a title; a dense one has less space between its columns."""
     table = Table(title=title, title_style="bold", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     if dense:
         table.padding = (0, 1, 0, 0)
@@ -125,7 +125,7 @@ def titled(title: str, *, dense: bool = False) -> Table:
 
 
 def _group_cells(group: GroupAudit, metrics: Sequence[Metric], *, tried: bool) -> dict[str, Text]:
-    """By column."""
+    """The cells of a group, by column."""
     deviation = abs(group.influence - group.entitled) / group.entitled if group.entitled else 0.0
     style = "green" if deviation < 0.05 else "yellow" if deviation < 0.3 else "red"
     incentive = group.incentive
@@ -162,11 +162,11 @@ def _cheating_row(group: GroupAudit) -> list[Text]:
 def _on_cheating(audits: Sequence[StrategyAudit]) -> list[str]:
     tried = [audit.timings for audit in audits if audit.timings.tried]
     lines = [
-        "best cheat: the timing by which one client gains most influence over a whole",
-        "  run; schedule(64, 1, 1, 1): 64 times slower in the first quarter of it, then",
-        "  truthful; < 4%: the best that were tried gain less than 4 %",
-        "new names, two clients: what it gains by coming back as somebody new after each",
-        "  update or four, and by being two; no weighting prevents that",
+        "best cheat: the timing with which one client gains most influence over a whole",
+        "  run; schedule(64, 1, 1, 1): 64 times slower in its first quarter, then",
+        "  truthful; < 4%: the best timing tried gains less than 4 %",
+        "new names, two clients: what it gains by returning under a new name after every",
+        "  update or every fourth, and by acting as two; no weighting can prevent that",
     ]
     if tried:
         short, long = (span([each.aggregations[place] for each in tried]) for place in range(2))
@@ -178,8 +178,8 @@ def _on_cheating(audits: Sequence[StrategyAudit]) -> list[str]:
 
 
 _PREDICTED = (
-    "predicted: the same by the closed form, if there is one for fleet and strategy;",
-    "  it does not know that `fresh` lets very fast clients wait",
+    "predicted: staleness by the closed form, if fleet and strategy have one; it",
+    "  ignores that `fresh` makes very fast clients wait",
 )
 
 
@@ -189,12 +189,12 @@ def _reading(audits: Sequence[StrategyAudit], seeds: int, metrics: Sequence[Metr
     lines = [
         *(line for each in told for line in wrap(each, _WIDE, subsequent_indent="  ")),
         *(() if uneven else _PREDICTED),
-        "throttling: what a client gains in influence, in the long run, by pretending to",
+        "throttling: the influence that a client gains in the long run by pretending to",
         f"  be up to ×{FACTORS[-1]:g} slower, ± the error; no (< 4%): 4 % would have been noticed",
     ]
     if any(audit.bounds for audit in audits):
-        lines.append("cap needed: the smallest cap with which every client can have its share")
-    lines.append("Nothing is trained: all clients count as having equally many examples.")
+        lines.append("cap needed: the smallest cap with which every client can get its share")
+    lines.append("Nothing is trained: all clients count as having the same number of examples.")
     lines.append(f"Means over {seeds} {'seed' if seeds == 1 else 'seeds'} of {aggregations} aggregations.")
     if tried := how_tried(audits):
         lines.append(f"Throttling: {tried}, half of them warm-up.")
@@ -202,7 +202,7 @@ def _reading(audits: Sequence[StrategyAudit], seeds: int, metrics: Sequence[Metr
 
 
 def theory_table(experiment: Experiment, buffer: int, audits: Sequence[StrategyAudit]) -> RenderableType:
-    """What the paper predicts for the fleet at a buffer size, one row a group, and what was seen of it."""
+    """The paper's predictions for the fleet at a buffer size, one row per group, and what audits measured."""
     fleet = experiment.fleet()
     rates = 1 / fleet.mean_durations
     shares, late = theory.expected_share(rates), theory.expected_staleness(rates, buffer)
@@ -220,16 +220,16 @@ def theory_table(experiment: Experiment, buffer: int, audits: Sequence[StrategyA
         table.add_row(*row)
     most = float(late.max())
     lines = [
-        "Per client. At the rate r* FedStaleWeight rewards a client most: one that is faster gains by throttling.",
-        f"A weight of FedStaleWeight lies between {theory.smallest_weight(buffer, most):.4f} and "
-        f"{theory.largest_weight(buffer, most):.4f} where mean staleness is at most {most:.2f}; "
-        f"its squared distance from 1/b is at most U = {theory.largest_deviation(buffer, most):.4f}.",
+        "Per client. FedStaleWeight rewards a client most at the rate r*: a faster one gains by throttling.",
+        f"Weights of FedStaleWeight are between {theory.smallest_weight(buffer, most):.4f} and "
+        f"{theory.largest_weight(buffer, most):.4f} if the mean staleness is at most {most:.2f}; "
+        f"their squared distance from 1/b is at most U = {theory.largest_deviation(buffer, most):.4f}.",
     ]
     for audit in audits:
         if audit.whole_buffer == buffer:
             longest = max(len(group.histogram) for group in audit.groups) - 1
             lines.append(
-                f"Seen with {audit.label}: weights from {audit.weights[0]:.4f} to {audit.weights[1]:.4f}, "
+                f"Measured with {audit.label}: weights from {audit.weights[0]:.4f} to {audit.weights[1]:.4f}, "
                 f"staleness up to {longest}."
             )
     return Group(Text(), table, Text("\n".join(lines), style="dim"))
@@ -248,7 +248,7 @@ def strategies_table() -> RenderableType:
 
 
 def presets_json(presets: dict[str, str]) -> list[dict[str, str]]:
-    """The shipped experiment files, each with the comment that it begins with, as `fairlag presets --json` prints it.
+    """The shipped experiment files, each with its first comment, as `fairlag presets --json` prints them.
 
     >>> presets_json({"mine": "# Three kinds.\\nname = 'mine'"})
     [{'name': 'mine', 'what': 'Three kinds.'}]
@@ -257,7 +257,7 @@ def presets_json(presets: dict[str, str]) -> list[dict[str, str]]:
 
 
 def presets_table(presets: dict[str, str]) -> RenderableType:
-    """The shipped experiment files, each with the comment that it begins with."""
+    """The shipped experiment files, each with its first comment."""
     table = titled("Presets")
     table.add_column("name", no_wrap=True, style="bold")
     table.add_column("what it is")

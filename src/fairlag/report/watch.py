@@ -1,4 +1,4 @@
-"""Serving a page that follows runs: read-only, built anew only when a run on disk has changed and somebody asks."""
+"""Serves a page that follows runs: read-only, rebuilt on request if a run on disk has changed."""
 
 import sys
 import threading
@@ -18,30 +18,30 @@ from fairlag.report.page.spec import Page
 Address = tuple[str, int]
 
 _AT_LEAST = 1.0
-"""Seconds between two looks at the disk, however many readers ask."""
+"""Seconds between two looks at the disk, whatever the number of readers."""
 
 IDLE = 20.0
-"""Seconds that a connection may say nothing; an open page asks every two seconds."""
+"""Seconds that a connection may be idle; an open page sends a request every two seconds."""
 
 CONNECTIONS = 64
-"""How many may be open at once."""
+"""The most connections that may be open at once."""
 
 _COSTLY = 4
-"""A page is built again only after so many times the seconds that the last one took: the run comes first."""
+"""The pause before a page is rebuilt, as a multiple of the time the last one took: the run comes first."""
 
 
 class Answer(NamedTuple):
-    """The data of a page, and its tag."""
+    """The data of a page, and its entity tag."""
 
     body: bytes
     tag: str
 
 
 class Follower:
-    """The newest page of some runs: the same for all who ask at the same time."""
+    """The newest page of some runs, the same for all requests at the same time."""
 
     def __init__(self, state: Callable[[], object], build: Callable[[], Page]) -> None:
-        """`state` is different when the page would be; it is cheap. `build` makes the page."""
+        """`state` is cheap and differs when the page would; `build` makes the page."""
         self._state = state
         self._build = build
         self._lock = threading.Lock()
@@ -50,7 +50,7 @@ class Follower:
         self._next = 0.0
 
     def answer(self) -> Answer:
-        """The page as it is now, or was a moment ago."""
+        """The page as it is now or was a moment ago."""
         with self._lock:
             if monotonic() >= self._next:
                 self._renew()
@@ -64,15 +64,15 @@ class Follower:
                 self._answer = Answer(body, f'"{sha256(body).hexdigest()[:32]}"')
                 self._seen = state
         finally:
-            took = 0.0 if first else monotonic() - began  # the first time is mostly that of loading libraries
+            took = 0.0 if first else monotonic() - began  # the first build mostly loads libraries
             self._next = monotonic() + max(_AT_LEAST, _COSTLY * took)
 
 
 class Server(ThreadingHTTPServer):
-    """Answers a page that follows runs, until it is shut down.
+    """Serves a page that follows runs, until it is shut down.
 
-    Whoever asks is answered, however many others hold a connection and say nothing: those wait `IDLE` seconds at most,
-    and if there are more than `CONNECTIONS`, the oldest is closed.
+    Idle connections cannot block others: they are closed after `IDLE` seconds, and if more than `CONNECTIONS` are open,
+    the oldest is closed.
     """
 
     daemon_threads = True
@@ -89,14 +89,14 @@ class Server(ThreadingHTTPServer):
         super().__init__(address, _Handler)
 
     def process_request(self, request: socket | tuple[bytes, socket], client_address: Any) -> None:
-        """Makes room for a connection, and answers it in a thread of its own."""
+        """Makes room for a connection, and serves it in its own thread."""
         assert isinstance(request, socket)
         with self._opening:
             self._open[request] = None
             oldest = next(iter(self._open)) if len(self._open) > CONNECTIONS else None
             if oldest is not None:
                 del self._open[oldest]
-                with suppress(OSError):  # its thread wakes up, and closes it
+                with suppress(OSError):  # its thread wakes up and closes it
                     oldest.shutdown(SHUT_RDWR)
         super().process_request(request, client_address)
 
@@ -108,22 +108,22 @@ class Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A browser that goes away in the middle is no mishap; whatever else happens is said, and it goes on."""
+        """Ignores a browser that disconnects; prints any other error and continues."""
         error = sys.exception()
         if not isinstance(error, ConnectionError | TimeoutError):
-            print(f"fairlag: a page could not be answered: {error!r}", file=sys.stderr, flush=True)
+            print(f"fairlag: could not serve a page: {error!r}", file=sys.stderr, flush=True)
 
     @property
     def address(self) -> str:
-        """Where a browser finds it."""
+        """The address for a browser."""
         host, port = self.server_address[:2]
         name = str(host)
         return f"http://{f'[{name}]' if ':' in name else name}:{port}/"
 
     def answers(self, host: str) -> bool:
-        """Is that a name by which a browser may ask? A page elsewhere must not read us under a name of its own.
+        """Is this a host name that a browser may use? Another site must not read the page through a name of its own.
 
-        Who serves others than this machine is asked by whatever name it has.
+        A server that other machines can reach accepts any name.
         """
         if not is_loopback(str(self.server_address[0])):
             return True
@@ -132,7 +132,7 @@ class Server(ThreadingHTTPServer):
 
 
 def is_loopback(host: str) -> bool:
-    """Is that an address of this machine that no other can reach?
+    """Is this an address that only this machine can reach?
 
     >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("0.0.0.0"), is_loopback("example.org")
     (True, True, False, False)
@@ -181,4 +181,4 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Says nothing: a browser asks every two seconds."""
+        """Logs nothing: a browser sends a request every two seconds."""

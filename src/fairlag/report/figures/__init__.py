@@ -1,4 +1,4 @@
-"""Figures for papers, one module a kind; nothing here keeps state between two figures."""
+"""Figures for papers, one module per kind. Nothing here keeps state between figures."""
 
 from fairlag.report.figures.accuracy import accuracy_figure
 from fairlag.report.figures.holdings import holdings_figure

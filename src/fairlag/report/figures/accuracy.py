@@ -1,4 +1,4 @@
-"""Accuracy over runs: lines with bands, a colour a strategy."""
+"""Accuracy over runs: lines with bands, one colour per strategy."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MANY = 8
-"""More strategies than that get more room, fainter bands, and a legend below them in the order of the lines."""
+"""If there are more strategies: a taller figure, fainter bands, and a legend below in the order of the lines."""
 
 _LONGEST = 30
-"""How long a label may be in the legend of many."""
+"""The longest label in the legend of many strategies."""
 
 
 def accuracy_figure(runs: Sequence[Run], sheet: Sheet, size: str = "double") -> None:
-    """Accuracy against time and aggregations, a line a strategy; below, on the labels of each client group."""
+    """Accuracy against time and aggregations, one line per strategy; below, on the labels of each client group."""
     if not runs:
         raise InputError("there are no runs to draw")
     check_size(size)
@@ -76,14 +76,14 @@ def accuracy_figure(runs: Sequence[Run], sheet: Sheet, size: str = "double") -> 
 
 
 def _across(groups: int, size: str) -> int:
-    """How many groups stand beside one another."""
+    """The number of groups beside one another."""
     if size == "single":
         return 1 if groups <= 1 else 2
     return next(columns for most, columns in ((1, 1), (4, 2), (9, 3), (groups, 4)) if groups <= most)
 
 
 class _Strategy(NamedTuple):
-    """What a line is called, how it looks, and where it goes."""
+    """The label, the look and the points of a line."""
 
     label: str
     look: Look
@@ -100,7 +100,7 @@ def _strategies(runs: Sequence[Run]) -> list[_Strategy]:
 
 
 def _height(strategies: Sequence[_Strategy], above: int, down: int, size: str) -> float:
-    """Inches, for so many rows of all labels and of groups."""
+    """Inches, for `above` rows of all labels and `down` rows of groups."""
     rows = above + 0.85 * down
     labels = [each.label for each in strategies]
     lines = -(-len(strategies) // fitting(labels, SIZES[size]))
@@ -145,7 +145,7 @@ def _legend(figure: "Figure", axes: "Axes", strategies: Sequence[_Strategy]) -> 
             [str(line.get_label()) for line in lines],
             loc="outside lower left",
             ncols=-(-len(labels) // rows),
-            title=wrapped(f"{reading} The one that ends highest is named first.", figure),
+            title=wrapped(f"{reading} Listed by the ends of the lines, the highest first.", figure),
             title_fontsize=caption_size(figure),
             alignment="left",
         )

@@ -1,4 +1,4 @@
-"""Who holds what: the labels of clients as a table of blues."""
+"""Who holds what: the number of examples per client and label, as shades of blue."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 _MOST_ROWS = 60
 _MOST_CELLS = 240
-"""More cells than that have no room for their numbers."""
+"""The most cells that have room for their numbers."""
 
 
 def holdings_figure(counts: NDArray[Any], row_names: Sequence[str], title: str, sheet: Sheet) -> None:
-    """Who holds what: a row a client or group, a column a label, darker the more examples; the first rows, if many."""
+    """Who holds what: one row per client or group, one column per label, darker for more examples; the first rows."""
     table = np.asarray(counts)
     if table.ndim != 2 or len(row_names) != len(table) or not table.size:
         raise InputError(f"counts has shape {table.shape} for {len(row_names)} rows, it must be [rows, labels]")
@@ -38,7 +38,7 @@ def holdings_figure(counts: NDArray[Any], row_names: Sequence[str], title: str, 
         axes.set_yticks(np.arange(rows) + 0.5, row_names[:rows], fontsize=7 if rows <= 25 else 6)
         axes.tick_params(length=0)
         axes.set_xlabel("label")
-        axes.set_title(title + (f" (the first {rows} of {len(table):,})" if hidden > 0 else ""))
+        axes.set_title(title + (f" (first {rows} of {len(table):,})" if hidden > 0 else ""))
         if table.size <= _MOST_CELLS:
             _write_numbers(axes, shown)
         bar = figure.colorbar(mesh, ax=axes, label="examples", anchor=(0, 1), shrink=min(1.0, 10 / rows), pad=0.02)
@@ -47,7 +47,7 @@ def holdings_figure(counts: NDArray[Any], row_names: Sequence[str], title: str, 
 
 
 def _blues() -> "Colormap":
-    """From a blue that differs from the empty cells to one on which white letters are read."""
+    """From a blue that differs from empty cells to one on which white letters are readable."""
     from matplotlib import colormaps
     from matplotlib.colors import LinearSegmentedColormap
 

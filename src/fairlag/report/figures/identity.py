@@ -1,4 +1,4 @@
-"""What all figures share: sizes, letters, the colours of strategies and client groups, and how a file is written."""
+"""What all figures share: sizes, fonts, the colours of strategies and client groups, and writing a file."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 FORMATS = ("png", "pdf", "svg")
 
 Sheet = Path | BytesIO
-"""What a figure is drawn on: a file, in the format that its name ends with, or memory, as PNG."""
+"""Where a figure is drawn: a file, in the format of its suffix, or memory, as PNG."""
 
 SIZES = {"single": 3.4, "double": 7.0}
-"""Inches: one column of a paper, or both. Nothing is scaled, so letters are as large as they say."""
+"""Inches: one column of a paper, or both. Nothing is scaled, so font sizes are exact."""
 
 PANELS = 8
-"""More strategies than that have no room for a panel each."""
+"""The most panels in a figure, one per strategy."""
 
 _LINES: Any = {"solid": "-", "dash": "--", "dot": ":", "dashdot": (0, (5, 1.2, 1, 1.2))}
 
@@ -54,27 +54,27 @@ _STYLE: Any = {
     "hatch.linewidth": 0.5,
     "legend.frameon": False,
     "savefig.dpi": 200,
-    "pdf.fonttype": 42,  # letters stay letters: they can be searched, and journals accept them
+    "pdf.fonttype": 42,  # text stays text: it can be searched, and journals accept it
     "svg.fonttype": "none",
-    "svg.hashsalt": "fairlag",  # the same figure is the same bytes
+    "svg.hashsalt": "fairlag",  # the same figure gives the same bytes
 }
 _SMALLER: Any = {"font.size": 7.0, "axes.titlesize": 7.5, "savefig.dpi": 300}
-"""In one column, where there is little room."""
+"""The style of a figure in one column, which has little room."""
 
 
 FAIR: Any = {"color": "#222222", "linestyle": (0, (4, 2)), "linewidth": 0.9}
-"""The line of what everybody would have if all had the same."""
+"""The line of the fair share."""
 
 
 class Look(NamedTuple):
-    """How a line is drawn."""
+    """The colour and style of a line."""
 
     colour: str
     line: Any
 
 
 def strategy_look(place: int) -> Look:
-    """Of the strategy at that place of a comparison, in every figure.
+    """The look of the strategy at that place of a comparison, in every figure.
 
     >>> strategy_look(1)
     Look(colour='#D55E00', line='-')
@@ -83,12 +83,12 @@ def strategy_look(place: int) -> Look:
 
 
 def strategy_looks(found: Sequence[Repeated]) -> list[Look]:
-    """Of these strategies, in every figure."""
+    """The looks of these strategies, in every figure."""
     return [strategy_look(place) for place in strategy_places(found)]
 
 
 def group_look(place: int) -> Look:
-    """Of the client group at that place of an experiment, in every figure.
+    """The look of the client group at that place of an experiment, in every figure.
 
     >>> group_look(0)
     Look(colour='#3DA494', line='-')
@@ -102,19 +102,19 @@ def _look(colours: Sequence[Shade], place: int) -> Look:
 
 
 def check_format(file: Path) -> None:
-    """Refuses a file whose name does not end with a format that can be drawn."""
+    """Refuses a file name with any other suffix than those of `FORMATS`."""
     if file.suffix[1:].lower() not in FORMATS:
         raise InputError(f"{str(file)!r} cannot be drawn: the name must end with .{', .'.join(FORMATS)}")
 
 
 def check_size(size: str) -> None:
-    """Refuses a size that is none of a paper's."""
+    """Refuses any size but those of `SIZES`."""
     if size not in SIZES:
         raise InputError(f"the size of a figure is {size!r}, it must be {' or '.join(SIZES)}")
 
 
 def check_panels(count: int) -> None:
-    """Refuses more strategies than a figure has room for."""
+    """Refuses no strategies, or more than a figure has room for."""
     if not count:
         raise InputError("there are no runs to draw")
     if count > PANELS:
@@ -123,7 +123,7 @@ def check_panels(count: int) -> None:
 
 @contextmanager
 def drawing(sheet: Sheet, height: float, size: str = "double") -> Iterator["Figure"]:
-    """An empty figure that is written when it is done."""
+    """An empty figure, which is written at the end of the `with` block."""
     suffix = ".png"
     if isinstance(sheet, Path):
         check_format(sheet)
@@ -143,7 +143,7 @@ def drawing(sheet: Sheet, height: float, size: str = "double") -> Iterator["Figu
 
 
 def columns(panels: int, size: str) -> int:
-    """How many panels stand beside one another.
+    """The number of panels beside one another.
 
     >>> [columns(panels, "double") for panels in range(1, 9)], columns(4, "single"), columns(5, "single")
     ([1, 2, 3, 2, 3, 3, 4, 4], 1, 2)
@@ -157,9 +157,9 @@ def columns(panels: int, size: str) -> int:
 def panels(
     sheet: Sheet, count: int, size: str, *, tall: float, around: float
 ) -> Iterator[tuple["Figure", list["Axes"]]]:
-    """A figure of so many panels with the same axes, each of that height in inches, and what is around them.
+    """A figure of `count` panels with shared axes, each `tall` inches high, with `around` inches for the rest.
 
-    Only the outer ones have numbers and labels at their axes.
+    Only the outer panels have numbers and labels at their axes.
     """
     check_panels(count)
     check_size(size)
@@ -179,7 +179,7 @@ def panels(
 
 
 def title_width(count: int, size: str) -> int:
-    """How many letters fit over one of so many panels.
+    """The number of letters that fit above one of `count` panels.
 
     >>> title_width(3, "double"), title_width(8, "double"), title_width(8, "single")
     (28, 20, 20)
@@ -189,13 +189,13 @@ def title_width(count: int, size: str) -> int:
 
 
 WIDE = 26
-"""A panel with room for so many letters in its title has room for a fact beside it."""
+"""A panel whose title has room for this many letters has room for a fact beside it."""
 
 
 def headline(axes: "Axes", look: Look, words: str, fact: str = "", *, narrow: bool = False) -> None:
-    """The title of a strategy's panel and a fact, over a rule as the strategy's line is in other figures.
+    """The title of a strategy's panel and a fact, above a rule that looks like the strategy's line in other figures.
 
-    Where the panel is narrow, the fact has a line of its own.
+    In a narrow panel, the fact is on its own line.
     """
     axes.set_title(f"{words}\n" if narrow else words)
     axes.set_title(fact, loc="right", fontweight="normal", color=FAINT, fontsize="medium")
@@ -203,22 +203,22 @@ def headline(axes: "Axes", look: Look, words: str, fact: str = "", *, narrow: bo
 
 
 def caption(figure: "Figure", words: str) -> None:
-    """Below the figure: what is to know to read it."""
+    """Writes below the figure how to read it."""
     figure.supxlabel(wrapped(words, figure), fontsize=caption_size(figure), color=FAINT, x=0.01, ha="left")
 
 
 def wrapped(words: str, figure: "Figure") -> str:
-    """A caption in lines that are not wider than the figure."""
+    """A caption, wrapped to the width of the figure."""
     return fill(words, int(figure.get_figwidth() * 72 / (caption_size(figure) * 0.52)))
 
 
 def caption_size(figure: "Figure") -> float:
-    """The letters of what stands below a figure, in points."""
+    """The font size of a caption, in points."""
     return 6.5 if figure.get_figwidth() < SIZES["double"] else 7.0
 
 
 def group_legend(figure: "Figure", names: Sequence[str], more: Sequence["Line2D"] = ()) -> None:
-    """Above the figure: the colour of each client group, and what else is in it."""
+    """A legend above the figure: the colour of each client group, and other entries."""
     from matplotlib.lines import Line2D
 
     looks = [group_look(place) for place in range(len(names))]
@@ -230,21 +230,21 @@ def group_legend(figure: "Figure", names: Sequence[str], more: Sequence["Line2D"
 
 
 def fair_key(label: str = "fair share 1/n") -> "Line2D":
-    """What the line of the fair share is called in a legend."""
+    """The legend entry of the fair share."""
     from matplotlib.lines import Line2D
 
     return Line2D([], [], **FAIR, label=label)
 
 
 def legend(figure: "Figure", handles: Sequence[Any]) -> None:
-    """Above the figure, in as many columns as fit."""
+    """A legend above the figure, in as many columns as fit."""
     labels = [str(handle.get_label()) for handle in handles]
     across = fitting(labels, figure.get_figwidth())
     figure.legend(handles, labels, loc="outside upper left", ncols=min(across, len(labels)) or 1)
 
 
 def fitting(labels: Sequence[str], width: float) -> int:
-    """How many columns these labels may have in a legend of so many inches, each as wide as its longest.
+    """The number of columns for these labels in a legend of `width` inches, each as wide as its longest label.
 
     >>> fitting(["FedBuff", "FedAvg", "FairShare"], 3.4), fitting(["FedStaleWeight (buffer=10)"] * 3, 3.4)
     (3, 1)
@@ -259,7 +259,7 @@ def fitting(labels: Sequence[str], width: float) -> int:
 
 
 def percent(value: float, _: object = None) -> str:
-    """A share at an axis.
+    """A share as written at an axis.
 
     >>> percent(0.1), percent(0.025)
     ('10%', '2.5%')
@@ -268,7 +268,7 @@ def percent(value: float, _: object = None) -> str:
 
 
 def seeds_in_words(counts: Sequence[int]) -> str:
-    """How many seeds strategies have.
+    """The number of seeds of strategies.
 
     >>> seeds_in_words([1]), seeds_in_words([2, 2]), seeds_in_words([3, 2])
     ('1 seed', '2 seeds', '2 to 3 seeds')

@@ -1,4 +1,4 @@
-"""Who would gain by cheating: the influence of a client that throttles itself, a panel a strategy."""
+"""Who would gain by cheating: the influence of a client that throttles itself, one panel per strategy."""
 
 from collections.abc import Sequence
 from math import ceil
@@ -20,7 +20,7 @@ _TICKS = (1, 2, 4, 8, 20)
 def incentives_figure(
     audits: Sequence[StrategyAudit], sheet: Sheet, size: str = "double", looks: Sequence[Look] | None = None
 ) -> None:
-    """Influence of one client of each group against how much longer than necessary it takes, and what it gains."""
+    """Influence of one client of each group against how much longer than necessary it takes, and its gain."""
     identity.check_panels(len(audits))
     looks = looks or [identity.strategy_look(place) for place in range(len(audits))]
     groups = max(len(each.groups) for each in audits)
@@ -44,13 +44,13 @@ def incentives_figure(
 
 
 def verdict(incentive: Incentive, *, tried: bool, brief: bool = False) -> str:
-    """What throttling does for a client, in words; in few where there is little room."""
+    """What a client gains by throttling, in words; `brief` if there is little room."""
     if brief:
         return brief_verdict(incentive, tried=tried)
     if not tried:
-        return "not tried, it would take too many updates"
+        return "not tried: it would take too many updates"
     if not incentive.heard:
-        return "never heard, so nothing is known"
+        return "no update merged, so nothing is known"
     if not incentive.truthful:
         return f"gains {incentive.throttle_gain:.0%} ± {incentive.gain_error:.0%} at ×{incentive.best_throttle:g}"
     if incentive.largest_gain >= 1:
@@ -63,14 +63,14 @@ def brief_verdict(incentive: Incentive, *, tried: bool) -> str:
     if not tried:
         return "not tried"
     if not incentive.heard:
-        return "never heard"
+        return "no update merged"
     if not incentive.truthful:
         return f"+{incentive.throttle_gain:.0%} ±{incentive.gain_error:.0%} at ×{incentive.best_throttle:g}"
     return "too short" if incentive.largest_gain >= 1 else f"no{_at_most(incentive)}"
 
 
 def found_words(found: Found) -> str:
-    """The best timing that was found for a client, in words.
+    """The best timing found for a client, in words.
 
     >>> from fairlag.fleet.timing import Schedule
     >>> found_words(Found(Schedule((64, 1, 1, 1)), gain=0.38, error=0.011))
@@ -89,19 +89,19 @@ def brief_words(found: Found) -> str:
     'none found (< 4%)'
     """
     if not found.known:
-        return "never heard" if found.tried else "not tried"
+        return "no update merged" if found.tried else "not tried"
     if found.truthful:
         return f"none found (< {ceil(100 * found.at_most)}%)" if found.at_most else "none found"
     return f"+{gain(found.gain, found.error)}, {found.timing}"
 
 
 def _at_most(incentive: Incentive) -> str:
-    """Which gain was not missed, rounded up; nothing if all clearly lose."""
+    """The gain that would have been noticed, rounded up; empty if all factors clearly lose."""
     return f" (< {ceil(100 * incentive.largest_gain)}%)" if incentive.largest_gain > 0 else ""
 
 
 def how_tried(audits: Sequence[StrategyAudit]) -> str:
-    """How long the trials were that clients throttled themselves in; empty if there were none."""
+    """The number and length of throttling trials; empty if there were none."""
     tried = [audit.throttling for audit in audits if audit.throttling.tried]
     if not tried:
         return ""
@@ -110,7 +110,7 @@ def how_tried(audits: Sequence[StrategyAudit]) -> str:
 
 
 def _reading(audits: Sequence[StrategyAudit]) -> str:
-    words = "One client at a time takes longer than it must: simulated without training"
+    words = "One client at a time takes longer than necessary. Simulated without training"
     tried = how_tried(audits)
     return f"{words}, {tried}. ±: the error, which a gain must exceed to count." if tried else f"{words}."
 
@@ -147,4 +147,4 @@ def _draw(axes: "Axes", audit: StrategyAudit, *, brief: bool) -> None:
     axes.set_ylabel("share of all weight")
     corner: Any = {"xycoords": "axes fraction", "textcoords": "offset points", "ha": "right", "va": "top"}
     told = axes.annotate("\n".join(words), (1, 1), (-2, -3), fontsize=6.5 if brief else None, **corner)
-    told.set_in_layout(False)  # a long name must not make the panels narrow
+    told.set_in_layout(False)  # a long name must not narrow the panels

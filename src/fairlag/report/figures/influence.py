@@ -1,4 +1,4 @@
-"""Who the model listens to: every client's share of all weight beside its fair share, a panel a strategy."""
+"""Who the model listens to: every client's share of all weight beside its fair share, one panel per strategy."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MANY = 200
-"""Of more clients than that, a bar each would be too thin: those of a group are sorted into a curve."""
+"""The most clients with one bar each. More bars would be too thin: the clients of a group are sorted into a curve."""
 
 
 def influence_figure(runs: Sequence[Run], sheet: Sheet, size: str = "double") -> None:
-    """A bar a client, or a curve a group where there are many clients; the mean over seeds, and their deviation."""
+    """One bar per client or, if there are many, one curve per group: mean and standard deviation over seeds."""
     found = repeated(runs)
     identity.check_panels(len(found))
     shown = [influence(each) for each in found]
@@ -28,7 +28,7 @@ def influence_figure(runs: Sequence[Run], sheet: Sheet, size: str = "double") ->
     looks = identity.strategy_looks(found)
     with identity.panels(sheet, len(shown), size, tall=1.65, around=0.95) as (figure, axes):
         room = identity.title_width(len(shown), size)
-        narrow = room < identity.WIDE or not _is_steady(shown)  # two indices need a line of their own
+        narrow = room < identity.WIDE or not _is_steady(shown)  # two indices need their own line
         labels = labels_of(found, room if narrow else room - 12)
         for panel, look, label, each in zip(axes, looks, labels, shown, strict=True):
             (_draw_curves if many else _draw_bars)(panel, each)
@@ -82,9 +82,9 @@ def _draw_curves(axes: "Axes", shown: Influence) -> None:
 
 
 def _set_heights(axes: "Axes", shown: Sequence[Influence], *, many: bool) -> None:
-    """From 0, or below where weights are; of many clients a few that are heard far more than others are cut off."""
+    """From 0, or below if weights are. With many clients, the few with by far the most influence are cut off."""
     axes.set_ylim(bottom=min(0.0, min(float(each.mean.min() / (each.fair if many else 1)) for each in shown)))
-    if not many and not _is_steady(shown):  # room for what stands above the groups
+    if not many and not _is_steady(shown):  # room for the numbers above the groups
         axes.set_ylim(top=1.15 * axes.get_ylim()[1])
     if many:
         axes.set_ylim(top=min(axes.get_ylim()[1], 1.2 * max(each.heard_by(0.95) for each in shown)))
@@ -96,19 +96,19 @@ def _reading(shown: Sequence[Influence], *, many: bool) -> str:
     means = f"mean and standard deviation over {seeds}" if several else "one seed"
     if many:
         clients = max(len(each.clients) for each in shown)
-        words = "are too many for a bar each: those of a group are sorted, the least heard first"
+        words = "are too many for one bar each: those of a group are sorted, the least influence first"
         highest, most = (max(each.heard_by(part) for each in shown) for part in (1.0, 0.95))
-        cut = f" The highest are cut off, up to {highest:.1f}." if highest > 1.2 * most else ""
+        cut = f" The highest values, up to {highest:.1f}, are cut off." if highest > 1.2 * most else ""
         return f"{clients:,} clients {words}; {means}.{cut}{_presence(shown)}"
-    times = "" if _is_steady(shown) else " Above a group: its influence per time present; 1 is the mean of all clients."
-    return f"Bars: a client each, its part of the weight of all updates; {means}.{_presence(shown)}{times}"
+    times = "" if _is_steady(shown) else " Above a group: its influence per unit of time present; 1 is the mean of all."
+    return f"One bar per client: its share of the weight of all updates; {means}.{_presence(shown)}{times}"
 
 
 def _presence(shown: Sequence[Influence]) -> str:
     return (
         ""
         if _is_steady(shown)
-        else " Each version entitles the clients that are there, equally; the second Jain index is of influence ÷ "
+        else " Each version entitles the clients that are present, equally. The second Jain index is of influence ÷ "
         "entitlement."
     )
 

@@ -1,4 +1,4 @@
-"""Drawing runs by the name of a kind of figure: what the command line and notebooks share."""
+"""Draws runs by the name of a kind of figure, for the command line and notebooks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ KINDS = (*_OVER_RUNS, "timeline", "incentives", REWARDS)
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What to draw of runs, checked before anything is read."""
+    """What to draw, checked before any run is read."""
 
     name: str
     size: str = "double"
@@ -36,14 +36,12 @@ class Kind:
         check_size(self.size)
         for word, value in (("from", self.begin), ("until", self.until)):
             if value is not None and self.name != "timeline":
-                raise InputError(
-                    f"a window {word} {value:g} is asked for, but only a timeline has one, not {self.name}"
-                )
+                raise InputError(f"a window {word} {value:g} was given, but only a timeline has one, not {self.name}")
 
     def draw(self, runs: Sequence[Run], sheet: Sheet, *, workers: int = 1, progress: Progress | None = None) -> None:
-        """Draws it. For incentives the strategies are audited first: that takes a while, and alone has progress."""
+        """Draws it. For incentives, the strategies are audited first, which takes a while and reports progress."""
         if self.name == REWARDS:
-            raise InputError("rewards are drawn of an experiment, not of runs: fairlag figure FILE --kind rewards")
+            raise InputError("rewards are drawn from an experiment, not from runs: fairlag figure FILE --kind rewards")
         if self.name == "timeline":
             timeline_figure(runs, sheet, self.size, self.begin, self.until)
         elif self.name == "incentives":
@@ -60,7 +58,7 @@ class Kind:
 
 
 def _check_evaluated(runs: Sequence[Run]) -> None:
-    """Refuses a strategy that would be missing in a figure of accuracy."""
+    """Refuses a strategy without any accuracy to draw."""
     for each in repeated(runs):
         if not any(len(run.curve()) for run in each.runs):
             raise InputError(

@@ -1,4 +1,4 @@
-"""`fairlag.figure`: the figures of papers in a notebook."""
+"""`fairlag.figure`: figures for papers, in a notebook."""
 
 from collections.abc import Sequence
 from io import BytesIO
@@ -20,9 +20,9 @@ def figure(
     begin: float | None = None,
     until: float | None = None,
 ) -> "Picture":
-    """Draws runs: their accuracy, influence, staleness, a timeline of tasks, or incentives, what throttling would gain.
+    """Draws the accuracy, influence, staleness, timeline or incentives (gains by throttling) of runs.
 
-    `runs` are Runs, or the folder that they are in; `size` is "single" or "double", the columns of a paper. A timeline
+    `runs` are Runs, or the folder with them; `size` is "single" or "double", the columns of a paper. A timeline
     shows the virtual time from `begin` to `until`.
 
     >>> import fairlag
@@ -51,12 +51,12 @@ class Picture:
 
     @property
     def pixels(self) -> tuple[int, int]:
-        """Width and height, as the head of a PNG says them."""
+        """Width and height, from the header of the PNG."""
         width, height = unpack(">II", self.png[16:24])
         return width, height
 
     def _repr_png_(self) -> tuple[bytes, dict[str, int]]:
-        """An inch of paper is a hundred pixels of the page, which are finer on fine screens."""
+        """One inch of paper is 100 CSS pixels, which are finer on high-resolution screens."""
         width, height = self.pixels
         across = 100 * SIZES[self._kind.size]
         return self.png, {"width": round(across), "height": round(across * height / width)}

@@ -16,7 +16,7 @@ REWARDS = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)
 
 
 class Point(NamedTuple):
-    """Where the fleet settles with a reward."""
+    """Where the fleet settles with a given reward."""
 
     reward: float
     found: Equilibrium
@@ -39,7 +39,7 @@ def rewards_figure(
 
 
 def draw_rewards(points: Sequence[Point], sheet: Sheet, size: str = "double") -> None:
-    """Points that were computed before."""
+    """Draws points that were already computed."""
     with drawing(sheet, 3.0, size) as figure:
         axes = figure.subplots()
         _draw(axes, points)
@@ -59,16 +59,16 @@ def _draw(axes: "Axes", points: Sequence[Point]) -> None:
     low = min(fair)
     axes.set_ylim(low - 0.12 * (1 - low) - 0.002, 1 + 0.02 * (1 - low))
     axes.xaxis.set_major_formatter(percent)
-    axes.set_xlabel("versions per unit of time at rest, as a part of those at full speed")
+    axes.set_xlabel("versions per unit of time at rest, relative to full speed")
     axes.set_ylabel("Jain's index of influence at rest")
 
 
 def _reading(points: Sequence[Point]) -> str:
     costs = ", ".join(f"{group.cost:g} ({group.name}, {group.clients:,} clients)" for group in points[0].found.groups)
     restless = ", ".join(f"{each.reward:g}" for each in points if not each.found.settled)
-    unless = f" Does not settle, so the last state is shown: s = {restless}." if restless else ""
+    unless = f" The fleet does not settle with s = {restless}: the last state is shown." if restless else ""
     return (
-        "A part s of each version goes to its senders per update, 1 − s by account. At rest every client has the speed "
-        f"that pays it most: its influence less its updates per unit of time × cost. Cost: {costs}. Simulated without "
-        f"training, {SEEDS} seeds.{unless}"
+        "A share s of each version goes to its senders per update, 1 − s by account. At rest, every client has the "
+        f"speed with the highest payoff: its influence − cost × its updates per unit of time. Cost: {costs}. Simulated "
+        f"without training, {SEEDS} seeds.{unless}"
     )

@@ -1,4 +1,4 @@
-"""How late updates are: their staleness per client group as a cumulative curve, a panel a strategy."""
+"""How late updates are: their staleness per client group as a cumulative curve, one panel per strategy."""
 
 from collections.abc import Sequence
 from math import ceil, isfinite
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
 
 _LONG = 60
-"""Where somebody is later than that, the axis is logarithmic beyond 1, so that the fast ones are seen too."""
+"""If any staleness is larger, the axis is logarithmic beyond 1, so that fast clients are visible too."""
 
 
 def staleness_figure(runs: Sequence[Run], sheet: Sheet, size: str = "double") -> None:
-    """The part of a group's updates that is at most so stale; its mean, and the one that theory predicts."""
+    """The share of a group's updates up to each staleness, their mean, and the mean that theory predicts."""
     found = repeated(runs)
     identity.check_panels(len(found))
     shown = [staleness(each) for each in found]
@@ -39,8 +39,8 @@ def staleness_figure(runs: Sequence[Run], sheet: Sheet, size: str = "double") ->
         identity.group_legend(figure, names, _keys(theory=theory))
         seeds = [len(each.runs) for each in found]
         together = "" if max(seeds) == 1 else f", {identity.seeds_in_words(seeds)} together"
-        closed = " Predicted: by closed form, for clients that never wait." if theory else ""
-        identity.caption(figure, f"Lines: the part of a group's updates that is at most so stale{together}.{closed}")
+        closed = " Predicted: by the closed form for clients that never wait." if theory else ""
+        identity.caption(figure, f"Lines: share of a group's updates with at most this staleness{together}.{closed}")
 
 
 def _keys(*, theory: bool) -> list["Line2D"]:

@@ -1,4 +1,4 @@
-"""Who works when: one lane a client, one bar a task in the colour of the version that it started from."""
+"""When clients work: one lane per client, one bar per task in the colour of the version that it started from."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PANELS = 4
-"""More strategies than that would have too few lanes each."""
+"""The most strategies: more would have too few lanes each."""
 
 _FEW_LINES = 60
-"""Of more aggregations than that only ticks are drawn: lines would hide the bars."""
+"""If there are more aggregations, only ticks are drawn: lines would hide the bars."""
 
 _TOGETHER = 48
-"""Lanes of several strategies."""
+"""The most lanes of several strategies together."""
 
 _TALL = 8
-"""So many lanes have room for a longer label beside them."""
+"""With more lanes, there is room for a longer label beside them."""
 
 _THICK = 0.74
 _SPOILT: Any = {"facecolor": "#f2f2f2", "edgecolor": "#777777", "hatch": "//////", "linewidth": 0.5}
-"""A task whose work was for nothing."""
+"""The look of wasted tasks."""
 
 
 def timeline_figure(
@@ -116,7 +116,7 @@ def _draw_bars(axes: "Axes", bars: Sequence[Bar], **look: Any) -> None:
 
 
 def _name_lanes(axes: "Axes", shown: Timeline, *, numbers: bool) -> None:
-    """Every client's number where there is room, and the groups at a rule in their colour."""
+    """Every client's number if there is room, and the groups beside a rule in their colour."""
     from matplotlib.transforms import ScaledTranslation
 
     axes.spines["left"].set_visible(False)
@@ -176,13 +176,13 @@ def _keys(shown: Sequence[Timeline]) -> list[Any]:
 def _reading(shown: Sequence[Timeline], time: str) -> str:
     words = f"{time.capitalize()} from {shown[0].begin:,.4g} to {shown[0].end:,.4g}."
     if len({(each.begin, each.end) for each in shown}) > 1:
-        words = f"A window of {time} each."
+        words = f"Each panel shows its own window of {time}."
     for drawn, population in dict.fromkeys((len(each.clients), each.population) for each in shown):
         if drawn < population:
-            words += f" {drawn} of {population:,} clients, chosen evenly over the groups from those at work."
+            words += f" {drawn} of {population:,} clients that worked, chosen evenly over the groups."
             break
     if (most := max(each.every for each in shown)) > 1:
-        words += f" A mark stands for up to {most} aggregations."
+        words += f" One mark per up to {most} aggregations."
     if not all(each.whole for each in shown):
-        words += " A task without an end in the records is not shown."
+        words += " Tasks without a recorded end are not shown."
     return words

@@ -1,4 +1,4 @@
-"""Accuracy over time: a line a strategy with a band over its seeds, on all labels and on those of each client group."""
+"""Accuracy over time: one line per strategy with a band over its seeds, on all labels and on each group's labels."""
 
 from collections.abc import Sequence
 
@@ -23,26 +23,26 @@ from fairlag.report.page.spec import Chart, Json, Named, Section, Switch, Table,
 from fairlag.text.numerals import NONE, VIRTUAL
 
 POINTS = 300
-"""So many points a line can be told apart."""
+"""The most points per line: more could not be told apart."""
 
 _ALL_POINTS = 24_000
-"""So many of all lines of all views take about a megabyte; where there are more lines, each has fewer."""
+"""The most points of all lines in all views, about a megabyte. If there are more lines, each has fewer points."""
 
 _FEWEST = 40
 
 _SECTION = Section(
     "accuracy",
     "Accuracy",
-    "How well the model does over time: on all labels, and on those that each client group holds.",
+    "How accurate the model is over time: on all labels, and on the labels that each client group holds.",
 )
 
 
 def accuracy_section(shown: Sequence[tuple[Named, Curves]], groups: Sequence[str], clock: str = VIRTUAL) -> Section:
-    """Accuracy of every strategy against time and against aggregations; `clock` is what time is called."""
+    """Accuracy of every strategy against time and against aggregations; `clock` names the time."""
     evaluated = [(named, found if found.of(None) else None) for named, found in shown]
     known, remarks = present(evaluated, "nothing has been evaluated yet")
     if not known:
-        return empty(_SECTION, "No version has been evaluated: that needs data and a model, and takes until the first.")
+        return empty(_SECTION, "No version has been evaluated yet. Evaluation needs data and a model.")
     held = [name for name in groups if any(found.of(name) for _, found in known)]
     remarks += left_out(len(held))
     on: dict[str, str | None] = {"all": None}
@@ -52,8 +52,8 @@ def accuracy_section(shown: Sequence[tuple[Named, Curves]], groups: Sequence[str
         name="accuracy",
         title="Accuracy over time",
         reading=(
-            "One line per strategy, the higher the better. Its band shows how much seeds differ or, with one seed, how "
-            "much another test sample might."
+            "One line per strategy; higher is better. The band shows how much the seeds differ. With one seed, it "
+            "shows how much another test sample might differ."
         ),
         views={
             f"{along}|{key}": _view(known, along, clock, group, most) for along in ALONG for key, group in on.items()
@@ -68,7 +68,7 @@ def accuracy_section(shown: Sequence[tuple[Named, Curves]], groups: Sequence[str
     )
     longest = max(len(curve) for _, found in known for curve in found.overall.curves)
     if longest > most:
-        remarks.append(f"Lines are drawn through {most} of up to {longest:,} evaluations, evenly over the axis.")
+        remarks.append(f"Each line shows {most} of up to {longest:,} evaluations, spread evenly over the axis.")
     return Section(_SECTION.name, _SECTION.title, _SECTION.lead, [chart], remarks=remarks)
 
 
@@ -122,8 +122,8 @@ def _table(shown: Sequence[tuple[Named, Curves]], groups: Sequence[str | None]) 
         rows.append([named.label, f"{len(found.overall.curves)}", *cells])
     return Table(
         caption=(
-            "Accuracy in per cent, mean ± standard deviation over seeds. Final: of the last version on the whole test "
-            "set, of finished runs; best: the highest point of the curve."
+            "Accuracy in per cent, mean ± standard deviation over seeds. Final: the last version of finished runs, on "
+            "the whole test set. Best: the highest point of the curve."
         ),
         head=["strategy", "seeds", *(f"{what}{head}" for head in heads for what in ("final", "best"))],
         rows=rows,

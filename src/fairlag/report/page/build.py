@@ -1,4 +1,4 @@
-"""Putting a page together: what is read of runs, or of an audit, and the sections that show it."""
+"""Builds a page: reads runs or an audit, and makes the sections that show them."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +36,7 @@ from fairlag.text import numerals
 
 Found = TypeVar("Found")
 
-_REAL = "Runs of a real fleet are among these: their times are not virtual."
+_REAL = "Some of these runs are of a real fleet: their times are real, not virtual."
 
 
 def runs_page(
@@ -45,9 +45,9 @@ def runs_page(
     status: str = "",
     notes: Sequence[str] = (),
 ) -> Page:
-    """All that there is to show of runs; audits are by the label that their strategy has among these.
+    """A page with everything about these runs. Audits are matched to strategies by label.
 
-    `notes` are what must be known of the audits.
+    `notes` are remarks on the audits.
     """
     found = repeated(runs)
     groups = list(dict.fromkeys(name for each in found for name in each.runs[0].groups))
@@ -77,13 +77,14 @@ def runs_page(
 
 
 def audit_page(experiment: Experiment, audits: Sequence[StrategyAudit], seeds: int) -> Page:
-    """All that an audit found; nothing was trained."""
+    """A page with everything that an audit found. Nothing was trained."""
     shown = [(Named(audit.label, place), audit) for place, audit in enumerate(audits)]
     tables = {**json.loads(written(experiment))["experiment"], "data": None}
     return Page(
         title=f"Audit of {experiment.name}",
         lead=[
-            "Simulated without training: who the model would listen to, how late updates would be, who would gain.",
+            "Simulated without training: who the model would listen to, how late updates would be, and who would gain "
+            "by cheating.",
             *answer(audits),
         ],
         facts=_counts([tables]) | {"strategies": f"{len(audits)}", "seeds": f"{seeds}"},
@@ -100,12 +101,12 @@ def audit_page(experiment: Experiment, audits: Sequence[StrategyAudit], seeds: i
 
 
 def waiting_page(title: str, why: str) -> Page:
-    """A page while there is nothing to show."""
-    return Page(title=title, lead=[f"There is nothing to show yet: {why}."], facts={}, sections=[], status="waiting")
+    """A page to show while there are no results."""
+    return Page(title=title, lead=[f"Nothing to show yet: {why}."], facts={}, sections=[], status="waiting")
 
 
 def _rankings(experiments: Sequence[Tables], compared: Sequence[Comparison]) -> list[Ranking]:
-    """Of each experiment, by accuracy where there is any to be had."""
+    """One ranking per experiment: by accuracy if it trains, otherwise by the Jain index."""
     trained = {tables["name"] for tables in experiments if tables.get("data")}
     criteria = {each.experiment: LEAD.name if each.experiment in trained else "jain" for each in compared}
     return [

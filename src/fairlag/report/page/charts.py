@@ -1,4 +1,4 @@
-"""What charts of several sections share: names as plotly shows them, bands, panels, and the choice of a strategy."""
+"""What charts of several sections share: names for plotly, bands, panels, and the choice of a strategy."""
 
 from collections.abc import Callable, Sequence
 from html import escape
@@ -13,23 +13,23 @@ from fairlag.report.page.spec import Chart, Json, Named, Section, Switch, View, 
 Found = TypeVar("Found")
 
 MOST_GROUPS = 12
-"""Of more client groups than that the first are shown."""
+"""The most client groups that are shown: the first ones."""
 
 _LEGEND = 32
-"""How long a name may be in a legend or a tooltip."""
+"""The longest name in a legend or a tooltip."""
 
 _LISTED = 4
-"""More names than that are counted instead."""
+"""The most names in a list: more are counted instead."""
 
 _TITLED, _TITLED_NARROW = 40, 18
-"""How long a name may be in the title of a panel, and on a phone."""
+"""The longest name in the title of a panel, and the same on a phone."""
 
 _TITLE = 26
-"""Pixels above a panel, for its title."""
+"""The height of a panel's title in pixels."""
 
 
 def plain(name: str) -> str:
-    """A name as plotly shows it letter by letter: nothing in it is markup, a place to fill, or the token of a colour.
+    """A name that plotly shows letter by letter: nothing in it is markup, a placeholder or a colour token.
 
     >>> plain("<b>fast</b> & %{x} @bad")
     '&lt;b&gt;fast&lt;/b&gt; &amp; %&#123;x} &#64;bad'
@@ -38,7 +38,7 @@ def plain(name: str) -> str:
 
 
 def plain_names(names: Sequence[str], width: int = _LEGEND) -> list[str]:
-    """Names for a legend: cut where they are long, such that they still differ.
+    """Names for a legend. Long ones are cut so that they still differ.
 
     >>> plain_names(["x" * 40, "<i>"], 8)
     ['xxxxxxx…', '&lt;i&gt;']
@@ -47,18 +47,18 @@ def plain_names(names: Sequence[str], width: int = _LEGEND) -> list[str]:
 
 
 def strategy_switch(shown: Sequence[Named]) -> Switch:
-    """Which strategy a chart shows; its key is that of `strategy_key`."""
+    """The choice of the strategy that a chart shows; keys are from `strategy_key`."""
     return Switch("Strategy", {strategy_key(place): named.label for place, named in enumerate(shown)})
 
 
 def by_strategy(shown: Sequence[tuple[Named, Found]], view: Callable[[Named, Found], View], **chart: Any) -> Chart:
-    """A chart that shows one strategy at a time, with the choice among them; `chart` is what else is to say of it."""
+    """A chart that shows one strategy at a time, with a switch; `chart` has its other fields."""
     views = {strategy_key(place): view(named, found) for place, (named, found) in enumerate(shown)}
     return Chart(views=views, switches=[strategy_switch([named for named, _ in shown])], **chart)
 
 
 def strategy_key(place: int) -> str:
-    """Of the strategy at that place.
+    """The key of the strategy at that place.
 
     >>> strategy_key(0)
     's0'
@@ -72,7 +72,7 @@ def axis(title: str, **more: Any) -> Json:
 
 
 def shade(where: Floats, low: Floats, high: Floats, colour: str, key: str, **more: Any) -> list[Json]:
-    """The band between two lines, which comes and goes with the legend's entry of that key."""
+    """The band between two lines, which is shown and hidden with the legend entry of that key."""
     edge = {
         "type": "scatter",
         "mode": "lines",
@@ -87,11 +87,11 @@ def shade(where: Floats, low: Floats, high: Floats, colour: str, key: str, **mor
 
 
 ALONG = ("time", "version")
-"""What accuracy is shown against."""
+"""The horizontal axes that accuracy can be shown against."""
 
 
 def along_words(along: str, clock: str) -> tuple[str, str]:
-    """The title of the axis, and a place on it as a tooltip says it; `clock` is what time is called."""
+    """The title of the axis, and a point on it in a tooltip's words; `clock` names the time."""
     return {
         "time": (clock, f"at {clock} %{{x:,.2f}}"),
         "version": ("aggregations", "after %{x:,.0f} aggregations"),
@@ -99,18 +99,18 @@ def along_words(along: str, clock: str) -> tuple[str, str]:
 
 
 def along_switch(clock: str) -> Switch:
-    """Against time or aggregations."""
+    """The choice between time and aggregations."""
     return Switch("Against", {along: along_words(along, clock)[0] for along in ALONG})
 
 
 class Room(NamedTuple):
-    """How much of something a page has room for: of a strategy, and of all of them together."""
+    """The most items that a page shows: per strategy, and of all strategies together."""
 
     most: int
     altogether: int
 
     def of_each(self, strategies: int) -> int:
-        """For how much of each of so many strategies.
+        """The most items of each strategy, given their number.
 
         >>> Room(3_000, 12_000).of_each(1), Room(3_000, 12_000).of_each(8), Room(3_000, 12_000).of_each(22)
         (3000, 1500, 545)
@@ -119,21 +119,21 @@ class Room(NamedTuple):
 
 
 class Panels(NamedTuple):
-    """Panels below one another on one horizontal axis: where they are, and how high all of them are in pixels."""
+    """Panels below one another on one horizontal axis: their positions, and their total height in pixels."""
 
     domains: list[list[float]]
     height: int
 
     @classmethod
     def of(cls, count: int, tall: int) -> "Panels":
-        """So many panels, each so many pixels tall, with a title above each."""
+        """`count` panels, each `tall` pixels high, with a title above each."""
         each = tall + _TITLE
         whole = count * each
         domains = [[1 - (place + 1) * each / whole, 1 - (place * each + _TITLE) / whole] for place in range(count)]
         return cls([[max(0.0, low), high] for low, high in domains], whole + 100)
 
     def title(self, place: int, names: Sequence[str], words: str) -> Json:
-        """An annotation above a panel: its name among those of all, and words; on a phone the name has less room."""
+        """An annotation above a panel: its name and some words. On a phone the name is cut shorter."""
         wide, narrow = (f"<b>{plain_names(names, width)[place]}</b>  {words}" for width in (_TITLED, _TITLED_NARROW))
         where = {"x": 0, "xref": "paper", "xanchor": "left", "yref": "paper", "yanchor": "bottom"}
         look = {"showarrow": False, "align": "left"}
@@ -141,7 +141,7 @@ class Panels(NamedTuple):
 
 
 def place_of_axis(place: int) -> str:
-    """How plotly numbers axes.
+    """The number of an axis, as plotly counts them.
 
     >>> place_of_axis(0), place_of_axis(1)
     ('', '2')
@@ -150,7 +150,7 @@ def place_of_axis(place: int) -> str:
 
 
 def named_once(traces: Sequence[Json]) -> list[Json]:
-    """Each entry of the legend once, though every panel has it."""
+    """The traces with each legend entry once, although every panel has it."""
     seen: set[str] = set()
     found = []
     for trace in traces:
@@ -161,7 +161,7 @@ def named_once(traces: Sequence[Json]) -> list[Json]:
 
 
 def present(shown: Sequence[tuple[Named, Found | None]], why: str) -> tuple[list[tuple[Named, Found]], list[str]]:
-    """Those of whom there is something to show, and a sentence about the others.
+    """The strategies with something to show, and a sentence about the others.
 
     >>> present([(Named("A", 0), 1), (Named("B", 1), None)], "nothing was evaluated yet")
     ([(Named(label='A', place=0, groups=()), 1)], ['For B, nothing was evaluated yet.'])
@@ -172,16 +172,16 @@ def present(shown: Sequence[tuple[Named, Found | None]], why: str) -> tuple[list
 
 
 def empty(section: Section, why: str) -> Section:
-    """A section with nothing to show, which says why."""
+    """An empty section that says why it is empty."""
     return Section(section.name, section.title, section.lead, remarks=[why])
 
 
 def left_out(groups: int) -> list[str]:
-    """What is to say where there are more client groups than are shown."""
+    """A remark if there are more client groups than are shown."""
     return [f"The first {MOST_GROUPS} of {groups:,} client groups are shown."] if groups > MOST_GROUPS else []
 
 
 def extent(values: Sequence[Floats]) -> tuple[float, float]:
-    """The smallest and the largest of all, 0 among them."""
+    """The smallest and the largest of all values and 0."""
     together = np.concatenate([np.zeros(1), *values])
     return float(together.min()), float(together.max())

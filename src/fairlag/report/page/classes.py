@@ -24,10 +24,10 @@ from fairlag.report.page.spec import Chart, Json, Named, Section, Table, View, g
 from fairlag.text.numerals import VIRTUAL
 
 ROWS = 100
-"""Of more classes than that, neighbours share a row."""
+"""The most rows: if there are more classes, neighbours share a row."""
 
 _CELLS = 180_000
-"""So many cells of all views take about a megabyte; where there are more views, each has fewer columns."""
+"""The most cells of all views, about a megabyte. If there are more views, each has fewer columns."""
 
 _FEWEST = 30
 
@@ -41,10 +41,10 @@ _SECTION = Section(
 def classes_section(
     shown: Sequence[tuple[Named, ClassCurves | None]], groups: Sequence[str], clock: str = VIRTUAL
 ) -> Section:
-    """A heat map a strategy, against aggregations and against time; None: nothing was evaluated."""
+    """One heat map per strategy, against aggregations and against time. None means that nothing was evaluated."""
     known, remarks = present(shown, "no class has been evaluated yet")
     if not known:
-        return empty(_SECTION, "No class has been evaluated: that needs data and a model, and takes until the first.")
+        return empty(_SECTION, "No class has been evaluated yet. Evaluation needs data and a model.")
     rows = min(ROWS, max(len(found.names) for _, found in known))
     most = min(COLUMNS, max(_FEWEST, _CELLS // (2 * len(known) * rows)))
     chart = Chart(
@@ -52,7 +52,7 @@ def classes_section(
         title="Accuracy of every class over time",
         reading=(
             "One row per class; the label after it names the only group that holds it, if there is one. Time runs to "
-            "the right; the lighter a cell, the more test examples of that class are recognised."
+            "the right. The lighter a cell, the more test examples of that class are recognised."
         ),
         views={
             f"{strategy_key(place)}|{along}": _view(found, along, clock, most, groups)
@@ -67,9 +67,9 @@ def classes_section(
         table=_table(known, groups),
     )
     if (longest := max(found.evaluations for _, found in known)) > most:
-        remarks.append(f"A heat map shows {most} of up to {longest:,} evaluations, evenly over the axis.")
+        remarks.append(f"A heat map shows {most} of up to {longest:,} evaluations, spread evenly over the axis.")
     if (classes := max(len(found.names) for _, found in known)) > ROWS:
-        remarks.append(f"{classes:,} classes share {ROWS} rows: a cell is the mean of neighbours.")
+        remarks.append(f"{classes:,} classes share {ROWS} rows: a cell is the mean of neighbouring classes.")
     return Section(_SECTION.name, _SECTION.title, _SECTION.lead, [chart], remarks=remarks)
 
 
@@ -96,12 +96,12 @@ def _view(found: ClassCurves, along: str, clock: str, most: int, groups: Sequenc
     }
     seeds = len(found.seeds)
     return View(
-        [trace], layout, f"Mean over {seeds} seeds, up to the end of the shortest." if seeds > 1 else "One seed."
+        [trace], layout, f"Mean over {seeds} seeds, up to the end of the shortest run." if seeds > 1 else "One seed."
     )
 
 
 def _ends(where: Floats) -> Json:
-    """The axis ends where evaluations do: cells around them would begin before the beginning."""
+    """The axis ends at the first and last evaluation: cells centred on them would start before time 0."""
     return {"range": [float(where[0]), float(where[-1])]} if len(where) > 1 else {}
 
 
@@ -121,7 +121,7 @@ def _holders(found: ClassCurves, row: Integers) -> list[str]:
 
 
 def _strip(found: ClassCurves, rows: Sequence[Integers], groups: Sequence[str]) -> list[Json]:
-    """Rows that one group alone holds, in its colour at the right edge."""
+    """At the right edge, rows that only one group holds have its colour."""
     shapes: list[Json] = []
     for place, row in enumerate(rows):
         holders = _holders(found, row)
@@ -136,7 +136,7 @@ def _strip(found: ClassCurves, rows: Sequence[Integers], groups: Sequence[str]) 
 
 
 def _table(shown: Sequence[tuple[Named, ClassCurves]], groups: Sequence[str]) -> Table:
-    """One row a class, one column a strategy."""
+    """One row per class, one column per strategy."""
     names = sorted({name for _, found in shown for name in found.names}, key=lambda name: (len(name), name))
     first = {name: found for _, found in reversed(shown) for name in found.names}
     holders = [first[name].holders.get(name, ()) for name in names]
@@ -149,7 +149,7 @@ def _table(shown: Sequence[tuple[Named, ClassCurves]], groups: Sequence[str]) ->
         for name in names
     ]
     return Table(
-        caption="Accuracy of every class at the end of the curve in per cent, mean ± standard deviation over seeds.",
+        caption="Accuracy of every class at the end of the curve, in per cent: mean ± standard deviation over seeds.",
         head=["class", "held by", *(named.label for named, _ in shown)],
         rows=[[name, ", ".join(held), *row] for name, held, row in zip(names, holders, cells, strict=True)],
         marks=[group_colour(groups.index(held[0])) if len(held) == 1 < len(groups) else "" for held in holders],

@@ -1,4 +1,4 @@
-"""Who would gain by cheating: the influence of a client that throttles itself or times its work, and each verdict."""
+"""Who would gain by cheating: the influence of a client that throttles itself or times its work, with verdicts."""
 
 from collections.abc import Sequence
 
@@ -14,42 +14,42 @@ from fairlag.report.page.spec import Chart, Json, Named, Section, Table, View, g
 from fairlag.text.numerals import NONE, number
 
 _LEAD = (
-    "Would a client be listened to more if it took longer than it must? Where that pays, a strategy invites its "
-    "clients to be slow, and everyone loses."
+    "Would a client gain influence by taking longer than necessary? If so, the strategy rewards clients for being "
+    "slow, and everyone loses."
 )
 _READING = (
-    "A line is one client of a group that takes up to twenty times as long as it must: where it rises above its "
-    "beginning by more than the thin bars, throttling pays, most at the star. The star with six points is the best "
-    "timing that a search found, if one pays: such as being slow at first."
+    "One line per group: the influence of one of its clients that takes up to twenty times as long as necessary. If it "
+    "rises above its start by more than the thin bars, throttling pays, most at the star. The six-pointed star is the "
+    "best timing that a search found, such as being slow at first; it is shown if it pays."
 )
 _ALIKE = " The dashed line is a fair share."
-_UNLIKE = " A dashed line in the colour of a group is what one client of it is entitled to."
-_NONE = "This was not asked for: `fairlag report` simulates it, and so does `fairlag watch --incentives`."
+_UNLIKE = " Dashed lines, in the colour of a group: what one of its clients is entitled to."
+_NONE = "Not simulated. `fairlag report` and `fairlag watch --incentives` simulate it."
 _TICKS = (1, 2, 4, 8, 20)
 _BEYOND = 32.0
-"""Where the best timing is drawn: behind all factors."""
+"""Where the best timing is drawn: to the right of all factors."""
 
 
 def incentives_section(shown: Sequence[tuple[Named, StrategyAudit]], notes: Sequence[str] = ()) -> Section:
-    """What cheating does for one client of each group, a strategy at a time; and what else is to be known."""
+    """What one client of each group gains by cheating, one strategy at a time, with notes."""
     tried, remarks = present(
         [(named, audit if audit.throttling.tried else None) for named, audit in shown],
-        "throttling was not tried: it would take too many updates to tell",
+        "throttling was not tried, because it would take too many updates",
     )
     if not tried:
         return Section("incentives", "Incentives", _LEAD, remarks=[*remarks, *notes] or [_NONE])
     highest = max(_height(group) for _, audit in tried for group in audit.groups[:MOST_GROUPS])
     chart = Chart(
         name="incentives",
-        title="Does it pay to be slow, or to time one's work?",
+        title="Does it pay to be slow, or to choose when to work?",
         reading=_READING + (_UNLIKE if any(audit.comes_and_goes for _, audit in tried) else _ALIKE),
         views={strategy_key(place): _view(named, audit, highest) for place, (named, audit) in enumerate(tried)},
         switches=[strategy_switch([named for named, _ in tried])],
         table=_table(shown),
     )
     remarks.append(
-        "One client at a time is throttled, simulated without training: means over "
-        f"{how_tried([audit for _, audit in tried])}, of which the first half is warm-up. ±: the error, which a gain "
+        "One client at a time is throttled, simulated without training. Means over "
+        f"{how_tried([audit for _, audit in tried])}; the first half is warm-up. ±: the error, which a gain "
         "must exceed to count. (< 4%): a gain of 4 % or more would have been noticed."
     )
     remarks += _on_timings([audit for _, audit in tried])
@@ -58,24 +58,24 @@ def incentives_section(shown: Sequence[tuple[Named, StrategyAudit]], notes: Sequ
 
 
 def _on_timings(audits: Sequence[StrategyAudit]) -> list[str]:
-    """How the best timing was searched for, and what was left out."""
+    """How the search for the best timing worked, and what it left out."""
     tried = [audit.timings for audit in audits if audit.timings.tried]
     remarks = []
     if tried:
         many, seeds = span([each.tried for each in tried]), span([each.replications for each in tried])
         remarks.append(
             f"The best timing is the best of {many} per group: schedules, late starts, leaving and returning. The "
-            f"most promising were measured again in {seeds} fresh runs. New names, two clients: what a client gains by "
-            "coming back as somebody new, or by being two, which no weighting can prevent."
+            f"most promising ones were measured again in {seeds} fresh runs. New names, two clients: what a client "
+            "gains by returning under a new name, or by acting as two clients. No weighting can prevent that."
         )
     left = dict.fromkeys(
-        f"{audit.label}: not tried: {audit.timings.left_out}." for audit in audits if audit.timings.left_out
+        f"Not tried for {audit.label}: {audit.timings.left_out}." for audit in audits if audit.timings.left_out
     )
     return [*remarks, *left]
 
 
 def _height(group: GroupAudit) -> float:
-    """How high its line or its best timing goes, or what it is entitled to if that is higher."""
+    """The highest point of its line, its best timing and its entitlement."""
     return max(float(group.incentive.influence.max()), group.cheat.influence, group.due)
 
 
@@ -92,7 +92,7 @@ def _view(named: Named, audit: StrategyAudit, highest: float) -> View:
         due = [_dashed(1 / sum(group.clients for group in audit.groups), "fair share", "fair share of one client")]
     layout = {
         "xaxis": {
-            "title": {"text": "how many times as long as it must it takes"},
+            "title": {"text": "time taken ÷ time needed"},
             "type": "log",
             "range": np.log10([FACTORS[0] * 0.93, (_BEYOND if best else FACTORS[-1]) * 1.2]).tolist(),
             "tickvals": [*_TICKS, _BEYOND],
@@ -111,7 +111,7 @@ def _pays(group: GroupAudit) -> bool:
 
 
 def _best(group: GroupAudit, place: int, name: str) -> Json:
-    """The influence of the best timing, and what of it might be chance."""
+    """The influence of the best timing, and its error."""
     found, colour = group.cheat, group_colour(place)
     error = found.error * found.influence / (1 + found.gain)
     return {
@@ -163,7 +163,7 @@ def _lines(group: GroupAudit, place: int, name: str) -> list[Json]:
 
 def _told(factor: float, share: float, gain: float, needed: float) -> str:
     if factor == 1:
-        return f"takes as long as it must<br>{share:.3%} of all weight"
+        return f"takes as long as necessary<br>{share:.3%} of all weight"
     return (
         f"takes {factor:g} times as long<br>{share:.3%} of all weight, {gain:+.1%}"
         f"<br>a gain counts if it is above {needed:.1%}"
@@ -216,4 +216,4 @@ def _table(shown: Sequence[tuple[Named, StrategyAudit]]) -> Table:
         "throttling",
         "best timing",
     )
-    return Table("What cheating does for one client", (*head, "new names", "two clients"), rows, marks)
+    return Table("What one client gains by cheating", (*head, "new names", "two clients"), rows, marks)

@@ -1,4 +1,4 @@
-"""Who the model listens to: every client's share of all weight beside its fair share, and how uneven all are."""
+"""Who the model listens to: every client's share of all weight beside its fair share, and how even these are."""
 
 from collections.abc import Sequence
 
@@ -28,46 +28,46 @@ from fairlag.report.page.spec import Chart, Json, Named, Section, Table, View, n
 from fairlag.text.numerals import NONE
 
 MANY = 60
-"""Of more clients than that, a bar each would be too thin: those of a group are sorted into a line."""
+"""The most clients with one bar each. More bars would be too thin: the clients of a group are sorted into a line."""
 
 _TOGETHER = 3
-"""So many strategies are shown below one another, more of them one at a time."""
+"""The most strategies that are shown below one another; more are shown one at a time."""
 
 _PATTERNS = ("", "/", ".", "x", "-", "\\", "+", "|")
 _TICKS = 15
 _MANY_LINES = 100
-"""Where there are more lines than that, each has fewer points."""
+"""If there are more lines, each has fewer points."""
 
 _SECTION = Section(
     "influence",
     "Who the model listens to",
-    "Influence is a client's part of the weight of all updates, each counted in every version that it is part of; its "
-    "fair share is the same for all clients.",
+    "A client's influence is its share of the weight of all updates, where an update counts in every version that it "
+    "is part of. The fair share is the same for all clients.",
 )
 _COMING = (
-    "Influence is a client's part of the weight of all updates, each counted in every version that it is part of. "
-    "Each version is shared by the clients that are there when it is made, equally or by the strategy's `importance`, "
-    "and a client is entitled to the sum of its shares."
+    "A client's influence is its share of the weight of all updates, where an update counts in every version that it "
+    "is part of. Each version is shared among the clients that are present when it is made, equally or by the "
+    "strategy's `importance`. A client is entitled to the sum of its shares."
 )
 
 _PER_TIME = (
-    " Jain÷: of influence ÷ what each client is entitled to. Per time: a group's influence per time that "
-    "it was there, 1 is the mean of all clients."
+    " Jain÷: the Jain index of influence ÷ entitlement. Per time: a group's influence per unit of time present; 1 is "
+    "the mean of all clients."
 )
 
 Shown = Sequence[tuple[Named, Influence]]
 
 
 def influence_section(shown: Sequence[tuple[Named, Influence | None]]) -> Section:
-    """Influence of every client, and Lorenz curves; None: no update has been aggregated."""
+    """Influence of every client, and Lorenz curves. None means that no update has been aggregated."""
     known, remarks = present(shown, "no update has been aggregated yet")
     if not known:
-        return empty(_SECTION, "No update has been aggregated yet, so nobody has had any influence.")
+        return empty(_SECTION, "No update has been aggregated yet, so no client has had any influence.")
     remarks += left_out(max(len(found.groups) for _, found in known))
     curved = [named.label for named, found in known if found.lorenz() is None]
     if curved:
         names = " and ".join(curved)
-        remarks.append(f"For {names}, there is no Lorenz curve: some clients have less than no weight.")
+        remarks.append(f"{names}: no Lorenz curve, because the weight of some clients is negative.")
     charts = [_clients(known), *([lorenz_chart(known)] if len(curved) < len(known) else [])]
     lead = _COMING if _comes_and_goes(known) else _SECTION.lead
     return Section(_SECTION.name, _SECTION.title, lead, charts, remarks=remarks)
@@ -78,7 +78,7 @@ def _comes_and_goes(shown: Shown) -> bool:
 
 
 def _due(found: Influence) -> str:
-    """What the dashed line is called."""
+    """The name of the dashed line."""
     return "fair share" if found.entitlements is None else "entitled to"
 
 
@@ -93,11 +93,11 @@ def _clients(shown: Shown) -> Chart:
     )
     than = "what it is entitled to" if _comes_and_goes(shown) else "its fair share"
     reading = (
-        "The clients of a group stand sorted, the least heard at the left; above the dashed line a client has more "
-        f"than {than}, below it less."
+        "The clients of each group are sorted, the one with the least influence at the left. Above the dashed line, a "
+        f"client has more than {than}; below it, less."
         if many
-        else "One bar per client in the colour of its group; above the dashed line it has more than "
-        f"{than}, below it less."
+        else "One bar per client, in the colour of its group. Above the dashed line, a client has more than "
+        f"{than}; below it, less."
     )
     return Chart(
         name="influence",
@@ -110,13 +110,13 @@ def _clients(shown: Shown) -> Chart:
     )
 
 
-def _view(drawn: Shown, everybody: Shown, panels: Panels, *, many: bool) -> View:
-    """The strategies that are drawn, on axes that have room for everybody's."""
+def _view(drawn: Shown, all_shown: Shown, panels: Panels, *, many: bool) -> View:
+    """The strategies `drawn`, on axes that fit all strategies."""
     traces: list[Json] = []
     layout: Json = {"annotations": [], "barmode": "overlay"}
     names = [named.label for named, _ in drawn]
-    low, high = _heights(everybody, many=many)
-    lines = len(everybody) * max(len(found.groups) for _, found in everybody)
+    low, high = _heights(all_shown, many=many)
+    lines = len(all_shown) * max(len(found.groups) for _, found in all_shown)
     for place, (named, found) in enumerate(drawn):
         number_of_axis = place_of_axis(place)
         make = _curves(named, found, 101 if lines <= _MANY_LINES else 51) if many else _bars(named, found)
@@ -130,7 +130,7 @@ def _view(drawn: Shown, everybody: Shown, panels: Panels, *, many: bool) -> View
         )
         layout["annotations"].append(panels.title(place, names, _indices(found)))
     layout["xaxis"] = _across(drawn[0][1], many=many) | {"anchor": f"y{place_of_axis(len(drawn) - 1)}"}
-    return View(named_once(traces), layout, " ".join([*_verdicts(drawn), *_cut(everybody, high, many=many)]))
+    return View(named_once(traces), layout, " ".join([*_verdicts(drawn), *_cut(all_shown, high, many=many)]))
 
 
 def _bars(named: Named, found: Influence) -> list[Json]:
@@ -169,7 +169,7 @@ def _bars(named: Named, found: Influence) -> list[Json]:
 
 
 def _entitled_line(found: Influence) -> Json:
-    """A step per client."""
+    """A line with one step per client."""
     places = np.arange(len(found.clients))
     return {
         **_fair_line(0, 0, 0, ""),
@@ -238,7 +238,7 @@ def _fair_line(begin: float, end: float, height: float, words: str) -> Json:
 
 def _across(found: Influence, *, many: bool) -> Json:
     if many:
-        return axis("clients of a group, the least heard first", range=[0, 1], tickformat=".0%")
+        return axis("clients of a group, least influence first", range=[0, 1], tickformat=".0%")
     places = np.arange(0, len(found.clients), -(-len(found.clients) // _TICKS))
     names = [str(client) for client in found.clients[places]]
     ends = [-0.6, len(found.clients) - 0.4]
@@ -248,7 +248,7 @@ def _across(found: Influence, *, many: bool) -> Json:
 
 
 def _heights(shown: Shown, *, many: bool) -> tuple[float, float]:
-    """The same for all strategies; of many clients a few that are heard far more than others are cut off."""
+    """The same range for all strategies. With many clients, the few with by far the most influence are cut off."""
     if many:
         low, high = extent(
             [found.quantiles(group, 21)[1].mean(axis=0) for _, found in shown for group in _groups(found)]
@@ -262,37 +262,39 @@ def _heights(shown: Shown, *, many: bool) -> tuple[float, float]:
 def _cut(shown: Shown, high: float, *, many: bool) -> list[str]:
     highest = max(found.heard_by(1.0) for _, found in shown) if many else 0.0
     due = "their entitlement" if _comes_and_goes(shown) else "the fair share"
-    return (
-        [f"The highest are cut off, up to {highest:,.1f} times {due}: zoom out to see them."] if highest > high else []
-    )
+    words = f"The highest values, up to {highest:,.1f} times {due}, are cut off: zoom out to see them."
+    return [words] if highest > high else []
 
 
 def _verdicts(shown: Shown) -> list[str]:
-    """How even each is, in words."""
+    """How even the influence is under each strategy, in words."""
     clients = len(shown[0][1].clients)
     names = shortened([named.label for named, _ in shown], 40)
     indices = "; ".join(f"{jain_in_words(found)} under {name}" for name, (_, found) in zip(names, shown, strict=True))
-    words = [f"Jain index {indices}: 1 if all clients are heard alike, 1/{clients:,} if one alone is."]
+    words = [f"Jain index: {indices}. It is 1 if all clients have equal influence, and 1/{clients:,} if one has all."]
     if _comes_and_goes(shown):
         evenness = [with_deviation(found.jain_entitled, "{:.3f}") for _, found in shown]
         indices = "; ".join(f"{index} under {name}" for index, name in zip(evenness, names, strict=True))
-        words.append(f"Jain÷, of influence ÷ entitlement, {indices}: 1 if each client has what it is entitled to.")
+        words.append(
+            f"Jain÷ (of influence ÷ entitlement): {indices}. It is 1 if each client has what it is entitled to."
+        )
         times = "; ".join(f"{_per_time(found)} under {name}" for name, (_, found) in zip(names, shown, strict=True))
-        words.append(f"Influence per time present, 1 being the mean of all clients: {times}.")
+        words.append(f"Influence per unit of time present (1 is the mean of all clients): {times}.")
     for name, (_, found) in zip(names, shown, strict=True):
         heard = int(np.count_nonzero((found.shares != 0).any(axis=0)))
-        words += [f"Under {name} only {heard:,} of {clients:,} clients have been heard."] if heard < clients else []
+        if heard < clients:
+            words.append(f"Under {name}, only {heard:,} of {clients:,} clients have had any influence.")
     return words
 
 
 def _per_time(found: Influence) -> str:
-    """Of each group."""
+    """Influence per unit of time present, of each group."""
     groups = zip(found.groups[:MOST_GROUPS], found.per_presence, strict=False)
     return ", ".join(f"{name} {number(times, '{:.2f}')}" for name, times in groups)
 
 
 def _indices(found: Influence) -> str:
-    """Beside the title of a panel."""
+    """The indices beside the title of a panel."""
     if found.entitlements is None:
         return f"Jain {jain_in_words(found)}"
     return ", ".join(
@@ -315,8 +317,8 @@ def _table(shown: Shown) -> Table:
         rows.append([named.label, f"{len(found.clients):,}", *indices, *evenness, *parts])
     return Table(
         caption=(
-            "How even influence is, mean ± standard deviation over seeds. Jain index: 1 is even; Gini coefficient: 0 "
-            "is even; welfare: the sum of all clients' distances from an equal share, and the largest of them."
+            "How even influence is, mean ± standard deviation over seeds. Jain index: 1 is even. Gini coefficient: 0 "
+            "is even. Welfare: the sum of all clients' distances from an equal share; beside it the largest of them."
             + (_PER_TIME if coming else "")
         ),
         head=[
@@ -327,7 +329,7 @@ def _table(shown: Shown) -> Table:
             "Gini",
             "welfare",
             "largest distance",
-            *(f"all of {name}" for name in groups),
+            *(f"group {name}" for name in groups),
         ],
         rows=rows,
         marks=[named.colour for named, _ in shown],

@@ -1,4 +1,4 @@
-"""The traces of a timeline: tasks, what waits to be merged, what came to nothing, and aggregations."""
+"""The traces of a timeline: tasks, updates that wait to be merged, wasted tasks, and aggregations."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,16 +11,16 @@ from fairlag.report.page.charts import plain_names
 from fairlag.report.page.spec import Json, numbers
 
 _FEW_LINES = 80
-"""Where the first view has more aggregations, only ticks are drawn: lines would hide the bars."""
+"""If the first view has more aggregations, only ticks are drawn: lines would hide the bars."""
 
 _REASON = 60
-"""How long a reason may be in a tooltip."""
+"""The longest reason in a tooltip."""
 
 _DIGITS = 9
-"""Of times: enough to tell neighbours apart at the end of a long run."""
+"""Digits of times: enough to tell neighbours apart at the end of a long run."""
 
 _VIRIDIS = ("#472d7b", "#3b528b", "#2c728e", "#21918c", "#28ae80", "#5ec962", "#addc30", "#e4e419")
-"""From the oldest version to the newest; without the darkest ones, which a dark ground would swallow."""
+"""From the oldest version to the newest, without the darkest colours, which vanish on a dark background."""
 
 _SILENT: Json = {"hoverinfo": "skip", "showlegend": False}
 
@@ -29,15 +29,15 @@ SPOILT: dict[str, Json] = {
     Outcome.LOST: {"color": "@bad/0.2", "line": "@bad", "shape": "x"},
     Outcome.CANCELLED: {"color": "@faint/0.2", "line": "@faint", "shape": "."},
 }
-"""How a task looks whose work was for nothing."""
+"""The look of wasted tasks, by outcome."""
 
 
 class Rows(NamedTuple):
-    """Where lanes are from the top: those of a group together, below a row for its name."""
+    """The rows of lanes from the top: those of a group together, below a row for its name."""
 
     of_lane: Integers
     heads: dict[int, int]
-    """By the place of the group: the row of its name."""
+    """The row of each group's name, by the place of the group."""
     many: int
 
 
@@ -65,7 +65,7 @@ def _spans(begins: Sequence[float], ends: Sequence[float]) -> Json:
 
 
 def _colours(bars: Sequence[Bar], period: int) -> list[str]:
-    """Written out: plotly would warn of each bar whose colour is a number."""
+    """Colours as text: plotly would warn about each bar whose colour is a number."""
     anchors = np.array([[int(colour[place : place + 2], 16) for place in (1, 3, 5)] for colour in _VIRIDIS])
     where = np.linspace(0, len(_VIRIDIS) - 1, max(2, period))
     parts = [np.interp(where, range(len(_VIRIDIS)), anchors[:, part]).round().astype(int) for part in range(3)]
@@ -74,7 +74,7 @@ def _colours(bars: Sequence[Bar], period: int) -> list[str]:
 
 
 def colour_bar(period: int) -> Json:
-    """A point that is not there, whose only purpose is its colour bar."""
+    """An invisible point that only brings its colour bar."""
     bar = {"title": {"text": "version at the start", "side": "right"}, "tickformat": ",.0f", "nticks": 6}
     scale = {"cmin": 0, "cmax": max(1, period - 1), "colorscale": _colour_scale(), "showscale": True}
     marker = {"color": [0], **scale, "colorbar": {**bar, "thickness": 12, "outlinewidth": 0}}
@@ -86,7 +86,7 @@ def _colour_scale() -> list[list[float | str]]:
 
 
 def tasks(bars: Sequence[Bar], shown: Timeline, rows: Rows, group: int, period: int) -> Json:
-    """Bars of a group's tasks that were merged."""
+    """Bars of a group's merged tasks."""
     name = plain_names(shown.groups)[group]
     told = np.array([(shown.clients[bar.lane], bar.version, bar.merged, bar.staleness or 0) for bar in bars])
     return {
@@ -98,7 +98,7 @@ def tasks(bars: Sequence[Bar], shown: Timeline, rows: Rows, group: int, period: 
         "showlegend": False,
         "hovertemplate": (
             f"client %{{customdata[0]:,.0f}}, {name}"
-            "<br>at work from %{base:,.6~g} to %{x:,.6~g}"
+            "<br>worked from %{base:,.6~g} to %{x:,.6~g}"
             "<br>started from version %{customdata[1]:,.0f}"
             "<br>merged at %{customdata[2]:,.6~g} with staleness %{customdata[3]:,.0f}<extra></extra>"
         ),
@@ -119,7 +119,7 @@ def waits_of(bars: Sequence[Bar], rows: Rows) -> Json:
 
 
 def spoilt(bars: Sequence[Bar], shown: Timeline, rows: Rows, outcome: str, look: Json) -> Json:
-    """Bars of tasks that were not."""
+    """Bars of tasks that were not merged."""
     groups, reasons = plain_names(shown.groups), [plain_names([bar.reason], _REASON)[0] for bar in bars]
     return {
         **_bars(bars, rows),
@@ -135,14 +135,14 @@ def spoilt(bars: Sequence[Bar], shown: Timeline, rows: Rows, outcome: str, look:
         "textposition": "none",
         "name": outcome,
         "hovertemplate": (
-            "client %{customdata[0]:,.0f}, %{hovertext}<br>at work from %{base:,.6~g} to %{x:,.6~g}"
+            "client %{customdata[0]:,.0f}, %{hovertext}<br>worked from %{base:,.6~g} to %{x:,.6~g}"
             "<br>started from version %{customdata[1]:,.0f}<br>%{text}<extra></extra>"
         ),
     }
 
 
 def aggregations(shown: Timeline, rows: Rows) -> Json:
-    """Ticks at the top; where there are few, lines down through the lanes, which are error bars: one number each."""
+    """Ticks at the top. If they are few, also lines down through the lanes, drawn as error bars: one number each."""
     lines = np.count_nonzero(shown.aggregations <= shown.end) <= _FEW_LINES
     downwards = {"type": "constant", "symmetric": False, "value": rows.many + 1, "valueminus": 0, "width": 0}
     return {

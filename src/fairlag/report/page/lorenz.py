@@ -1,4 +1,4 @@
-"""How even influence is: Lorenz curves, one line a strategy, with Gini's coefficient and Jain's index."""
+"""How even influence is: Lorenz curves, one line per strategy, with Gini's coefficient and Jain's index."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ _POINTS = 200
 
 
 def lorenz_chart(shown: Sequence[tuple[Named, Influence]]) -> Chart:
-    """The curves of those strategies that have one."""
+    """The curves of the strategies that have one."""
     names = plain_names([named.label for named, _ in shown])
     equal = {
         "type": "scatter",
@@ -23,7 +23,7 @@ def lorenz_chart(shown: Sequence[tuple[Named, Influence]]) -> Chart:
         "x": [0, 1],
         "y": [0, 1],
         "line": {"color": "@faint", "dash": "dash", "width": 1.5},
-        "hovertemplate": "equality: every part of the clients has as large a part of all weight<extra></extra>",
+        "hovertemplate": "equality: any share of the clients has the same share of all weight<extra></extra>",
     }
     lines = [
         _line(named, name, found, curve)
@@ -31,15 +31,15 @@ def lorenz_chart(shown: Sequence[tuple[Named, Influence]]) -> Chart:
         if (curve := found.lorenz()) is not None
     ]
     layout = {
-        "xaxis": axis("part of the clients, the least heard first", range=[0, 1], tickformat=".0%"),
-        "yaxis": axis("part of all weight", range=[0, 1.02], tickformat=".0%"),
+        "xaxis": axis("share of clients, least influence first", range=[0, 1], tickformat=".0%"),
+        "yaxis": axis("share of all weight", range=[0, 1.02], tickformat=".0%"),
     }
     return Chart(
         name="lorenz",
         title="Lorenz curves of influence",
         reading=(
-            "A line a strategy: the part of all weight that the least heard part of the clients has together; the "
-            "closer to the diagonal, the more even."
+            "One line per strategy: the share of all weight that the clients with the least influence have together. "
+            "The closer to the diagonal, the more even."
         ),
         views={"": View([equal, *lines], layout)},
         highlights={strategy_key(named.place): named.label for named, found in shown if found.lorenz() is not None},
@@ -59,7 +59,7 @@ def _line(named: Named, name: str, found: Influence, curve: tuple[Floats, Floats
         "y": numbers(curve[1][kept]),
         "line": {"color": named.colour, "dash": named.dash, "width": 2},
         "hovertemplate": (
-            "%{fullData.name}<br>the least heard %{x:.1%} of the clients have %{y:.2%} of all weight<br>"
+            "%{fullData.name}<br>the %{x:.1%} of clients with the least influence have %{y:.2%} of all weight<br>"
             f"Gini {gini}, Jain {jain_in_words(found)}<extra></extra>"
         ),
     }

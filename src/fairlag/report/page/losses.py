@@ -1,4 +1,4 @@
-"""Refusals and losses: what became of all tasks, by client group and reason."""
+"""Refusals and losses: how all tasks ended, by client group and reason."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from fairlag.report.page.spec import Chart, Json, Named, Section, Switch, Table,
 from fairlag.text.numerals import NONE
 
 _MOST_PARTS = 8
-"""More reasons could not be told apart in a bar."""
+"""The most parts of a bar: more could not be told apart."""
 
 _REASON = 44
 """How long a reason may be in a legend or a tooltip."""
@@ -25,51 +25,49 @@ _LOOKS: dict[str, tuple[str, Sequence[str]]] = {
 }
 """The colour of an outcome, and the patterns of its reasons."""
 
-_LEAD = (
-    "How much work came to nothing: updates that were refused, tasks that were lost with their client or called off."
-)
+_LEAD = "How much work was wasted: updates that were refused, and tasks that were cancelled or lost with their client."
 _READING = (
-    "A bar is a strategy, its parts are what became of the tasks that ended, in per cent of them: the shorter the "
-    "coloured parts, the less work was for nothing."
+    "One bar per strategy. Its parts show how the tasks that ended did so, in per cent: the shorter the coloured "
+    "parts, the less work was wasted."
 )
-_SHOWN = {"some": "what came to nothing", "all": "all tasks"}
+_SHOWN = {"some": "wasted tasks", "all": "all tasks"}
 
 
 def losses_section(shown: Sequence[tuple[Named, Outcomes]]) -> Section:
-    """What became of the tasks of strategies; a sentence where all were merged."""
+    """How the tasks of each strategy ended; only a sentence if all were merged."""
     title = "Refusals and losses"
-    there, remarks = present([(named, each if each.tasks else None) for named, each in shown], "no task has ended yet")
-    if not there:
+    ended, remarks = present([(named, each if each.tasks else None) for named, each in shown], "no task has ended yet")
+    if not ended:
         return Section("losses", title, _LEAD, remarks=["No task has ended yet."])
-    remarks += _remarks(there)
-    parts = _parts(there)
+    remarks += _remarks(ended)
+    parts = _parts(ended)
     if not parts:
-        words = "Nothing was refused, lost or called off: every task that ended was merged."
+        words = "No task was refused, lost or cancelled: every task that ended was merged."
         return Section("losses", title, _LEAD, remarks=[words, *remarks])
-    groups = list(dict.fromkeys(name for _, each in there for name in each.groups))
+    groups = list(dict.fromkeys(name for _, each in ended for name in each.groups))
     several = groups[:MOST_GROUPS] if len(groups) > 1 else []
     clients = {"all": "all"} | {f"g{place}": name for place, name in enumerate(several)}
     views = {
-        f"{key}|{extent}": _view(there, parts, None if key == "all" else clients[key], whole=extent == "all")
+        f"{key}|{extent}": _view(ended, parts, None if key == "all" else clients[key], whole=extent == "all")
         for key in clients
         for extent in _SHOWN
     }
     chart = Chart(
         name="losses",
-        title="What became of all tasks",
+        title="How all tasks ended",
         reading=_READING,
         views=views,
         switches=[Switch("Clients", clients), Switch("Shown", _SHOWN)],
-        height=170 + 34 * len(there),
-        table=_table(there),
+        height=170 + 34 * len(ended),
+        table=_table(ended),
     )
     return Section(
-        "losses", title, _LEAD, charts=[chart], tables=[_reasons(there)], remarks=remarks + left_out(len(groups))
+        "losses", title, _LEAD, charts=[chart], tables=[_reasons(ended)], remarks=remarks + left_out(len(groups))
     )
 
 
 def _parts(shown: Sequence[tuple[Named, Outcomes]]) -> list[TaskEnd]:
-    """The outcomes that have a part of a bar, the common ones of each outcome first; rare ones share one."""
+    """The parts of a bar, for each outcome the most common reason first; rare reasons share one part."""
     found: Counter[TaskEnd] = Counter()
     for _, each in shown:
         found.update(each.of())
@@ -90,7 +88,7 @@ def _view(shown: Sequence[tuple[Named, Outcomes]], parts: Sequence[TaskEnd], gro
         seen[end.outcome] += 1
     layout: Json = {
         "barmode": "stack",
-        "xaxis": {"title": {"text": "part of the tasks that ended"}, "tickformat": ".1~%", "rangemode": "tozero"},
+        "xaxis": {"title": {"text": "share of the tasks that ended"}, "tickformat": ".1~%", "rangemode": "tozero"},
         "yaxis": {
             "tickvals": list(range(len(shown))),
             "ticktext": plain_names([named.label for named, _ in shown], 28),
@@ -107,7 +105,7 @@ def _view(shown: Sequence[tuple[Named, Outcomes]], parts: Sequence[TaskEnd], gro
 
 
 def _counted(tasks: Counter[TaskEnd], parts: Sequence[TaskEnd]) -> Counter[TaskEnd]:
-    """The tasks by the parts of a bar."""
+    """The number of tasks in each part of a bar."""
     found: Counter[TaskEnd] = Counter()
     for end, many in tasks.items():
         merged = end.outcome == Outcome.AGGREGATED
@@ -155,8 +153,8 @@ def _table(shown: Sequence[tuple[Named, Outcomes]]) -> Table:
             spoilt = f"{1 - counts[Outcome.AGGREGATED] / total:.2%}" if total else NONE
             name = f"{named.label}, {'all' if group is None else group}"
             rows.append([name, f"{total:,}", *(f"{counts[outcome]:,}" for outcome in Outcome), spoilt])
-    head = ("strategy, clients", "tasks that ended", "merged", "refused", "lost", "cancelled", "came to nothing")
-    return Table("What became of all tasks", head, rows)
+    head = ("strategy, clients", "tasks that ended", "merged", "refused", "lost", "cancelled", "wasted")
+    return Table("How all tasks ended", head, rows)
 
 
 def _reasons(shown: Sequence[tuple[Named, Outcomes]]) -> Table:
@@ -170,7 +168,7 @@ def _reasons(shown: Sequence[tuple[Named, Outcomes]]) -> Table:
         ]
         if rest := sum(many for _, many in common[_MOST_PARTS:]):
             rows.append([named.label, NONE, _OTHER, f"{rest:,}", f"{rest / found.total():.2%}"])
-    return Table("Why tasks came to nothing", ("strategy", "what", "why", "tasks", "of those that ended"), rows)
+    return Table("Why tasks were wasted", ("strategy", "outcome", "reason", "tasks", "share of ended tasks"), rows)
 
 
 def _remarks(shown: Sequence[tuple[Named, Outcomes]]) -> list[str]:
@@ -182,9 +180,9 @@ def _remarks(shown: Sequence[tuple[Named, Outcomes]]) -> list[str]:
     ]
     left = [f"{named.label} {each.open:,}" for named, each in shown if each.open]
     told = (
-        ("Aggregations that were partial, because everyone was waiting while the buffer was short", short),
+        ("Partial aggregations, because all clients were waiting for a buffer that was not full", short),
         ("Updates that were refused because they belonged to no running task", strays),
-        ("Tasks that were still running, or waited in the buffer, at the end and are in no count", left),
+        ("Tasks that were running or waiting in the buffer at the end, and are not counted", left),
     )
     return [f"{words}: {'; '.join(those)}." for words, those in told if those]
 

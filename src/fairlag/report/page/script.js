@@ -1,4 +1,4 @@
-// Draws the page from its data: sections, switches, tables, charts in the reader's colours; follows a run if it is served.
+// Draws the page from its data: sections, switches, tables and charts in the reader's colours. Follows runs if served.
 "use strict";
 (() => {
   const NARROW = 560, FEW = 4, LETTERS = 80, LINE = 20, PATIENCE = 2000;
@@ -18,7 +18,7 @@
     return node;
   }
 
-  // Colours: tokens become what the present scheme makes of them.
+  // Colours: tokens become colours of the current scheme.
 
   function colour(token) {
     const [name, strength] = token.slice(1).split("/");
@@ -55,7 +55,7 @@
 
   function legendHeight(card, narrow, entries) {
     const of = [card.keys, narrow, entries].join("|");
-    if (card.legend.of !== of) card.legend = { of, height: LINE * entries }; // a line each, until it has been drawn
+    if (card.legend.of !== of) card.legend = { of, height: LINE * entries }; // one line per entry, until it has been drawn
     return card.legend.height;
   }
 
@@ -152,7 +152,7 @@
     return Plotly.downloadImage(card.plot, { format, scale: format === "png" ? 2 : 1, filename: fileName(card), ...size });
   }
 
-  // A chart with all that is around it
+  // A chart with its title, buttons, switches, caption and numbers
 
   function cardOf(chart) {
     const card = { chart, keys: [], lit: "", legend: {}, shown: "" };
@@ -173,7 +173,7 @@
       ? [button("◀", "Earlier", () => travel(card, -0.5, 1)), button("▶", "Later", () => travel(card, 0.5, 1)),
          button("+", "Zoom in", () => travel(card, 0, 0.5)), button("−", "Zoom out", () => travel(card, 0, 2))]
       : [];
-    return [...moves, button("Reset", "Show all as at first", () => reset(card)),
+    return [...moves, button("Reset", "Reset the view", () => reset(card)),
       button("PNG", "Save as PNG", () => save(card, "png")), button("SVG", "Save as SVG", () => save(card, "svg"))];
   }
 
@@ -281,7 +281,7 @@
       const card = update(cards.get(chart.name), chart);
       if (card) {
         await draw(card);
-        await new Promise((done) => setTimeout(done)); // what was drawn is seen, and the page can be scrolled meanwhile
+        await new Promise((done) => setTimeout(done)); // lets the browser show the chart, and the reader scroll
       }
     }
     root.dataset.drawn = String(Number(root.dataset.drawn || 0) + 1);
@@ -309,7 +309,7 @@
   }
 
   function remembered(value) {
-    try { // a page opened as a file may not be allowed to keep anything
+    try { // a page opened as a file may not be allowed to store anything
       if (value) localStorage.setItem("fairlag-colours", value);
       return localStorage.getItem("fairlag-colours");
     } catch { return null; }
@@ -348,7 +348,7 @@
         } else if (answer.status !== 304) throw new Error(answer.statusText);
         tell(heard, false);
       } catch {
-        tell(`fairlag watch does not answer; this is what it said last: ${heard || "nothing yet"}`, true);
+        tell(`fairlag watch does not answer. Last status: ${heard || "none"}`, true);
       }
       await new Promise((done) => setTimeout(done, PATIENCE));
     }

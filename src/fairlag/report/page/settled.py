@@ -1,21 +1,22 @@
-"""Where the fleet settles if updates cost their senders something: a table, and what must be known of it."""
+"""Where the fleet settles if updates cost their senders something: a table with remarks."""
 
 from collections.abc import Sequence
 
 from fairlag.analyse.audit import StrategyAudit
 from fairlag.analyse.settling import Equilibrium, Untried
+from fairlag.report.labels import sentences
 from fairlag.report.page.charts import MOST_GROUPS, left_out
 from fairlag.report.page.spec import Named, Section, Table
 from fairlag.report.settled import READING, TITLE, cells, remarks, summary
 
 _LEAD = (
-    "Updates cost their senders something here. A client that chooses its own speed gets its influence less the cost "
-    "of its updates. The fleet settles at speeds at which nobody gains by another one."
+    "Here, updates cost their senders something. The payoff of a client is its influence minus the cost of its "
+    "updates. The fleet settles if no client gains by changing its speed."
 )
 
 
 def settled_sections(shown: Sequence[tuple[Named, StrategyAudit]]) -> list[Section]:
-    """One row per strategy and group; no section if nothing costs anything."""
+    """One row per strategy and group; no section if updates cost nothing."""
     rests = [(named, audit.rest) for named, audit in shown if audit.rest is not None]
     if not rests:
         return []
@@ -31,6 +32,7 @@ def settled_sections(shown: Sequence[tuple[Named, StrategyAudit]]) -> list[Secti
     known = [rest for _, rest in rests if isinstance(rest, Equilibrium)]
     head = ("strategy, group", *(cells(known[0].groups[0]) if known else ()))
     tables = [Table(TITLE, head, rows, marks)] if known else []
-    reading = ". ".join(f"{words[0].upper()}{words[1:]}" for words in READING)
     many = left_out(max((len(rest.groups) for rest in known), default=0))
-    return [Section("settled", "Where the fleet settles", _LEAD, tables=tables, remarks=[*notes, f"{reading}.", *many])]
+    return [
+        Section("settled", "Where the fleet settles", _LEAD, tables=tables, remarks=[*notes, sentences(READING), *many])
+    ]

@@ -1,4 +1,4 @@
-"""The page as one file: its data, style and script, and plotly's, inside it; nothing is fetched from anywhere."""
+"""The page as one file with its data, style and script, and plotly's script. It fetches nothing."""
 
 import json
 from dataclasses import asdict
@@ -20,21 +20,21 @@ _OTHERS = {
     "link": Shade("#0b62a4", "#6db5f2"),
     "bad": Shade("#b3261e", "#ff8a80"),
 }
-"""What is no strategy and no group: letters, lines, grounds."""
+"""The colours of everything but strategies and groups: text, lines, backgrounds."""
 
 
 def html(page: Page) -> str:
-    """The whole page as text, to be opened from a file."""
+    """The whole page as text. Saved as a file, it opens in a browser."""
     return _filled(_data(page), page.title, f"<script>{plotly()}</script>")
 
 
 def shell(title: str, follow: str, script: str) -> str:
-    """A page without data, which asks for it at the address `follow`; `script` is where plotly's script is."""
+    """A page without data, which requests it from the address `follow`; `script` is the address of plotly's script."""
     return _filled(_embedded({"follow": follow}), title, f'<script src="{escape(script)}"></script>')
 
 
 def data(page: Page) -> str:
-    """What such a page is answered."""
+    """The data of a page, as JSON."""
     return json.dumps(asdict(page), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -57,7 +57,7 @@ def _filled(page: str, title: str, script: str) -> str:
     parts = {
         "title": escape(title),
         "style": _text("style.css").replace("{{colours}}", _colours()),
-        "footer": escape(f"Made by fairlag {fairlag.__version__}. Times are virtual unless it is said otherwise."),
+        "footer": escape(f"Made by fairlag {fairlag.__version__}. Times are virtual unless stated otherwise."),
         "plotly": script,
         "page": page,
         "script": _text("script.js"),
@@ -75,7 +75,7 @@ def _text(name: str) -> str:
 
 
 def _colours() -> str:
-    """Every token as a property of the style, in both schemes."""
+    """Every token as a CSS property, in both colour schemes."""
     shades = {f"s{place}": shade for place, shade in enumerate(STRATEGIES)}
     shades |= {f"g{place}": shade for place, shade in enumerate(GROUPS)} | _OTHERS
     light = "".join(f"--{name}:{shade.light};" for name, shade in shades.items()) + "color-scheme:light;"

@@ -1,8 +1,8 @@
-"""What a page is made of: sections of charts and tables, as data that its script draws in light or dark.
+"""The parts of a page: sections with charts and tables, as data that the page's script draws in light or dark.
 
 A colour in a chart is a token: "@s0", "@s1" … of strategies, "@g0", "@g1" … of client groups, and "@ink", "@faint",
-"@grid", "@ground", "@panel", "@bad" of the page; "@s0/0.2" is the first at a fifth of its strength. The script puts in
-what the reader's colour scheme makes of them. Titles, labels and cells are plain text: nothing in them is markup.
+"@grid", "@ground", "@panel", "@bad" of the page; "@s0/0.2" is the first at a fifth of its strength. The script
+replaces tokens by colours of the reader's scheme. Titles, labels and cells are plain text: nothing in them is markup.
 """
 
 import math
@@ -19,29 +19,29 @@ from fairlag.report.colours import GROUPS, LINES, STRATEGIES
 Json = dict[str, Any]
 
 _SHORT = 16
-"""Shorter arrays are written as numbers: that takes no more room, and people can read it."""
+"""Shorter arrays are written as numbers, which is as small and can be read by people."""
 
 
 class Named(NamedTuple):
-    """A strategy on a page: what it is called, and its place, which gives it its colour and line everywhere."""
+    """A strategy on a page: its label, and its place, which sets its colour and line in every chart."""
 
     label: str
     place: int
     groups: tuple[int, ...] = ()
-    """The places of its client groups among those of the page; none: as they come."""
+    """The places of its client groups among those of the page; empty if the order is the same."""
 
     @property
     def colour(self) -> str:
-        """The token of its colour."""
+        """The token of the strategy's colour."""
         return f"@s{self.place % len(STRATEGIES)}"
 
     @property
     def dash(self) -> str:
-        """How its line is drawn."""
+        """The style of the strategy's line."""
         return LINES[self.place // len(STRATEGIES) % len(LINES)]
 
     def place_of(self, group: int) -> int:
-        """Where one of its client groups is among those of the page, by which it is the same in every chart.
+        """The place of one of its client groups among those of the page, which is the same in every chart.
 
         >>> Named("FedAvg", 0).place_of(1), Named("FedAvg", 0, (2, 0)).place_of(1)
         (1, 0)
@@ -63,9 +63,9 @@ def group_colour(place: int) -> str:
 
 
 def numbers(values: ArrayLike, digits: int | None = None) -> Json | list[Any]:
-    """An array for a chart, small: long ones as the bytes of 32-bit numbers, short ones rounded to so many digits.
+    """A compact array for a chart: long ones as the bytes of 32-bit numbers, short ones rounded to `digits`.
 
-    Whole numbers beyond 32 bits, and times that would lose more than they may, stay 64 bits wide.
+    Whole numbers beyond 32 bits, and times with more than six digits, stay 64 bits wide.
 
     >>> numbers([1, 2]), numbers([0.5, float("nan")])
     ([1, 2], [0.5, None])
@@ -99,7 +99,7 @@ class View:
     traces: Sequence[Json]
     layout: Json = field(default_factory=dict)
     words: str = ""
-    """What is to say of this view alone, below the chart: what was left out, a verdict."""
+    """Text below the chart about this view only: what was left out, or a verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,38 +108,38 @@ class Switch:
 
     label: str
     options: Mapping[str, str]
-    """What the page calls each key, the first being chosen; keys have no "|"."""
+    """The text of each key; the first is chosen at the start. Keys contain no "|"."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Cells as text; the first column names its row, the others are set to the right."""
+    """Cells as text. The first column names the row; the others are aligned right."""
 
     caption: str
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
     marks: Sequence[str] = ()
-    """A colour token a row, shown as a dot before its name; empty: none."""
+    """One colour token per row, shown as a dot before its name; an empty token shows no dot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A figure: its views by the keys of its switches, joined by "|", in their order; the only one has the key ""."""
+    """A figure. Its views are by the keys of its switches, joined by "|" in their order; without switches, by ""."""
 
     name: str
-    """Unique on the page, and what a downloaded file is called."""
+    """Unique on the page; also the name of a downloaded file."""
     title: str
     reading: str
-    """One sentence that says how to read it."""
+    """How to read it, in a sentence or two."""
     views: Mapping[str, View]
     switches: Sequence[Switch] = ()
     highlights: Mapping[str, str] = field(default_factory=dict)
-    """What may be shown above others, where there are many: by the legend group of its traces, what it is called."""
+    """The names of what can be highlighted if there are many lines, by the legend group of the traces."""
     height: int = 380
     travels: bool = False
-    """Has it buttons to go along its horizontal axis, and to zoom it?"""
+    """Does it have buttons to move along its horizontal axis and to zoom?"""
     table: Table | None = None
-    """The numbers in it, for who cannot see it."""
+    """Its numbers, for readers who cannot see the figure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,13 +149,13 @@ class Section:
     name: str
     title: str
     lead: str
-    """What it answers, in a sentence or two."""
+    """The question that it answers, in a sentence or two."""
     charts: Sequence[Chart] = ()
     tables: Sequence[Table] = ()
     remarks: Sequence[str] = ()
-    """What a reader must know: what was thinned, what is missing and why."""
+    """What a reader must know, such as what was thinned out, and what is missing and why."""
     source: str = ""
-    """A text to be shown as it is, folded, such as the resolved experiment."""
+    """A text that is shown unchanged and folded, such as the resolved experiment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,9 +164,9 @@ class Page:
 
     title: str
     lead: Sequence[str]
-    """What was run, in plain words: a paragraph each."""
+    """What was run and found, in words: one paragraph each."""
     facts: Mapping[str, str]
-    """Short facts, such as how many clients; in a row at the top."""
+    """Short facts, such as the number of clients, in a row at the top."""
     sections: Sequence[Section]
     status: str = ""
-    """Of a page that follows runs: how far they are."""
+    """The progress of the runs, if the page follows them."""

@@ -24,29 +24,29 @@ from fairlag.report.page.spec import Json, Named, Section, Table, View, group_co
 from fairlag.text.numerals import NONE
 
 LONG = 60
-"""Where somebody is later than that, the axis is logarithmic and each bar stands for a span."""
+"""If any staleness is larger, the axis is logarithmic and each bar covers a range."""
 
 _MANY_TICKS = 200
-"""Where the axis goes further, only powers of ten have room on it."""
+"""If the axis is longer, it shows only powers of ten."""
 
 _SECTION = Section(
     "staleness",
     "How late updates are",
-    "An update is as stale as the number of versions that were made while its client worked on it.",
+    "The staleness of an update is the number of versions that were made while its client worked on it.",
 )
 
 Shown = Sequence[tuple[Named, Sequence[GroupStaleness]]]
 
 
 class _Bins(NamedTuple):
-    """What the bars stand for: from one staleness up to, but without, the next."""
+    """The ranges that the bars cover: each from one staleness up to, but without, the next."""
 
     first: Integers
-    """One more than there are bars."""
+    """The first staleness of each bar, and the end of the last bar."""
 
     @classmethod
     def up_to(cls, longest: int) -> "_Bins":
-        """One a staleness; where that is long, spans that grow by a factor, none narrower than the one before."""
+        """One bar per staleness; on a long axis, ranges that grow by a factor, none narrower than the one before."""
         if longest <= LONG:
             return cls(np.arange(longest + 2))
         growth = (longest + 2) ** (1 / LONG) - 1
@@ -60,7 +60,7 @@ class _Bins(NamedTuple):
         return bool(self.first[-1] > LONG + 1)
 
     def place(self, late: float | Floats | Integers) -> Floats:
-        """Where a staleness is on the axis."""
+        """The position of a staleness on the axis."""
         return np.log10(np.asarray(late, np.float64) + 1) if self.long else np.asarray(late, np.float64)
 
     @property
@@ -68,7 +68,7 @@ class _Bins(NamedTuple):
         return self.place(self.first.astype(np.float64) - 0.5)
 
     def shares(self, counts: Integers) -> Floats:
-        """The part of the updates that is in each."""
+        """The share of the updates in each bar."""
         whole: Floats = np.zeros(self.first[-1])
         whole[: len(counts)] = counts / max(1, counts.sum())
         return np.asarray(np.add.reduceat(whole, self.first[:-1]))
@@ -101,25 +101,25 @@ class _Bins(NamedTuple):
 
 
 def staleness_section(shown: Sequence[tuple[Named, Sequence[GroupStaleness] | None]]) -> Section:
-    """A histogram a client group, of each strategy; None: no update has been aggregated."""
+    """One histogram per strategy and client group. None means that no update has been aggregated."""
     known, remarks = present(shown, "no update has been aggregated yet")
     if not known:
-        return empty(_SECTION, "No update has been aggregated yet, so none was late.")
+        return empty(_SECTION, "No update has been aggregated yet.")
     remarks += left_out(max(len(groups) for _, groups in known))
     cut: Shown = [(named, groups[:MOST_GROUPS]) for named, groups in known]
     panels = max(len(groups) for _, groups in cut)
     tall = 220 if panels == 1 else 130 if panels <= 3 else 80
     bins = _Bins.up_to(_longest(cut))
     if bins.long:
-        remarks.append("The axis of staleness is logarithmic, and a bar stands for a span that its tooltip names.")
+        remarks.append("The axis of staleness is logarithmic. Each bar covers a range, which its tooltip shows.")
     chart = by_strategy(
         cut,
         lambda named, groups: _view(named, groups, bins, tall),
         name="staleness",
         title="Staleness of updates",
         reading=(
-            "A panel a client group: the higher a bar, the more of its updates are so many versions late; the solid "
-            "line is their mean, the dashed one the mean that theory predicts for clients that never wait."
+            "One panel per client group. Bar height: share of its updates with that staleness. Solid line: their mean. "
+            "Dashed line: the mean that theory predicts for clients that never wait."
         ),
         height=Panels.of(panels, tall).height,
         table=_table(cut),
@@ -175,7 +175,7 @@ def _bars(name: str, place: int, shares: Floats, bins: _Bins) -> list[Json]:
 
 
 def _means(name: str, group: GroupStaleness, top: float, bins: _Bins) -> list[Json]:
-    """The means as upright lines with a mark at their head."""
+    """The means as vertical lines with a mark at the top."""
     kinds = (
         ("mean, predicted", group.predicted, "dash", {"symbol": "diamond-open", "size": [0, 13]}),
         ("mean, simulated", group.mean, "solid", {"symbol": "circle", "size": [0, 7]}),
@@ -215,8 +215,8 @@ def _table(shown: Shown) -> Table:
             rows.append([group.name, named.label, f"{group.counts.sum():,}", *means, *late])
             marks.append(named.group_colour(place))
     return Table(
-        caption="Staleness in versions, of all updates that were aggregated over all seeds.",
-        head=["group", "strategy", "updates", "mean", "predicted mean", "median", "95 % are at most", "largest"],
+        caption="Staleness in versions, of all aggregated updates of all seeds.",
+        head=["group", "strategy", "updates", "mean", "predicted mean", "median", "95 % at most", "largest"],
         rows=rows,
         marks=marks,
     )

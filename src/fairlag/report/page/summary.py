@@ -1,4 +1,4 @@
-"""What was run, in plain words, from the settings that runs keep: fleet, data, local training, strategies and seeds."""
+"""What was run, in words, from the settings stored in runs: fleet, data, local training, strategies and seeds."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,20 +8,20 @@ from typing import Any
 from fairlag.analyse.compare import Comparison, Repeated
 from fairlag.analyse.metrics import Shown
 from fairlag.analyse.ranking import Ranking, ranked
-from fairlag.report.labels import shortened
+from fairlag.report.labels import sentences, shortened
 from fairlag.report.page.spec import Named, Section, Table, group_colour
 from fairlag.report.ranking import MARK, UNCLEAR, RankingTable, several, with_all_groups
 from fairlag.text.numerals import NONE, VIRTUAL
 
 Tables = Mapping[str, Any]
-"""An experiment as it is written into the directory of a run."""
+"""An experiment as stored in the directory of a run."""
 
 _HEAD = 20
-"""How long the name of a group may be at the head of a column."""
+"""The longest name of a group at the head of a column."""
 
 
 def settings(found: Sequence[Repeated]) -> list[dict[str, Any]]:
-    """The resolved experiments of these strategies, each once, with all of its strategies and seeds."""
+    """The resolved experiments of these strategies, each once, with all its strategies and seeds."""
     together: dict[str, dict[str, Any]] = {}
     for each in found:
         for run in each.runs:
@@ -42,9 +42,9 @@ def experiment_section(
     *,
     assumed: bool = False,
 ) -> Section:
-    """The settings in words and as they are, and how the strategies came out; groups are those of the whole page.
+    """The settings in words and as a file, and the ranking of the strategies; `groups` are those of the whole page.
 
-    The fleet is only what was `assumed` of a real one.
+    If `assumed`, the fleet was real, and the settings only describe what was assumed about it.
     """
     shown = [with_all_groups(ranking, Shown.PAGE, known=True) for ranking in rankings]
     return Section(
@@ -61,7 +61,7 @@ def experiment_section(
 
 
 def _ranking(shown: RankingTable, experiment: str, named: Sequence[Named]) -> Table:
-    """The strategies, best first, and what each client group got."""
+    """The strategies, best first, with the metrics of each client group."""
     names = list(dict.fromkeys(column.group for column in shown.columns if column.group is not None))
     short = dict(zip(names, shortened(names, _HEAD), strict=True))
     colours = {name.label: name.colour for name in named}
@@ -74,7 +74,7 @@ def _ranking(shown: RankingTable, experiment: str, named: Sequence[Named]) -> Ta
 
 
 def _legend(shown: RankingTable) -> str:
-    return f"In the table: {'; '.join(shown.reading).removeprefix(f'{MARK} ')}."
+    return sentences([line.removeprefix(f"{MARK} ") for line in shown.reading])
 
 
 def described(tables: Tables, clock: str = VIRTUAL) -> str:
@@ -82,7 +82,7 @@ def described(tables: Tables, clock: str = VIRTUAL) -> str:
 
     >>> described({"clients": [{"count": 2}], "aggregations": 100, "data": {"use": "digits"}, "model": {"use": "mlp"},
     ...            "local": {"steps": 1, "batch": 32, "lr": 0.1}})
-    '2 clients train the model mlp on digits, until 100 aggregations are made. A task is 1 step on batches of 32 at a \
+    '2 clients train the model mlp on digits until 100 aggregations are made. A task is 1 step on batches of 32 at a \
 learning rate of 0.1.'
     """
     ends = [f"{tables['aggregations']:,} aggregations are made"] if tables.get("aggregations") else []
@@ -91,8 +91,8 @@ learning rate of 0.1.'
     many = counted(tables)
     train, are = ("trains", "is") if many == 1 else ("train", "are")
     what = f"{train} the model {model.get('use', '')} on {data['use']}" if data else f"{are} simulated without training"
-    pace = f", on the wall clock at {tables.get('speed', 1):g} times its speed" if tables.get("clock") else ""
-    words = f"{_many(many, 'client')} {what}{pace}, until {' or '.join(ends) or 'they are stopped'}."
+    pace = f" on the wall clock, {tables.get('speed', 1):g} times as fast," if tables.get("clock") else ""
+    words = f"{_many(many, 'client')} {what}{pace} until {' or '.join(ends) or 'they are stopped'}."
     return f"{words} {_task(tables['local'])}" if data and tables.get("local") else words
 
 
@@ -109,16 +109,16 @@ def _task(local: Tables) -> str:
 _FLEET = {
     "count": "clients",
     "delay": "a task takes",
-    "steps": "steps a task",
+    "steps": "steps per task",
     "labels": "labels",
-    "availability": "there",
-    "vanish": "vanishes in a task",
+    "availability": "present",
+    "vanish": "vanishes during a task",
     "upload": "upload",
     "download": "download",
     "join": "joins at",
     "leave": "leaves at",
 }
-"""What a file says of a group, and what the page calls it."""
+"""The keys of a group in a file, and their names on the page."""
 
 _USUAL = {"availability": "always", "vanish": 0.0, "join": 0.0}
 
@@ -130,13 +130,13 @@ def _fleets(experiments: Sequence[Tables], groups: Sequence[str], *, assumed: bo
 
 
 def _fleet(tables: Tables, groups: Sequence[str], *, assumed: bool) -> Table:
-    """Who the clients are: a row a group, with all that is not as usual; of a real fleet it was only assumed."""
+    """The clients: one row per group, with all settings that are not the default; of a real fleet, as assumed."""
     clients = tables["clients"]
     keys = [
         key for key in _FLEET if any(each.get(key) is not None and each[key] != _USUAL.get(key) for each in clients)
     ]
     return Table(
-        caption=f"The clients of {tables['name']}" + (", as was assumed" if assumed else ""),
+        caption=f"The clients of {tables['name']}" + (", as assumed" if assumed else ""),
         head=["group", *(_FLEET[key] for key in keys)],
         rows=[[each["group"], *(_cell(each, key) for key in keys)] for each in clients],
         marks=[group_colour(groups.index(each["group"])) for each in clients],
@@ -150,12 +150,12 @@ def _cell(table: Tables, key: str) -> str:
     if key == "labels":
         return spans(value)
     if key == "delay" and table.get("delay_per") == "step":
-        return f"{value} a step"
+        return f"{value} per step"
     return f"{value:,g}" if isinstance(value, int | float) else str(value)
 
 
 def spans(labels: Sequence[int]) -> str:
-    """Whole numbers with neighbours together.
+    """Whole numbers, with neighbours joined into ranges.
 
     >>> spans([0, 1, 2, 5, 7, 8])
     '0–2, 5, 7–8'
@@ -170,7 +170,7 @@ def spans(labels: Sequence[int]) -> str:
 
 
 def findings(compared: Sequence[Comparison]) -> list[str]:
-    """What came out of each experiment, in a sentence or two: who ended best, and who was heard least under whom."""
+    """The results of each experiment in words: the best strategies, and the groups with the least influence."""
     together: dict[str, list[Comparison]] = {}
     for each in compared:
         together.setdefault(each.experiment, []).append(each)
@@ -188,14 +188,14 @@ def _findings(compared: Sequence[Comparison]) -> list[str]:
         group = min(each.groups, key=lambda one: (one.influence.mean or 0.0) / one.due if one.due else inf)
         index = f"Jain index{' of influence ÷ entitlement' if each.comes_and_goes else ''} {each.evenness.mean:.3f}"
         lines.append(
-            f"Under {each.label}, the group {group.name} has {_share(group.influence.mean)} of all weight where "
+            f"Under {each.label}, the group {group.name} has {_share(group.influence.mean)} of all weight; "
             f"{_share(group.due)} would be fair ({index})."
         )
     return lines
 
 
 def _ended(ranking: Ranking) -> str:
-    """Who ended with the highest accuracy and who with the lowest, as far as seeds tell."""
+    """The strategies with the highest and lowest final accuracy, as far as the seeds can tell."""
     ended = [row.comparison for row in ranking.rows if row.comparison.accuracy.final.mean is not None]
     (best, *_), worst = ended, ended[-1]
     if worst is best:
@@ -204,14 +204,16 @@ def _ended(ranking: Ranking) -> str:
     if len(above) == len(ended) - 1:
         words = above[0][1].words if len({test.words for _, test in above}) == 1 else UNCLEAR
         return (
-            f"The strategies are not distinguishable by accuracy ({words}): from {_accuracy(worst)} for {worst.label} "
-            f"to {_accuracy(best)} for {best.label}."
+            f"The strategies are not distinguishable by accuracy ({words}): it ranges from {_accuracy(worst)} for "
+            f"{worst.label} to {_accuracy(best)} for {best.label}."
         )
     line = f"{best.label} ended with the highest accuracy, {_accuracy(best)}."
     if above:
         rivals = several([row.comparison.label for row, _ in above])
-        line = f"No strategy ended highest: {best.label}, {_accuracy(best)}, is not distinguishable from {rivals}"
-        line += f" ({UNCLEAR})."
+        line = (
+            f"No strategy is clearly the most accurate: {best.label}, {_accuracy(best)}, is not distinguishable from "
+        )
+        line += f"{rivals} ({UNCLEAR})."
     return line if below else f"{line} {worst.label} ended with the lowest, {_accuracy(worst)}."
 
 
@@ -220,7 +222,7 @@ def _accuracy(found: Comparison) -> str:
 
 
 def _extremes(heard: Sequence[Comparison]) -> list[Comparison]:
-    """The least and the most even one."""
+    """The strategies with the least and the most even influence."""
     order = sorted(heard, key=lambda each: each.evenness.mean or 0.0)
     return order if len(order) < 2 else [order[0], order[-1]]
 
@@ -230,7 +232,7 @@ def _share(part: float | None) -> str:
 
 
 def counted(tables: Tables) -> int:
-    """How many clients there are."""
+    """The number of clients."""
     return int(sum(each["count"] for each in tables["clients"]))
 
 

@@ -1,4 +1,4 @@
-"""The timeline: a lane a client, a bar a task in the colour of the version that it started from."""
+"""The timeline: one lane per client, one bar per task in the colour of the version that it started from."""
 
 from collections.abc import Sequence
 from math import ceil, inf, isfinite, log10
@@ -16,32 +16,31 @@ from fairlag.text.numerals import NONE, VIRTUAL
 BARS = Room(3_000, 12_000)
 
 _LEAD = (
-    "Who works when, and on what. In asynchronous learning nobody waits for the slow: while a slow client trains on an "
-    "old version, the fast ones have made many new ones."
+    "When each client works, and from which version. Asynchronous learning does not wait for slow clients: while a "
+    "slow client trains on an old version, updates of fast clients make many new ones."
 )
 _READING = (
-    "A lane is a client, a bar one of its tasks, in the colour of the version that it started from; the thin line "
-    "below its end lasts until its update is merged, ticks at the top are aggregations, and hatched bars came to "
-    "nothing."
+    "One lane per client, one bar per task in the colour of the version that it started from. The thin line below "
+    "the end of a bar lasts until its update is merged. Ticks at the top are aggregations. Hatched tasks are wasted."
 )
 
 
 def timeline_section(shown: Sequence[tuple[Named, Timeline | None]], clock: str = VIRTUAL) -> Section:
-    """The timelines of strategies, one at a time; None is one of a run in which no task has ended."""
-    there, missing = present(shown, "no task has ended yet")
-    if not there:
+    """The timelines of strategies, one at a time. None means that no task has ended."""
+    ended, missing = present(shown, "no task has ended yet")
+    if not ended:
         return Section("timeline", "Timeline", _LEAD, remarks=["No task has ended yet."])
     chart = by_strategy(
-        there,
+        ended,
         lambda named, found: _view(named, found, clock),
         name="timeline",
-        title="Who works when, and from which version",
+        title="When each client works, and from which version",
         reading=_READING,
-        height=max(_height(each) for _, each in there),
+        height=max(_height(each) for _, each in ended),
         travels=True,
-        table=_table(there, clock),
+        table=_table(ended, clock),
     )
-    remarks = [*missing, "Of each strategy the run with its first seed is shown, from its beginning."]
+    remarks = [*missing, "For each strategy, the run with its first seed is shown, from the start."]
     return Section("timeline", "Timeline", _LEAD, charts=[chart], remarks=remarks)
 
 
@@ -66,7 +65,7 @@ def _view(named: Named, shown: Timeline, clock: str) -> View:
 
 
 def _period(shown: Timeline) -> int:
-    """After how many versions colours begin anew, so that those of a window differ; all, where they are not many."""
+    """The number of versions after which colours repeat: enough to differ within a window, or all versions if few."""
     versions = [bar.version for bar in shown.bars]
     first = [bar.version for bar in shown.bars if bar.begin < shown.end]
     wide = max(first) - min(first) + 1
@@ -107,7 +106,7 @@ def _layout(named: Named, shown: Timeline, rows: Rows, clock: str) -> Json:
 
 
 def _rule(shown: Timeline, rows: Rows, group: int, colour: str) -> Json:
-    """Beside the lanes of a group, in its colour."""
+    """The line beside the lanes of a group, in its colour."""
     mine = rows.of_lane[shown.group_of == group]
     across = {"xref": "paper", "xsizemode": "pixel", "xanchor": 0, "x0": -9, "x1": -4}
     look = {"type": "rect", "line": {"width": 0}, "fillcolor": colour}
@@ -133,19 +132,17 @@ def _head(shown: Timeline, rows: Rows, group: int) -> Json:
 
 def _words(shown: Timeline, period: int, clock: str) -> str:
     words = f"{clock.capitalize()} from {shown.begin:,.4g} to {shown.end:,.4g}"
-    words += f" at first; move or zoom to see all until {shown.reach:,.4g}." if shown.reach > shown.end else "."
+    words += f"; move or zoom to see all up to {shown.reach:,.4g}." if shown.reach > shown.end else "."
     if len(shown.clients) < shown.population:
-        words += (
-            f" {len(shown.clients)} of {shown.population:,} clients, chosen evenly over the groups from those at work."
-        )
+        words += f" {len(shown.clients)} of {shown.population:,} clients that worked, chosen evenly over the groups."
     else:
         words += f" All {shown.population} clients." if shown.population > 1 else ""
     if shown.every > 1:
-        words += f" A tick stands for {shown.every} aggregations."
+        words += f" One tick per {shown.every} aggregations."
     if period <= max(bar.version for bar in shown.bars):
-        words += f" Colours begin anew every {period:,} versions: a tooltip has the very one."
+        words += f" Colours repeat every {period:,} versions; the tooltip shows the exact version."
     if not shown.whole:
-        words += " A task without an end in the records is not shown."
+        words += " Tasks without a recorded end are not shown."
     return words
 
 
@@ -155,8 +152,8 @@ def _table(shown: Sequence[tuple[Named, Timeline]], clock: str) -> Table:
         for group in rows_of(each).heads:
             rows.append([f"{named.label}, {each.groups[group]}", *_numbers(each, group)])
             marks.append(named.group_colour(group))
-    head = ("strategy, group", "clients", "tasks", "mean duration", "mean wait", "mean staleness", "came to nothing")
-    return Table(f"What the lanes show, in {clock}", head, rows, marks)
+    head = ("strategy, group", "clients", "tasks", "mean duration", "mean wait", "mean staleness", "wasted")
+    return Table(f"The tasks in these lanes; durations and waits in {clock}", head, rows, marks)
 
 
 def _numbers(shown: Timeline, group: int) -> list[str]:

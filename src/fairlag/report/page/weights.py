@@ -1,4 +1,4 @@
-"""The weights of each aggregation: a point an update, or what the updates of a group weighed in many aggregations."""
+"""The weights of updates: one point per update or, if there are many, one line per client group."""
 
 from collections.abc import Sequence
 from math import isnan
@@ -12,36 +12,37 @@ from fairlag.report.page.spec import Json, Named, Section, Table, View, group_co
 from fairlag.text.numerals import NONE
 
 POINTS = Room(4_000, 32_000)
-"""Of more updates than that not every one is shown."""
+"""The most updates that are shown one by one."""
 
 _LEAD = (
-    "How much each update counted when it was merged. A strategy is fair to the slow if their fewer updates weigh more "
-    "than the many of the fast."
+    "How much each update counted when it was merged. Slow clients send fewer updates: a strategy is fair to them if "
+    "each of these weighs more than an update of a fast client."
 )
 _READING = (
-    "Each point is an update, or each line the mean of a client group's updates and its band the middle 80 % of them, "
-    "at the aggregation that merged them; on the dashed line all updates of an aggregation weigh the same."
+    "One point per update, at the aggregation that merged it. If there are too many updates: one line per client group "
+    "with their mean weight, and a band with the middle 80 %. On the dashed line, all updates of an aggregation weigh "
+    "the same."
 )
 
 
 def weights_section(shown: Sequence[tuple[Named, Weights]]) -> Section:
-    """The weights of updates, a strategy at a time."""
-    there, remarks = present(
+    """The weights of updates, one strategy at a time."""
+    weighed, remarks = present(
         [(named, each if each.updates else None) for named, each in shown], "no update has been aggregated yet"
     )
-    if not there:
+    if not weighed:
         return Section("weights", "Weights", _LEAD, remarks=["No update has been aggregated yet."])
     chart = by_strategy(
-        there,
+        weighed,
         _view,
         name="weights",
         title="What updates weigh",
         reading=_READING,
         travels=True,
-        table=_table(there),
+        table=_table(weighed),
     )
-    remarks += ["Of each strategy the run with its first seed is shown."]
-    remarks += left_out(max(len(each.groups) for _, each in there))
+    remarks += ["For each strategy, the run with its first seed is shown."]
+    remarks += left_out(max(len(each.groups) for _, each in weighed))
     return Section("weights", "Weights", _LEAD, charts=[chart], remarks=remarks)
 
 
@@ -57,7 +58,7 @@ def _view(named: Named, shown: Weights) -> View:
 
 
 def _groups(shown: Weights) -> list[int]:
-    """The places of those that sent updates, not too many of them."""
+    """The places of the first groups that sent updates."""
     return [group for group in np.unique(shown.binned.group_of).tolist() if group < MOST_GROUPS]
 
 
@@ -129,20 +130,20 @@ def _equal(shown: Weights) -> Json:
 
 def _words(shown: Weights) -> str:
     buffer = shown.updates / shown.aggregations
-    words = f"{shown.updates:,} updates in {shown.aggregations:,} aggregations, {buffer:.3g} in one on average."
+    words = f"{shown.updates:,} updates in {shown.aggregations:,} aggregations, {buffer:.3g} in each on average."
     if shown.single is None:
         wide = max(1, int((shown.binned.last - shown.binned.first).max()) + 1)
         many = f"up to {wide:,} aggregations" if wide > 1 else "one aggregation"
-        words += f" They are too many to be shown one by one: a point of a line is of {many}."
-        words += f" Bands are found from one aggregation in {shown.every}." if shown.every > 1 else ""
+        words += f" These are too many to show one by one: a point on a line covers {many}."
+        words += f" Bands are computed from one in {shown.every} aggregations." if shown.every > 1 else ""
     if shown.kept:
         words += (
-            " Here an update keeps its weight in every version until its client's next one replaces it: influence "
+            " Here an update keeps its weight in every version until the client's next update replaces it: influence "
             "counts it once per version, not once per update."
         )
     lacking = int((shown.binned.updates - shown.binned.weighed).sum())
     if lacking:
-        words += f" {lacking:,} of the weights are no numbers and left out."
+        words += f" {lacking:,} weights are not numbers and were left out."
     return words
 
 
@@ -157,7 +158,7 @@ def _table(shown: Sequence[tuple[Named, Weights]]) -> Table:
             row = [f"{named.label}, {each.groups[group]}", f"{mine.updates.sum():,}"]
             rows.append(row + [NONE if isnan(value) else f"{value:.4g}" for value in (mean, least, most)])
             marks.append(named.group_colour(group))
-    head = ("strategy, group", "updates", "mean weight", "least", "most")
+    head = ("strategy, group", "updates", "mean weight", "smallest", "largest")
     return Table("What updates weigh", head, rows, marks)
 
 
