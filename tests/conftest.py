@@ -29,7 +29,7 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 
 @pytest.fixture(autouse=True)
 def interruptible() -> Iterator[None]:
-    """Ctrl-C interrupts, here and in processes that are started, also where the tests themselves run in background."""
+    """Ctrl-C interrupts this process and those that it starts, even if the tests themselves run in the background."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -37,7 +37,7 @@ def interruptible() -> Iterator[None]:
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine without data sets: the folder in which they are looked for."""
+    """A machine without data sets: the folder in which fairlag searches for them."""
     return empty_machine(tmp_path, monkeypatch)
 
 
@@ -60,13 +60,13 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def quick_grid(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Flower grid in memory may be asked as often as a test likes, unlike a SuperLink."""
+    """Lets a test ask a Flower grid in memory as often as it likes, unlike a SuperLink."""
     monkeypatch.setattr("fairlag.runtime.flower.courier._MAX_PER_SECOND", 2_000.0)
 
 
 @pytest.fixture
 def bench() -> Iterator[Callable[..., "Bench"]]:
-    """Makes servers with a Flower grid in memory and the link between them; all are closed afterwards."""
+    """Makes servers, each linked to a Flower grid in memory, and closes them afterwards."""
     from tests.support.flower_bench import benches  # imports Flower, which takes seconds
 
     with benches() as make:

@@ -134,13 +134,13 @@ def test_no_staleness_is_predicted_for_clients_that_come_and_go(tmp_path: Path) 
 def test_nothing_to_show_is_one_sentence(tmp_path: Path) -> None:
     (strategy,) = repeated([bare(tmp_path)])
     for ask in (influence, staleness):
-        with pytest.raises(InputError, match="no update of it has been aggregated yet"):
+        with pytest.raises(InputError, match="none of its updates has been aggregated yet"):
             ask(strategy)
     assert influence_if_any(strategy) is None
     assert staleness_if_any(strategy) is None
-    with pytest.raises(InputError, match="has no timeline: no task of it has ended yet"):
+    with pytest.raises(InputError, match="has no timeline: none of its tasks has ended yet"):
         timeline(strategy.runs[0])
-    with pytest.raises(InputError, match=r"cannot be built again: .* does not hold an experiment"):
+    with pytest.raises(InputError, match=r"cannot be rebuilt: .* does not hold an experiment"):
         experiment_of(made(tmp_path / "made"))
 
 
@@ -228,7 +228,7 @@ def test_a_small_group_leaves_its_lanes_to_the_others(tmp_path: Path) -> None:
         (-1.0, None, "--from is -1, it must be a finite virtual time of at least 0"),
         (None, inf, "--until is inf, it must be"),
         (3.0, 2.0, "the window is from 3 to 2, it must end after it begins"),
-        (10.0, None, "no task runs from 10: those of the run in .* end by 9"),
+        (10.0, None, "no task runs from 10: the last task of the run in .* ends at 9"),
         (20.0, 30.0, "no task runs from 20 to 30"),
     ],
 )

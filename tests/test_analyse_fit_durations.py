@@ -149,5 +149,5 @@ def test_durations_that_hardly_differ(spread: float) -> None:
 
 
 def test_an_unknown_way() -> None:
-    with pytest.raises(InputError, match=r"'weibull' is no way to fit: take best, empirical, uniform, normal, "):
+    with pytest.raises(InputError, match=r"cannot fit by 'weibull': choose one of best, empirical, uniform, normal, "):
         check_way("weibull")

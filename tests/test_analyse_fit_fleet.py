@@ -177,7 +177,7 @@ def test_runs_of_a_fleet_are_pooled_and_draws_that_repeat_count_once(tmp_path: P
     assert [use.label for use in found.experiment.strategies] == [run.label for run in runs[::2]]
     rows = sum(len(run.tasks) for run in runs)
     kept = sum(each.tasks for each in found.groups)
-    assert kept < rows and f"{rows - kept:,} tasks that repeat others are left out" in found.text
+    assert kept < rows and f"{rows - kept:,} repeated tasks are left out" in found.text
     alone = [fit_fleet([run for run in runs if run.seed == seed]) for seed in (0, 1)]
     assert kept == sum(each.tasks for one in alone for each in one.groups)
     real = fit_fleet([deployed(run) for run in runs])
@@ -228,7 +228,7 @@ def test_silent_clients_count_in_a_simulation_and_not_in_a_real_fleet(tmp_path: 
     changed(run, "DELETE FROM tasks WHERE client IN (0, 1)")
     found = fit_fleet(run)
     assert found.groups[0].clients == 10
-    assert found.groups[0].remarks == ("2 clients of fast ended no task: they are taken as the others.",)
+    assert found.groups[0].remarks == ("2 clients of fast ended no task: they are assumed to be like the others.",)
     assert fit_fleet(deployed(run)).groups[0].clients == 8
 
 
@@ -268,7 +268,7 @@ def test_first_tasks_of_a_real_fleet_that_took_much_longer_are_warm_up(tmp_path:
     assert group.seen.mean == pytest.approx(np.mean(QUICK[:-1] + OTHERS[:-1]))
     assert group.fitted.mean == pytest.approx(group.seen.mean, rel=0.05)
     assert group.remarks == (
-        "The first tasks of 2 clients of g0 took at least 15.59 s, later ones at most 1.98 s: left out as warm-up.",
+        "The first tasks of 2 clients of g0 took at least 15.59 s, later ones at most 1.98 s: excluded as warm-up.",
     )
     assert group.words[1].startswith("Seen: 12 of 16 updates, mean 1.743 ")
     assert group.as_json()["counted"] == 12
@@ -280,15 +280,15 @@ def test_a_simulation_has_no_warm_up_and_durations_that_no_family_has_are_listed
     assert group.seen is not None and group.seen.mean == pytest.approx(np.mean([15.591, 15.593, *QUICK, *OTHERS]))
     (remark,) = group.remarks
     assert remark == (
-        "The durations of g0 are listed as they are: the likeliest pareto distribution has a distance of 0.382, above "
-        "0.323."
+        "The durations of g0 are listed without a distribution: the most likely pareto distribution has a "
+        "distance of 0.382, above 0.323."
     )
 
 
 def test_a_family_that_was_asked_for_is_taken_and_its_failed_test_said(tmp_path: Path) -> None:
     (group,) = fit_fleet(timed(tmp_path, [15.591, *QUICK], [15.593, *OTHERS]), "normal").groups
     assert group.family == "normal"
-    assert group.remarks[0].startswith("The family normal was asked for, but does not fit g0: the likeliest normal ")
+    assert group.remarks[0].startswith("The requested family normal does not fit g0: the most likely normal ")
 
 
 def test_slow_clients_and_wide_durations_are_no_warm_up(tmp_path: Path) -> None:
@@ -302,7 +302,7 @@ def test_too_few_durations_tell_no_family(tmp_path: Path) -> None:
     (group,) = fit_fleet(deployed(timed(tmp_path, [2.0, 2.5], [2.2, 2.1]))).groups
     assert group.family == "empirical" and group.counted == 4
     assert group.remarks == (
-        "The durations of g0 are listed as they are: 4 durations are too few to tell a distribution.",
+        "The durations of g0 are listed without a distribution: 4 durations are too few to identify a distribution.",
     )
 
 
@@ -314,7 +314,7 @@ def test_a_group_that_was_not_seen_is_as_the_experiment_has_it(tmp_path: Path) -
     changed(run, "DELETE FROM tasks WHERE client >= 10")
     found = fit_fleet(run)
     assert found.experiment.clients[1].delay == "uniform(8, 12)"
-    assert found.groups[1].remarks == ("Updates of slow were not seen: all of it is as the run's experiment has it.",)
+    assert found.groups[1].remarks == ("Updates of slow were not observed: its table is that of the run's experiment.",)
     assert not found.enough
 
 
@@ -339,8 +339,8 @@ def test_updates_that_took_no_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("statement", "sentence"),
     [
-        ("DELETE FROM tasks", "no task has ended, and none came in"),
-        ("UPDATE tasks SET outcome = 'lost'", "500 tasks ended, but no update came in"),
+        ("DELETE FROM tasks", "no task has ended"),
+        ("UPDATE tasks SET outcome = 'lost'", "500 tasks ended, but no update arrived"),
     ],
 )
 def test_runs_with_nothing_to_fit(tmp_path: Path, statement: str, sentence: str) -> None:

@@ -140,7 +140,7 @@ def test_a_fleet_without_that_group_comes_last(tmp_path: Path) -> None:
 
 
 def test_other_words_are_refused() -> None:
-    with pytest.raises(InputError, match="nothing is ranked by 'speed': choose from accuracy, group, influence, jain"):
+    with pytest.raises(InputError, match="cannot rank by 'speed': choose from accuracy, group, influence, jain"):
         ranked([], "speed")
 
 

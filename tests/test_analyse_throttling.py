@@ -9,7 +9,7 @@ import pytest
 
 from fairlag.analyse.audit import StrategyAudit, audit
 from fairlag.analyse.incentives import FACTORS
-from fairlag.analyse.throttling import goes_on
+from fairlag.analyse.throttling import is_lasting
 from fairlag.lab.experiment import Experiment, load, parse
 from fairlag.runtime.compiled import available
 
@@ -128,7 +128,7 @@ def test_only_fleets_that_stay_as_they_are_are_tried_for_longer_than_the_experim
     ]
     uses = [{"use": "buffered_fedavg", "buffer": 2}]
     experiment = parse({"name": "brief", "aggregations": 40, "clients": clients, "strategies": uses})
-    assert goes_on(experiment.fleet()) == expected
+    assert is_lasting(experiment.fleet()) == expected
     found = throttled(experiment, incentive_updates=60_000, incentive_error=0.9)
     assert found.throttling.tried
     assert (found.throttling.aggregations != (40, 40)) == expected

@@ -30,7 +30,7 @@ def test_the_table_the_file_and_the_next_command(call: Call, runs: Path) -> None
     assert lines[2].split() == heads.split()
     assert lines[4].split()[:4] == ["fast", "10", "933", "929"]
     assert lines[5].split()[0] == "uniform"
-    assert "14 tasks were running at the end: how long they take was not seen." in done.out
+    assert "14 tasks were running at the end: their durations were not observed." in done.out
     assert (
         lines[-1] == "The fleet was written to fleet.toml; `fairlag audit fleet.toml` predicts who the model listens to"
     )
@@ -78,7 +78,7 @@ def test_a_file_is_overwritten_only_when_that_is_asked_for(call: Call, runs: Pat
     [
         (("nowhere",), "there is no folder 'nowhere'"),
         (("empty",), "there are no runs in 'empty'"),
-        (("runs", "--how", "weibull"), "'weibull' is no way to fit: take best, empirical, uniform, normal, "),
+        (("runs", "--how", "weibull"), "cannot fit by 'weibull': choose one of best, empirical, uniform, normal, "),
         (("runs", "--out", "no/x.toml"), "--out is 'no/x.toml', but there is no folder 'no'"),
         (("spoilt",), "there is no run in 'spoilt'"),
     ],

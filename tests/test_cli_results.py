@@ -166,9 +166,9 @@ def test_a_figure_is_drawn(call: Call, kept: Path) -> None:
         (["compare", "."], "there are no runs in '.'"),
         (
             ["compare", ".", "--by", "Jain"],
-            "nothing is ranked by 'Jain': did you mean 'jain'?\n",
+            "cannot rank by 'Jain': did you mean 'jain'?\n",
         ),
-        (["compare", ".", "--by", "speed"], "nothing is ranked by 'speed': choose from accuracy, group, "),
+        (["compare", ".", "--by", "speed"], "cannot rank by 'speed': choose from accuracy, group, "),
         (["compare", ".", "--by"], "Option '--by' requires an argument."),
         (["compare", ".", "--figure", "x.gif"], "'x.gif' cannot be drawn: the name must end with .png, .pdf, .svg"),
         (["compare", ".", "--figure", "no/x.png"], "--figure is 'no/x.png', but there is no folder 'no'"),

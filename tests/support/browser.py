@@ -1,4 +1,4 @@
-"""A real browser for tests: Debian's chromium, driven by Playwright, which notes whatever goes wrong in a page."""
+"""A real browser for tests: Debian's chromium, driven by Playwright, which records every error of a page."""
 
 import shutil
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from tests.support.patience import wait_until
 
 WIDE, PHONE = (1200, 900), (390, 844)
 
-# Nothing but the page is to be fetched, and as root, as in a container, there is no sandbox.
+# The browser must fetch nothing but the page. There is no sandbox for root, as in a container.
 _FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -39,12 +39,12 @@ def chromium() -> Iterator[Browser]:
 
 @dataclass
 class Visit:
-    """A page that is open, and what went wrong in it."""
+    """An open page, and its errors."""
 
     page: Page
     mishaps: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
-    """Everything that it fetched."""
+    """The addresses of everything that it fetched."""
 
     def until(self, condition: str) -> None:
         """Waits until a condition holds in the page.
@@ -59,12 +59,12 @@ class Visit:
         self.until("Number(document.documentElement.dataset.drawn || 0) >= 1")
 
     def range_of(self, chart: str) -> tuple[float, float]:
-        """What part of its horizontal axis a chart shows."""
+        """The part of its horizontal axis that a chart shows."""
         low, high = self.page.evaluate(f"document.querySelector('#chart-{chart} .plot')._fullLayout.xaxis.range")
         return float(low), float(high)
 
     def shown(self, chart: str) -> str:
-        """What is drawn in a chart, as text that differs when it does."""
+        """What a chart shows, as text that differs if the drawing differs."""
         return str(self.page.inner_html(f"#chart-{chart} .plot .main-svg >> nth=0"))
 
 
@@ -72,7 +72,7 @@ class Visit:
 def visiting(
     browser: Browser, address: str, size: tuple[int, int] = WIDE, scheme: str = "light", *, touch: bool = False
 ) -> Iterator[Visit]:
-    """A page, drawn; at the end, nothing may have gone wrong, and nothing been fetched from elsewhere."""
+    """Opens a page and draws it. At the end it fails if the page had errors or fetched anything from elsewhere."""
     context = browser.new_context(
         viewport={"width": size[0], "height": size[1]},
         color_scheme="dark" if scheme == "dark" else "light",
@@ -81,7 +81,7 @@ def visiting(
     )
     try:
         visit = Visit(context.new_page())
-        visit.page.set_default_timeout(120_000)  # a busy machine takes its time over five megabytes of script
+        visit.page.set_default_timeout(120_000)  # five megabytes of script take long on a busy machine
         visit.page.on(
             "console", lambda said: visit.mishaps.append(said.text) if said.type in ("error", "warning") else None
         )

@@ -1,4 +1,4 @@
-"""What a card of a run shows, read from its HTML."""
+"""What the card of a run shows, read from its HTML."""
 
 import xml.etree.ElementTree as ElementTree
 from math import nan
@@ -14,7 +14,7 @@ HOSTILE = '<script>alert("1")</script>&amp;'
 
 
 def page(html: str) -> ElementTree.Element:
-    """What a browser would make of it; fails where elements are not closed, or text is not escaped."""
+    """Parses HTML as a browser would; fails if an element is not closed or text is not escaped."""
     return ElementTree.fromstring(html)
 
 
@@ -27,7 +27,7 @@ def rows(html: str) -> list[list[str]]:
 
 
 def bars(html: str) -> list[tuple[float, float]]:
-    """How long each bar is and where its mark stands, in parts of the longest."""
+    """The length of each bar and the place of its mark, relative to the longest bar."""
     found = []
     for svg in page(html).iter("svg"):
         whole, part = (float(each.attrib["width"]) for each in svg.iter("rect"))
@@ -37,7 +37,7 @@ def bars(html: str) -> list[tuple[float, float]]:
 
 
 def hostile(folder: Path) -> Run:
-    """One aggregation by two clients whose group has a hostile name, as have the experiment and the strategy."""
+    """One aggregation by two clients. Their group, the experiment and the strategy all have hostile names."""
     meta = {"experiment": HOSTILE, "label": HOSTILE, "seed": 0, "aggregations": 1}
     one = np.array([0, 0])
     with Store.create(folder, meta, experiment="", groups=[HOSTILE], group_of=one, examples=one) as store:

@@ -1,4 +1,4 @@
-"""Ray clusters on loopback, each in its own folder and gone afterwards, and the actors of an executor."""
+"""Ray clusters on loopback, each in its own folder and removed afterwards, and the actors of an executor."""
 
 import gc
 import os
@@ -18,12 +18,12 @@ from fairlag.execute.ray import Actors
 from tests.support.patience import wait_until
 
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-"""Without it, Ray listens on all addresses of the machine. Read when Ray is imported: conftest.py sets it in time."""
+"""Without it, Ray listens on all addresses of the machine. Ray reads it on import, so conftest.py sets it before."""
 _SETTINGS = {**LOOPBACK, "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
-"""Workers that yield to every other process would hardly start on a busy machine."""
+"""Workers of low priority would hardly start on a busy machine."""
 
 _GUARD = '"$@" || kill -KILL 0 & read _; kill -KILL 0'
-"""Ends a group of processes if the command fails, or once nobody holds its standard input: not even a killed pytest.
+"""Ends a group of processes if the command fails, or once its standard input is closed, even if pytest is killed.
 
 `ray stop` is no help: it ends every cluster of the machine.
 """
@@ -31,7 +31,7 @@ _GUARD = '"$@" || kill -KILL 0 & read _; kill -KILL 0'
 
 @contextmanager
 def started(cpus: int) -> Iterator[str]:
-    """The address of a new cluster with that many CPUs, made by `ray start`."""
+    """The address of a new cluster with this number of CPUs, made by `ray start`."""
     # Ray's sockets need short paths.
     with tempfile.TemporaryDirectory(prefix="flr-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         log, address = Path(folder, "log"), Path(folder, "ray", "ray_current_cluster")
@@ -55,7 +55,7 @@ def started(cpus: int) -> Iterator[str]:
 
 
 def is_there(group: int) -> bool:
-    """Is there any process in the group?"""
+    """Does the group have any process?"""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:
@@ -65,7 +65,7 @@ def is_there(group: int) -> bool:
 
 @contextmanager
 def several(nodes: int) -> Iterator[Any]:
-    """A cluster of that many nodes, each with one CPU; the head, where we are, has none."""
+    """A cluster with this number of nodes, each with one CPU; the head, on which the test runs, has none."""
     cluster.library()
     from ray.cluster_utils import Cluster  # not before the settings of cluster.library()
 
@@ -75,12 +75,12 @@ def several(nodes: int) -> Iterator[Any]:
         pytest.MonkeyPatch.context() as patch,
         warnings.catch_warnings(),
     ):
-        # Ray leaves it to the garbage collector to close what it opened for its processes, and to bury them.
+        # Ray leaves it to the garbage collector to close the files of its processes, and to reap them.
         warnings.filterwarnings("ignore", "unclosed file .*/dev/null", ResourceWarning)
         warnings.filterwarnings("ignore", "subprocess .* is still running", ResourceWarning)
         for name, value in {**_SETTINGS, "RAY_TMPDIR": folder}.items():
             patch.setenv(name, value)
-        Path(folder, "ray").mkdir()  # here, Ray notes the address of its last cluster
+        Path(folder, "ray").mkdir()  # Ray writes the address of its last cluster here
         head = {**here, "include_dashboard": False, "num_cpus": 0, "temp_dir": str(Path(folder, "t"))}
         made: Any = Cluster(initialize_head=True, head_node_args=head)
         try:
@@ -93,7 +93,7 @@ def several(nodes: int) -> Iterator[Any]:
 
 
 def pids(pool: Actors) -> list[int]:
-    """The processes of the actors, once these have done what they were handed."""
+    """The processes of the actors, once these have finished their tasks."""
     asked = [worker.actor.__ray_call__.remote(lambda actor: os.getpid()) for worker in pool._workers]
     found: list[int] = pool._ray.get(asked)
     return found

@@ -1,4 +1,4 @@
-"""The command line as tests call it: in this process, with what a process of its own would print and exit with."""
+"""The command line as tests call it: in this process, with the output and exit code of a separate process."""
 
 import sys
 from collections.abc import Callable
@@ -20,7 +20,7 @@ Call = Callable[..., Done]
 
 
 def caller(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Runs `fairlag` with these words, without the time that a process takes to start."""
+    """Runs `fairlag` with these arguments, without the time that a process takes to start."""
     monkeypatch.setenv("COLUMNS", "80")
 
     def run(*words: str) -> Done:

@@ -16,7 +16,7 @@ TIMINGS = ["throttle(3)", "late(5, 0.3)", "late(5, 12)", "alternate(3, 5, 4)", "
 
 @st.composite
 def fleets(draw: st.DrawFn) -> Fleet:
-    """One to three groups of clients that are always there; constant delays are common, so ties are."""
+    """One to three groups of clients that are always present. Constant delays are common, and so are ties."""
     groups = [
         Group(
             name,
@@ -87,7 +87,7 @@ WEIGHTINGS = st.one_of(RULES, RULES, BY_ACCOUNT)
 
 @st.composite
 def compositions(draw: st.DrawFn, clients: int) -> Strategy:
-    """Every composition that the loop knows."""
+    """Every composition that the loop supports."""
     fresh, few = draw(st.booleans()), draw(st.integers(1, clients))
     if draw(st.integers(0, 4)) == 0:
         return Strategy(select.cohort(few), trigger.cohort_done(), draw(WEIGHTINGS))

@@ -1,4 +1,4 @@
-"""Damaging a run, in many ways."""
+"""Many ways to damage a run."""
 
 import json
 import sqlite3
@@ -11,7 +11,7 @@ from tests.support.edits import edited
 
 
 def spoilt(folder: Path, how: str) -> None:
-    """Spoils a run."""
+    """Damages a run."""
     database, experiment = folder / "run.sqlite", folder / "experiment.json"
     if how == "no database":
         database.write_bytes(b"x" * 5000)
@@ -33,7 +33,7 @@ def said(*statements: str) -> Callable[[Path], None]:
     """Changes the database of a run."""
 
     def damage(folder: Path) -> None:
-        # Whoever made the run can also make its digests fit; unless something is there that has none.
+        # The maker of a run can also make its digests fit, unless something has no digest.
         with suppress(sqlite3.Error, struct.error, TypeError, IndexError), edited(folder) as database:
             for statement in statements:
                 database.execute(statement)

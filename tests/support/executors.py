@@ -1,4 +1,4 @@
-"""Tasks and whole runs on any executor, to compare with the serial one."""
+"""Tasks and whole runs on any executor, for comparison with the serial one."""
 
 import hashlib
 import os
@@ -38,7 +38,7 @@ def task(number: int, client: int = 1, version: int = 0) -> Dispatch:
 
 
 def expected(serial: Serial, tasks: list[Dispatch], seed: int = 0) -> list[bytes]:
-    """What the serial executor makes of these tasks, each from the parameters of its version."""
+    """The results of the serial executor for these tasks, each from the parameters of its version."""
     serial.begin(seed, PLACES)
     for each in tasks:
         serial.submit(each, version(each.version), 0.0)
@@ -96,7 +96,7 @@ def deaths(pool: Pool[Any]) -> dict[str, int]:
 
 
 def is_alive(pid: int) -> bool:
-    """A process that nobody has buried yet is dead all the same."""
+    """Is the process alive? A zombie is not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -106,7 +106,7 @@ def is_alive(pid: int) -> bool:
 def life(
     executor: Learning, strategy: Strategy, seed: int, at: Mapping[int, Callable[[], object]] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """A run in virtual time, with the digest of its bytes; at these versions that happens."""
+    """A run in virtual time, with the digest of its bytes; `at` holds what happens at which version."""
     executor.begin(seed, PLACES, strategy.local)
     rows: list[object] = []
     scores: list[tuple[int, list[list[float]]]] = []
@@ -131,7 +131,7 @@ def life(
 
 
 OVER = fedavg(cohort=4, over=0.5)
-"""Asks six clients for four updates, and cancels the tasks of the others."""
+"""Asks six clients for four updates, and cancels the tasks of the other two."""
 BY_ACCOUNT = fairshare(buffer=3, estimator="account", cap=2.0, importance="examples", limit=0.3, reward=0.2, most=0.4)
 """Some of whose clients reach the limit."""
 
@@ -155,7 +155,7 @@ TABLES: dict[str, Any] = {
 
 
 def everything(serial: Serial, pool: Any, seed: int, deaths: set[int], pids: Callable[[Any], list[int]] = pids) -> None:
-    """Random actions, in both executors; at these of them a worker is killed."""
+    """Random actions in both executors; at the actions in `deaths`, a worker is killed."""
     chance = random.Random(seed)
     pool.begin(seed, PLACES)
     serial.begin(seed, PLACES)

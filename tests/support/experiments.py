@@ -8,7 +8,7 @@ from fairlag.zoo import ALGORITHMS
 
 
 def small(name: str, size: int = 2, **options: Any) -> dict[str, Any]:
-    """An algorithm of the zoo as an experiment names it, its sizes shrunk to a small fleet, and only its sizes."""
+    """An algorithm of the zoo as an experiment names it. Only its sizes differ: they fit a small fleet."""
     known = ALGORITHMS[name].parameters
     sizes = {each: size for each in ("buffer", "cohort", "concurrency") if each in known and known[each].default}
     return {"use": name, **sizes, **options}
@@ -37,7 +37,7 @@ LEAN = {
     "clients": fast_and_slow(4, 2),
     "strategies": [{"use": "fedbuff", "concurrency": 3, "buffer": 2}],
 }
-"""Without data, and some clients wait for their turn."""
+"""An experiment without data, in which some clients wait for their turn."""
 
 SMALL = {
     "name": "small",
@@ -45,7 +45,7 @@ SMALL = {
     "clients": fast_and_slow(3, 2),
     "strategies": [{"use": "fairshare", "buffer": 2}],
 }
-"""Without data, and short."""
+"""A short experiment without data."""
 
 
 def three_on_digits(name: str, *, slow: str, model: str, lr: float) -> dict[str, Any]:
@@ -86,4 +86,4 @@ DROPPING: dict[str, Any] = {
     "clients": fast_and_slow(4, 2),
     "strategies": [{"use": "fedstaleweight", "buffer": 3}],
 }
-"""Digits, and dropout in the model."""
+"""An experiment on digits, with dropout in the model."""

@@ -51,7 +51,7 @@ class Bench:
         self.link = Link(self.server, grid, Wire(LAYOUT), work, self.roster, self.options)
 
     def until(self, done: Callable[[], object]) -> Stop | None:
-        """Goes on until something is so, or the run is over."""
+        """Continues until a condition holds, or the run is over."""
         stop = None
 
         def proceed() -> None:
@@ -79,7 +79,7 @@ class Bench:
 
 @contextmanager
 def benches() -> Iterator[Callable[..., Bench]]:
-    """Makes as many as a test needs, and closes all of them."""
+    """Makes as many benches as a test needs, and closes all of them."""
     made: list[Bench] = []
 
     def make(grid: FakeGrid, *arguments: Any, **named: Any) -> Bench:

@@ -65,4 +65,4 @@ def counted() -> FakeGrid:
 
 
 class Crash(Exception):
-    """What a killed process would leave, without killing it."""
+    """Leaves what a killed process would leave, without killing one."""

@@ -1,4 +1,4 @@
-"""A Flower grid in memory, whose nodes answer as a test tells them to."""
+"""A Flower grid in memory; tests decide how its nodes answer."""
 
 import itertools
 import threading
@@ -15,15 +15,15 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fairlag.runtime.flower.wire import GREETING, unpacked
 
-# What Flower sets in the process of a ServerApp: without it no message can be made.
+# Flower sets this in the process of a ServerApp. Without it, no message can be made.
 TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
 
 Answer = Callable[[Message], "Message | None"]
-"""From a message to its reply; None: none ever comes."""
+"""From a message to its reply; None if there is never a reply."""
 
 
 def trained(message: Message, change: float = 0.5, examples: int = 7) -> Message:
-    """The reply of a client that adds a number to everything it was sent."""
+    """The reply of a client that adds a number to all parameters that it was sent."""
     arrays = message.content.array_records["arrays"]
     after = {name: unpacked(each) for name, each in arrays.items()}
     after = {name: each + np.float32(change) if each.dtype == np.float32 else each for name, each in after.items()}
@@ -42,7 +42,7 @@ def failing(message: Message, code: int = 2) -> Message:
 
 @dataclass(slots=True)
 class FakeNode:
-    """A node: what it says of itself, how it answers, and after how many seconds."""
+    """A node: what it says about itself, how it answers, and after how many seconds."""
 
     told: dict[str, Any]
     answer: Answer = trained
@@ -50,24 +50,24 @@ class FakeNode:
     activated: str = "first"
     key: bytes = b""
     introduces: Answer | None = None
-    """How it answers the question who it is, where it does not simply tell."""
+    """How it answers the question who it is, if it does not simply say so."""
     sent: list[tuple[float, Message]] = field(default_factory=list)
-    """When each of its tasks came in."""
+    """When each of its tasks arrived."""
 
     def introduce(self, message: Message) -> Message:
         return Message(RecordDict({"config": ConfigRecord(self.told)}), reply_to=message)
 
 
 class FakeGrid(Grid):
-    """Messages go to nodes that are online, each answered once its time has come."""
+    """Sends messages to nodes that are online. Each is answered after the delay of its node."""
 
     def __init__(self, nodes: dict[int, FakeNode]) -> None:
         self.nodes = nodes
         self.greeted: list[int] = []
         self.down = False
-        """Does the SuperLink not answer?"""
+        """Is the SuperLink down?"""
         self.stuck: set[int] = set()
-        """Nodes whose replies block whoever asks for them."""
+        """Nodes whose replies block the caller that asks for them."""
         self._numbers = itertools.count()
         self._waiting: dict[str, tuple[int, float, Message | None]] = {}
         self._lock = threading.Lock()
@@ -82,7 +82,7 @@ class FakeGrid(Grid):
         raise AssertionError("deprecated")
 
     def send_and_receive(self, *arguments: Any, **named: Any) -> Iterable[Message]:
-        raise AssertionError("waits for everybody")
+        raise AssertionError("waits for all nodes")
 
     def get_node_ids(self) -> Iterable[int]:
         return list(self.nodes)
@@ -115,7 +115,7 @@ class FakeGrid(Grid):
 
     @property
     def waiting(self) -> int:
-        """How many messages were sent whose reply nobody took."""
+        """The number of messages sent whose reply was never fetched."""
         return len(self._waiting)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:

@@ -1,4 +1,4 @@
-"""What tests of learning share: small models, a small data set, and local training as plain PyTorch has it."""
+"""What tests of learning share: small models, a small data set, and local training in plain PyTorch."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -28,7 +28,7 @@ ONE_STEP = Recipe(steps=1, batch=8, lr=schedule(0.1))
 
 
 class Shuffled(nn.Module):
-    """Pixels in an order that is drawn with the first weights, and kept in an integer buffer."""
+    """Reorders pixels. The order is drawn with the first weights, and kept in an integer buffer."""
 
     order: torch.Tensor
 
@@ -41,7 +41,7 @@ class Shuffled(nn.Module):
 
 
 def small_cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """All that could make a result depend on where it is computed: convolution, groups, dropout, a shuffle."""
+    """Everything that could make a result depend on where it is computed: convolution, groups, dropout, a shuffle."""
     return nn.Sequential(
         Shuffled(64),
         nn.Conv2d(1, 8, 3, padding=1),
@@ -66,7 +66,7 @@ def batch_normalised(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 
 class Fragile(nn.Module):
-    """Ends its process, or raises, at an example that says so in its first pixel."""
+    """Ends its process, or raises an error, at an example whose first pixel says so."""
 
     ENDS, RAISES = 1.0, 2.0
 
@@ -89,7 +89,7 @@ def fragile(shape: tuple[int, ...], classes: int) -> nn.Module:
 
 
 def data(*, marks: dict[int, float] | None = None) -> Dataset:
-    """120 examples of 8×8 bytes; the first pixel of these examples is that mark, of the others 0."""
+    """120 examples of 8×8 bytes; the first pixel is the mark for the marked examples, and 0 for the others."""
     inputs = np.random.default_rng(0).integers(3, 256, (120, 1, 8, 8)).astype(np.uint8)
     inputs[:, 0, 0, 0] = 0
     for example, mark in (marks or {}).items():
@@ -102,7 +102,7 @@ PLACEMENT = Placement(np.arange(80), np.array([0, 7, 40, 80]), np.arange(80, 120
 
 
 def blueprint(model: str | Make = small_cnn, recipe: Recipe = ONE_STEP) -> Blueprint:
-    """Of a model on the small data set, its bytes scaled to [−1, 1]."""
+    """A blueprint of a model on the small data set, whose bytes are scaled to [−1, 1]."""
     return Blueprint(model, {}, recipe, (1, 8, 8), CLASSES, 2 / 255, -1.0)
 
 
@@ -116,19 +116,19 @@ def learner(plan: Blueprint, examples: Dataset | None = None, seed: int = 0) -> 
 
 
 def first(plan: Blueprint, seed: int = 0) -> Vector:
-    """The parameters that a run of that seed begins with."""
+    """The initial parameters of a run with this seed."""
     return Flat(plan.build(seed)).parameters
 
 
 def update(by: Learner, parameters: Vector, *, key: int = 1, client: int = 1, version: int = 0) -> Vector:
-    """What a task changes."""
+    """The update of a task."""
     out = np.empty_like(parameters)
     by.train(Order(key, client, version), parameters, out)
     return out
 
 
 class Pools(dict[int, Processes]):
-    """Pools by their number of workers, started when they are first asked for: that takes seconds."""
+    """Pools by their number of workers. Each starts when first needed, because that takes seconds."""
 
     def __init__(self, plan: Blueprint, places: Placement) -> None:
         super().__init__()
@@ -164,14 +164,14 @@ def drawn(key: int, client: int, plan: Blueprint, local: Local = Local()) -> lis
 
 
 def permuted(key: int, examples: Integers) -> Iterator[Integers]:
-    """The orders of the epochs where PyTorch trains."""
+    """The orders of the epochs if PyTorch trains."""
     generator = np.random.Generator(np.random.PCG64(key))
     while True:
         yield generator.permutation(examples)
 
 
 def hashed(key: int, examples: Integers) -> Iterator[Integers]:
-    """The orders of the epochs of small models: by the upper half of key times an odd number for each place."""
+    """The orders of the epochs of small models: sorted by the upper half of key × an odd number per place."""
     parent, size = seeds.key("batches"), len(examples)
     for epoch in count():
         factors = [seeds.subkey(parent, epoch * size + place) | 1 for place in range(size)]
@@ -179,7 +179,7 @@ def hashed(key: int, examples: Integers) -> Iterator[Integers]:
 
 
 def trained_plainly(plan: Blueprint, batches: Iterable[Integers], lr: float, key: int, seed: int = 0) -> Vector:
-    """The parameters after the batches: torch's own SGD, the pull as a part of the loss."""
+    """The parameters after the batches, by torch's own SGD, with the pull as a term of the loss."""
     model, recipe = plan.build(seed).train(), plan.recipe
     start = [each.detach().clone() for each in model.parameters()]
     descent = torch.optim.SGD(model.parameters(), lr=lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay)

@@ -26,7 +26,7 @@ def task(number: int, client: int) -> Dispatch:
 def rounds(
     executor: Learning, *numbers: int, kill: Callable[[], object] | None = None, discard: tuple[int, ...] = ()
 ) -> list[bytes]:
-    """Every client gets a task in each of these rounds, and all are read, the last submitted first."""
+    """Gives every client one task per round, and reads all results, the last submitted first."""
     found = []
     for number in numbers:
         tasks = [task(number * CLIENTS + client, client) for client in range(CLIENTS)]

@@ -1,20 +1,20 @@
-"""Models and data of users' own, as tests name them: "tests.support.models:…"."""
+"""Users' own models and data, as tests name them: "tests.support.models:…"."""
 
 from torch import nn
 
 
 def dropout_mlp(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Small, and random in training."""
+    """A small model that is random in training."""
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, classes))
 
 
 def normalised_mlp(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Small, and with statistics."""
+    """A small model with statistics."""
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, classes))
 
 
 def normalised_cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
-    """Random in training, and with statistics; batches of a single example will do."""
+    """A model with statistics that is random in training; it accepts batches of a single example."""
     return nn.Sequential(
         nn.Conv2d(1, 4, 4, stride=4),
         nn.BatchNorm2d(4),

@@ -1,4 +1,4 @@
-"""What tests of the report page share: what must be true of every section, and what is in a chart."""
+"""What tests of the report page share: what must be true of every section, and the content of charts."""
 
 import json
 import re
@@ -16,7 +16,7 @@ _TOKEN = re.compile(r"@[a-z]+[0-9]*(/[0-9.]+)?")
 
 
 def checked(section: Section) -> None:
-    """Plotly takes every view, every chart has one for each choice, and all that readers need is there."""
+    """Plotly accepts every view, every chart has one view per choice, and nothing that readers need is missing."""
     names = [chart.name for chart in section.charts]
     assert section.name and section.title and section.lead.endswith(".")
     assert len(set(names)) == len(names)
@@ -54,12 +54,12 @@ def _coloured(value: Any) -> Any:
 
 
 def size(section: Section) -> int:
-    """How many letters the section takes in a page; nothing in it is endless or not a number."""
+    """The number of characters of the section in a page; fails if a number in it is infinite or NaN."""
     return len(json.dumps(asdict(section), allow_nan=False, ensure_ascii=False, separators=(",", ":")))
 
 
 def values(array: Any) -> list[Any]:
-    """The numbers of a chart's array, however they are written."""
+    """The numbers of a chart's array, in whatever form they are written."""
     if isinstance(array, list):
         return array
     found = np.frombuffer(b64decode(array["bdata"]), array["dtype"])
@@ -73,4 +73,4 @@ def named(view: View) -> dict[str, dict[str, Any]]:
 
 
 HOSTILE = ["<b>bold</b>", "%{x} &", "@bad", "x" * 200]
-"""Names that a page must show letter by letter."""
+"""Names that a page must show exactly."""

@@ -1,4 +1,4 @@
-"""How long tests wait for something that must happen: far longer than it takes, for a busy machine is no failure."""
+"""How long tests wait for what must happen: far longer than it takes, so that a busy machine is no failure."""
 
 import time
 from collections.abc import Callable
@@ -12,7 +12,7 @@ def wait_until(
     details: Callable[[], object] = str,
     meanwhile: Callable[[], object] = lambda: time.sleep(0.05),
 ) -> None:
-    """Looks again and again, and fails by saying what did not happen."""
+    """Checks again and again, and fails with a message that says what did not happen."""
     until = time.monotonic() + PATIENCE
     while not met():
         assert time.monotonic() < until, f"{what} did not happen {details()}"

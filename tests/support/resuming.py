@@ -1,4 +1,4 @@
-"""Runs in processes of their own that are killed and continued, and all that such a run holds."""
+"""Runs in separate processes that are killed and continued, and everything that such a run holds."""
 
 import random
 import sqlite3
@@ -21,7 +21,7 @@ BY_ACCOUNT: dict[str, Any] = {
 
 TABLES = ("clients", "tasks", "aggregations", "parts", "units", "presence", "evaluations", "refusals")
 
-# What a user's process does, with checkpoints every few milliseconds so that kills fall between and into them.
+# What a user's process does. Checkpoints are made every few milliseconds, so that kills hit between and during them.
 PROGRAM = """
 import sys
 from pathlib import Path
@@ -40,7 +40,7 @@ if __name__ == "__main__":
 
 
 def experiment(use: Mapping[str, Any], aggregations: int) -> Experiment:
-    """Digits on a fleet whose members come, go and vanish; dropout in the model."""
+    """An experiment on digits, with dropout in the model, on a fleet whose clients join, leave and vanish."""
     return parse(
         {
             "name": "resumed",
@@ -78,7 +78,7 @@ def planned(folder: Path, use: Mapping[str, Any], aggregations: int) -> Plan:
 
 
 def begun(folder: Path, workers: int, executor: str | None = None, address: str = "") -> subprocess.Popen[str]:
-    """A process of its own, and the first of a group, that goes on with the plan of a folder."""
+    """A separate process, the first of its group, that continues the plan of a folder."""
     script = folder.parent / "program.py"
     script.write_text(PROGRAM)
     executor = executor or ("serial" if workers == 1 else "processes")
@@ -87,13 +87,13 @@ def begun(folder: Path, workers: int, executor: str | None = None, address: str 
 
 
 def under_way(process: subprocess.Popen[str]) -> None:
-    """Waits until the run moves."""
+    """Waits until the run makes progress."""
     assert process.stdout is not None
     process.stdout.readline()
 
 
 def killed_again_and_again(folder: Path, workers: int) -> int:
-    """How often a run was killed at random moments, until it ended all the same; five times at the most."""
+    """Kills a run at random moments, at most five times, until it ends; returns how often it was killed."""
     chance, kills = random.Random(0), 0
     while kills < 5:
         process = begun(folder, workers)

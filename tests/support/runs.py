@@ -1,4 +1,4 @@
-"""Runs to ask questions of: written into a store by hand, or simulated without training."""
+"""Runs for tests that read them: written into a store by hand, or simulated without training."""
 
 from collections.abc import Sequence
 from math import inf, nan
@@ -44,7 +44,7 @@ def curve(times: list[float], accuracies: list[float]) -> pd.DataFrame:
 
 
 def shuffled(folder: Path, *, clients: int = 4, tasks: int = 8) -> Run:
-    """Clients of two groups in turn; the tasks of each follow one another and last a second, each makes a version."""
+    """Clients of two groups, in turn. Each task lasts one second, follows the last one, and makes one version."""
     store = Store.create(
         folder,
         {"experiment": "demo", "label": "Turns", "use": "fedavg", "seed": 3, "aggregations": tasks},
@@ -75,7 +75,7 @@ def played(
     finished: bool = True,
     groups: tuple[str, str] = ("fast", "slow"),
 ) -> Run:
-    """One aggregation of what these clients sent (0 and 1 are fast, 2 is slow), and how many of 100 are then right."""
+    """One aggregation of updates from these clients (0 and 1 are fast, 2 is slow); then `right` of 100 are correct."""
     meta = {"experiment": "demo", "label": label, "seed": seed, "aggregations": 1}
     group_of, examples = np.array([0, 0, 1]), np.array([1, 1, 1])
     with Store.create(folder, meta, experiment="", groups=groups, group_of=group_of, examples=examples) as store:
@@ -103,7 +103,7 @@ def made(
     first: int | None = None,
     **more: object,
 ) -> Run:
-    """Two fast clients and a slow one, two versions; `gain` more are right in the end, and `first` in the beginning."""
+    """Two fast clients and a slow one, two versions; `gain` more are correct at the end, `first` at the beginning."""
     meta = {"experiment": "demo", "label": label, "use": "fedavg", "seed": seed, "aggregations": 2, **more}
     store = Store.create(
         folder,

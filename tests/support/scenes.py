@@ -1,4 +1,4 @@
-"""A server driven by hand, one method per event, and what its commands say."""
+"""A server driven by hand, one method per event, and the contents of its commands."""
 
 from collections.abc import Sequence
 
@@ -47,7 +47,7 @@ def cancelled(commands: Sequence[Command]) -> list[int]:
 
 
 class Scene:
-    """A server driven by hand, one method an event; `at` is its time, by default a second after the one before."""
+    """A server driven by hand, one method per event; `at` is its time, by default one second after the last event."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Scene:
         loss: float = 0.0,
         at: float | None = None,
     ) -> list[Command]:
-        """The update of the client's last task; where none is given, the client's own unit vector."""
+        """The update of the client's last task arrives; by default, it is the client's own unit vector."""
         size = self.server.versions.newest.size
         values = vec(*delta) if delta else np.eye(size, dtype=np.float32)[client] if size else EMPTY
         update = Update(values, Report(examples, steps, effort, loss))

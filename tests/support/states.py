@@ -1,4 +1,4 @@
-"""States and records as values that compare, and what a checkpoint says of accounts."""
+"""States and records as values that can be compared, and the accounts in a checkpoint."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from fairlag.lab.folder import unpacked
 
 
 class Books(NamedTuple):
-    """What the newest checkpoint of a run says of its accounts."""
+    """The accounts in the newest checkpoint of a run."""
 
     accounts: Accounts
     importance: list[float]
@@ -27,7 +27,7 @@ class Books(NamedTuple):
 
 
 def books(out: Path) -> Books:
-    """What the newest checkpoint of a deployment says of its accounts."""
+    """The accounts in the newest checkpoint of a deployment."""
     arrays, words = unpacked(found(out)[0].file)
     state = unpack(arrays, words["text"])
     for name in ("simulation", "server", "ledger"):
@@ -39,7 +39,7 @@ def books(out: Path) -> Books:
 
 
 def plain(value: Any) -> Any:
-    """Records, events and commands as values that compare, arrays by their bytes."""
+    """Records, events and commands as values that can be compared; arrays by their bytes."""
     if isinstance(value, np.ndarray):
         return value.dtype.str, value.shape, value.tobytes()
     return (type(value), *map(plain, value)) if isinstance(value, tuple) else value

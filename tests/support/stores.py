@@ -1,4 +1,4 @@
-"""A small store, what is written into it, and a process that writes until it is killed."""
+"""A small store, its content, and a process that writes until it is killed."""
 
 import subprocess
 import sys
@@ -47,7 +47,7 @@ def alone(function: Callable[[Path], None], folder: Path) -> None:
 
 
 def write(folder: Path) -> None:
-    """Commits for ever, three versions at a time."""
+    """Commits forever, three versions at a time."""
     with Store.open(folder) if room.is_run(folder) else create(folder) as store:
         kept = store.checkpoint()
         version = int(kept[1]) if kept else 0

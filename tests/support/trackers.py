@@ -1,4 +1,4 @@
-"""A run to be tracked, looked at at every event, and interrupted."""
+"""A run that is tracked, observed at every event, and interrupted."""
 
 import signal
 from collections.abc import Callable
@@ -12,14 +12,14 @@ from fairlag.lab.experiment import Experiment, parse
 
 
 def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Looks and commits come at every event."""
+    """Lets the run look and commit at every event."""
     monkeypatch.setattr(loop, "CHECKPOINT", 0.0)
     monkeypatch.setattr(loop, "_COSTLY", 0)
     monkeypatch.setattr(loop, "_LOOK", 0.0)
 
 
 def training(track: Any = "mlflow", aggregations: int = 17, sample: Any = 100) -> Experiment:
-    """Digits, evaluated at every fifth version, which the last one is not."""
+    """An experiment on digits, evaluated at every fifth version; the last version is not one of them."""
     return parse(
         {
             "name": "tracked",

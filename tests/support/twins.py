@@ -2,7 +2,7 @@
 
 
 def outlier(losses: list[float], place: int, reach: float, least: int) -> bool:
-    """DBSCAN by its definition: neither a core point nor within reach of one."""
+    """The outliers of DBSCAN, by definition: neither a core point nor within reach of one."""
 
     def near(one: float) -> list[float]:
         return [other for other in losses if abs(other - one) <= reach]

@@ -33,7 +33,7 @@ from fairlag.execute.nothing import Nothing
 
 
 class Computes(Nothing):
-    """An executor whose updates depend on the task and the parameters alone; a share of them is faulty."""
+    """An executor whose updates depend only on the task and the parameters; a share of them is faulty."""
 
     def __init__(self, faults: float = 0.0) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Computes(Nothing):
         self.open[task.task] = parameters
 
     def result(self, task: Dispatch) -> Update:
-        parameters = self.open.pop(task.task)  # fails where a result is asked for twice, or after its discard
+        parameters = self.open.pop(task.task)  # fails if a result is requested twice, or after it was discarded
         stream = seeds.key("computes", task.client)
         delta = seeds.uniforms(stream, 100 * task.ordinal, parameters.size).astype(np.float32) - 0.1 * parameters
         fault = int(seeds.uniform(seeds.key("fault", task.client), task.ordinal) / max(self.faults, 1e-9) * 4)
@@ -70,7 +70,7 @@ class Watched(Server):
         self.log: list[Aggregation | Ended | Dispatch] = []
         self.seen: list[Row] = []
         self.attending: set[int] = set()
-        """Who is there according to the records."""
+        """The clients that are present according to the records."""
         self.live: dict[int, Dispatch] = {}
         self.pending: list[Dispatch] = []
         self.there: set[int] = set()
@@ -121,7 +121,7 @@ class Watched(Server):
         return commands
 
     def _follow(self, event: Event) -> None:
-        """What the event says by itself."""
+        """Follows what the event alone changes."""
         match event:
             case Joined(_, clients):
                 self.there |= set(clients)
@@ -154,7 +154,7 @@ class Watched(Server):
             self.account[task.client] += weight * (record.parts is None)
             self.lateness[task.client] += late
             self.merges[task.client] += 1
-        if record.parts is not None:  # every client is looked at in every version: what its part of it is
+        if record.parts is not None:  # every client has a part in every version
             clients, changes, unit = record.parts
             assert len(set(clients.tolist())) == len(clients) and np.isfinite(changes).all()
             self.units[clients] += changes
@@ -186,7 +186,7 @@ class Watched(Server):
         self.log.append(task)
 
     def _agrees(self) -> None:
-        """The server's account of itself is the watcher's."""
+        """What the server says about itself agrees with the watcher."""
         assert self.counts == {
             "dispatched": sum(self.given.values()),
             **{outcome.value: self.ends[outcome.value] for outcome in Outcome},

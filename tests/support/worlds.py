@@ -1,4 +1,4 @@
-"""Random fleets, strategies and orders of events, for properties that hold whatever happens."""
+"""Random fleets, strategies and orders of events, for properties that always hold."""
 
 from math import inf
 from typing import Any, Literal
@@ -40,7 +40,7 @@ DELAYS = [
     "scaled(0.1, uniform(1, 2))",
     "empirical(1, 1.5, 4)",
 ]
-"""One of every kind that needs no file."""
+"""One delay of every kind that needs no file."""
 
 PER: list[Literal["task", "step"]] = ["task", "task", "step"]
 PRESENCE = [
@@ -148,7 +148,7 @@ def worlds(draw: st.DrawFn) -> tuple[list[Group], Strategy]:
 
 
 def lived(made: list[Group], strategy: Strategy, seed: int, *, faults: float = 0.0, length: int = 25) -> Watched:
-    """A watched server after a life in which a share of all updates is faulty."""
+    """A watched server after a run in which a share of all updates is faulty."""
     fleet = Fleet(made, seed=seed)
     server = Watched(
         strategy, clients=fleet.clients, parameters=vec(0, 0), seed=seed, aggregations=length, until_time=400.0
@@ -159,7 +159,7 @@ def lived(made: list[Group], strategy: Strategy, seed: int, *, faults: float = 0
     except StalledError:
         assert server.barred or server.counts["lost"] + server.counts["refused"] > 1000
     delivered = {task.task for task in server.live.values() if fleet.vanishes(task.client, task.ordinal) is None}
-    assert set(executor.open) == delivered, "the executor holds the tasks that still run and end, and no other"
+    assert set(executor.open) == delivered, "the executor must hold exactly the tasks that still run and will end"
     return server
 
 
@@ -197,4 +197,4 @@ def play(server: Watched, clients: int, steps: list[tuple[int, int, int]]) -> No
         commands = server.handle(event)
         pending += [command.time for command in commands if isinstance(command, Wake)]
         if server.strategy.select.fresh and server.there and not server.live:
-            assert any(at >= time for at in pending) or not server.pending, "everyone waits, and nothing will wake them"
+            assert any(at >= time for at in pending) or not server.pending, "all clients wait, and nothing wakes them"

@@ -1,1 +1,1 @@
-"""What runs and fleets mean: audits, comparisons, theory, incentives."""
+"""Analysis of runs and fleets: audits, comparisons, theory, incentives."""

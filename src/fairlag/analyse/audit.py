@@ -1,4 +1,4 @@
-"""The audit of an experiment: who the model would listen to, how stale updates would be, who would gain by cheating."""
+"""The audit of an experiment: how much influence clients have, how stale updates are, and what cheating would gain."""
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -40,7 +40,7 @@ MOST_SEEDS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class GroupAudit(Measured[float]):
-    """What one group of clients gets under one strategy, averaged over seeds."""
+    """The results of one client group under one strategy, averaged over seeds."""
 
     name: str
     clients: int
@@ -50,19 +50,19 @@ class GroupAudit(Measured[float]):
     throttle_predicted: float
     histogram: Integers
     incentive: Incentive
-    """What constant throttling does for one of its clients, in the long run."""
+    """What constant throttling gains one of its clients, in the long run."""
     cheat: Found
-    """The timing that pays most for one of its clients, constant throttling included."""
+    """The timing that gains one of its clients most, including constant throttling."""
     identities: Identities
     deployment: GroupDeployment
 
     @property
     def due(self) -> float:
-        """The part of all versions that one of its clients is entitled to, on average."""
+        """The share of all versions that one of its clients is entitled to, on average."""
         return self.entitled / self.clients
 
     def as_json(self, *, tried: bool) -> dict[str, Any]:
-        """The part of it that `fairlag audit --json` promises; nothing of throttling that is not known."""
+        """The fields of `fairlag audit --json`; those of throttling are None if they are not known."""
         incentive, tried = self.incentive, tried and self.incentive.heard
         found = {
             **{_JSON.get(name, name): value for name, value in self.metrics.items()},
@@ -83,24 +83,24 @@ class GroupAudit(Measured[float]):
 
 @dataclass(frozen=True, slots=True)
 class StrategyAudit(Measured[float]):
-    """What one strategy does on the fleet, averaged over seeds."""
+    """The results of one strategy on the fleet, averaged over seeds."""
 
     label: str
     use: str
     metrics: Mapping[str, float]
-    """The mean of each seed's, as in `fairlag compare`."""
+    """Each metric, averaged over seeds as in `fairlag compare`."""
     updates: int
     virtual_time: float
     aggregations: int
     buffer: float
     shares: Floats
-    """Per client: its part of all updates."""
+    """Per client: its share of all updates."""
     influences: Floats
-    """One row per seed, one column per client: its part of all weight."""
+    """One row per seed, one column per client: its share of all weight."""
     entitlements: Floats
-    """In the same way: the part of all versions that it is entitled to."""
+    """One row per seed, one column per client: the share of all versions that it is entitled to."""
     staleness: Floats
-    """Per client: the mean of its updates, not a number where it sent none."""
+    """Per client: the mean over its updates; NaN if it sent none."""
     groups: tuple[GroupAudit, ...]
     weights: tuple[float, float]
     """The lightest and the heaviest weight of an update."""
@@ -110,51 +110,51 @@ class StrategyAudit(Measured[float]):
     cancelled: int
     reasons: tuple[str, ...]
     unseen: bool
-    """Does it depend on what only training shows, such as updates or losses? Here these are all alike."""
+    """Does it depend on what only training shows, such as updates or losses? In an audit these are all alike."""
     deployment: Deployment
     throttling: Throttling
     timings: Timings
     bounds: Bounds | None
-    """Those of its weights, if they are capped."""
+    """The bounds of its weights, if they are capped."""
     rest: Equilibrium | Untried | None = None
-    """Where the fleet settles, if updates cost something."""
+    """The state in which the fleet settles, if updates have a cost."""
 
     @property
     def influence(self) -> Floats:
-        """Per client: its part of all weight, the mean over seeds."""
+        """Per client: its share of all weight, averaged over seeds."""
         return np.asarray(self.influences.mean(axis=0))
 
     def over_seeds(self, measure: Callable[[Floats], float]) -> list[float]:
-        """A measure of evenness for each seed."""
+        """A measure of evenness, one value per seed."""
         return [measure(row) for row in self.influences]
 
     @property
     def jains_entitled(self) -> list[float]:
-        """Each seed's Jain index of influence ÷ entitlement."""
+        """Jain's index of influence ÷ entitlement, one value per seed."""
         return list(map(fairness.jain_entitled, self.influences, self.entitlements))
 
     @property
     def comes_and_goes(self) -> bool:
-        """Are clients entitled to different parts, because they were not always there, or by `importance`?"""
+        """Are clients entitled to different shares, because they were not always present, or by `importance`?"""
         return fairness.comes_and_goes(self.entitlements.mean(axis=0))
 
     @property
     def welfare(self) -> float:
-        """The mean of each seed's welfare objective."""
+        """The welfare objective, averaged over seeds."""
         return fmean(self.over_seeds(fairness.welfare))
 
     @property
     def largest_deviation(self) -> float:
-        """The mean of each seed's largest deviation from a fair share."""
+        """The largest deviation from a fair share, averaged over seeds."""
         return fmean(self.over_seeds(fairness.largest_deviation))
 
     @property
     def whole_buffer(self) -> int:
-        """The mean number of updates per version, to the nearest buffer size."""
+        """The mean number of updates per version, rounded to a whole number of at least 1."""
         return max(1, round(self.buffer))
 
     def as_json(self) -> dict[str, Any]:
-        """The part of it that `fairlag audit --json` promises."""
+        """The fields of `fairlag audit --json`."""
         return {
             "label": self.label,
             "use": self.use,
@@ -171,7 +171,7 @@ class StrategyAudit(Measured[float]):
 
 
 _JSON = {"per_presence": "influence_per_presence"}
-"""Metrics of groups that have another name there."""
+"""Metrics of groups that have a different name in JSON."""
 
 
 def _rounded(numbers: Mapping[str, Any]) -> dict[str, Any]:
@@ -188,16 +188,19 @@ def audit(
     compiled: bool | None = None,
     progress: Progress | None = None,
 ) -> list[StrategyAudit]:
-    """Simulates every strategy of an experiment without learning, and what cheating would do for a client.
+    """Simulates every strategy of an experiment without learning, and measures what cheating would gain a client.
 
-    `experiment` is one, its tables, a file or a preset. If it has a `cost` of updates, where the fleet settles is
-    computed too.
-    The runs of the first part are as long as the experiment. Those of throttling are as long as the `incentive_error`
-    of a relative gain needs, and merge at most `incentive_updates` updates per strategy: if that is not enough, each
-    audit's `throttling.advice` names what is. The search for other timings may merge as many again, and so may trials
-    of other identities. With the extra `fast`, long audits go through the compiled loop as far as
-    it knows their strategies; `compiled` says whether short ones shall, or none. The numbers are the same, apart from
-    how much is affordable by default.
+    `experiment` is an Experiment, its tables, a file or a preset. If its updates have a `cost`, the audit also computes
+    the state in which the fleet settles.
+
+    The runs that measure fairness are as long as the experiment. Those that measure throttling are as long as the
+    wanted `incentive_error` of a relative gain requires. They merge at most `incentive_updates` updates per strategy;
+    if that is not enough, `throttling.advice` names a number that is. The search for other timings may merge the same
+    number again, and so may the trials of other identities.
+
+    With the extra `fast`, long audits use the compiled loop for the strategies that it supports. `compiled=True` uses
+    it for short audits too, `compiled=False` never. The numbers are the same, except that the compiled loop affords
+    more updates by default.
 
     >>> from fairlag.lab.experiment import load
     >>> first, *_ = audit(load("demo").checked(aggregations=20), seeds=1, incentive_updates=10_000)
@@ -210,7 +213,7 @@ def audit(
     experiment = given(experiment)
     seeds = enough_seeds(experiment) if seeds is None else seeds
     if not 1 <= seeds <= MOST_SEEDS:
-        raise InputError(f"an audit over {seeds:,} seeds was asked for, it must be from 1 to {MOST_SEEDS:,}")
+        raise InputError(f"the number of seeds of an audit is {seeds:,}, it must be from 1 to {MOST_SEEDS:,}")
     if not 0 < incentive_error < 1:
         raise InputError(f"the incentive error is {incentive_error}, it must be between 0 and 1, such as {WANTED}")
     compiling = Compiling(experiment, seeds=seeds, incentive_updates=incentive_updates, wanted=compiled)
@@ -233,7 +236,7 @@ def audit(
 def _observed(
     experiment: Experiment, bench: Bench, seeds: int, compiled: list[bool], progress: Progress | None
 ) -> list[list[Observation]]:
-    """What each strategy does in runs as long as the experiment, one per seed."""
+    """Observes each strategy in runs as long as the experiment, one per seed."""
     trials = []
     for number, use in enumerate(experiment.strategies):
         strategy = experiment.strategy(use)
@@ -332,13 +335,13 @@ def _groups(
 
 
 def _mean(values: Iterable[float]) -> float:
-    """Over the seeds that have a value, as in `fairlag compare`; not a number if none has."""
+    """The mean over the seeds that have a value, as in `fairlag compare`; NaN if none has."""
     mean = Spread.of(values).mean
     return nan if mean is None else mean
 
 
 def _tempted(fleet: Fleet, client: int, buffer: float) -> float:
-    """By which factor FedStaleWeight would tempt the client to slow down, by the closed form; for a steady fleet."""
+    """The factor by which FedStaleWeight tempts the client to slow down, by the closed form; NaN if not steady."""
     if not fleet.steady:
         return nan
     rates = 1 / fleet.mean_durations

@@ -1,4 +1,4 @@
-"""What the bounds of a strategy's weights must allow for on a fleet, so that every client can have its part."""
+"""How large the bounds of a strategy's weights must be on a fleet, so that every client can get its share."""
 
 from dataclasses import dataclass
 from math import ceil, inf
@@ -15,7 +15,7 @@ from fairlag.rules.rule import provenance
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The bounds that a strategy has, and the least ones with which it can be fair."""
+    """The bounds that a strategy has, and the smallest ones with which it can be fair."""
 
     cap: float
     """The largest total weight of a version."""
@@ -40,11 +40,11 @@ class Bounds:
 
 
 def bounds(strategy: Strategy, fleet: Fleet, updates: Integers, entitled: Floats, buffer: float) -> Bounds | None:
-    """Of a strategy whose total weight is capped; None of any other, or if nobody is entitled to anything.
+    """The bounds of a strategy that caps its total weight; None if it does not, or if no client has an entitlement.
 
-    `updates` and `entitled` say how many updates each client sent and how many versions it was entitled to; clients of
-    a group are taken to send equally many. A client with a part p of all updates and q of all that clients are entitled
-    to must have q/(b p) per update, on average.
+    `updates` and `entitled` are the number of updates that each client sent, and of versions that it was entitled to.
+    All clients of a group are assumed to send equally many. A client with the share p of all updates and the share q of
+    all entitlements must weigh q/(b p) per update, on average.
     """
     made = provenance(strategy.weigh)
     if made is None or made.make is not weigh.capped:

@@ -1,4 +1,4 @@
-"""One strategy under audit: what trials of cheating start from, and what was seen of it without any."""
+"""One strategy under audit: what the trials of cheating start from, and its truthful runs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,18 +15,18 @@ from fairlag.lab.experiment import Experiment
 
 @dataclass(frozen=True)
 class Case:
-    """A strategy of an experiment, where its trials run, and its truthful runs."""
+    """A strategy of an experiment, the bench that runs its trials, and its truthful runs."""
 
     experiment: Experiment
     bench: Bench
     number: int
-    """Which of the experiment's strategies."""
+    """The place of the strategy in the experiment."""
     observations: Sequence[Observation]
     """Runs as long as the experiment, one per seed."""
     compiled: bool
-    """May the compiled loop take its trials?"""
+    """May the compiled loop run its trials?"""
     budget: int | None
-    """How many updates each kind of trial may merge; None: as many as is usual for it."""
+    """How many updates each kind of trial may merge; None for its default."""
 
     @cached_property
     def fleet(self) -> Fleet:
@@ -40,25 +40,25 @@ class Case:
 
     @cached_property
     def updates(self) -> float:
-        """How many updates a run merges, on average."""
+        """The mean number of updates that a run merges."""
         return float(np.mean([each.updates.sum() for each in self.observations]))
 
     @cached_property
     def versions(self) -> float:
-        """How many versions a run makes, on average."""
+        """The mean number of versions that a run makes."""
         return float(np.mean([each.aggregations for each in self.observations]))
 
     @cached_property
     def shares(self) -> Floats:
-        """Per group: the part of all updates that one of its clients has; of a group that sent none, half an update."""
+        """Per group: one client's share of all updates. A group that sent none counts as having sent half an update."""
         sent = np.bincount(self.fleet.group_of, np.sum([each.updates for each in self.observations], axis=0))
         return np.asarray(np.maximum(sent, 0.5) / np.bincount(self.fleet.group_of) / sent.sum())
 
     def effort(self, *, compiled: int, server: int) -> int:
-        """The budget; if there is none, one of these, depending on who runs the trials.
+        """The budget; by default `compiled` or `server`, depending on which of the two runs the trials.
 
-        It takes as long to simulate a task that is lost or refused as one that is merged, so the usual effort is less
-        for fleets that lose many.
+        A task that is lost or refused takes as long to simulate as one that is merged, so the default is smaller for
+        fleets that lose many tasks.
         """
         if self.budget is not None:
             return self.budget
@@ -68,7 +68,7 @@ class Case:
         return int((compiled if self.compiled else server) * merged / (merged + unmerged))
 
     def trial(self, part: float = 1.0) -> Trial:
-        """A truthful run of the strategy that is this part of the experiment long."""
+        """A truthful run of the strategy. Its length is this part of the experiment's."""
         versions, until = self.experiment.aggregations, self.experiment.until_time
         return Trial(
             self.number,

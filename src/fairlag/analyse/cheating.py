@@ -1,4 +1,4 @@
-"""All that an audit tries of cheating under one strategy: throttling, other timings, other identities."""
+"""All kinds of cheating that an audit tries under one strategy: throttling, other timings, other identities."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from fairlag.analyse.timings import Search, Timings
 
 
 class Cheating(NamedTuple):
-    """What cheating does for one client of each group."""
+    """What cheating gains one client of each group."""
 
     throttling: Throttling
     timings: Timings
@@ -18,7 +18,7 @@ class Cheating(NamedTuple):
 
 
 def cheating(case: Case, *, wanted: float, progress: Progress | None) -> Cheating:
-    """Tries all of it, each part within the case's budget; throttling until its error is as small as `wanted`."""
+    """Tries every kind of cheating within the case's budget; throttling until its error is as small as `wanted`."""
     strategies = case.experiment.strategies
     label = f" {case.number + 1} of {len(strategies)}: {strategies[case.number].label}" if len(strategies) > 1 else ""
     throttled = Throttler(case, wanted=wanted, told=teller(progress, f"incentives{label}")).run()

@@ -1,4 +1,4 @@
-"""Accuracy of every class over runs, thinned by the database: there may be many classes and many evaluations."""
+"""Accuracy of every class over runs. The database thins it, because classes and evaluations may be many."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,26 +15,26 @@ from fairlag.lab.folder import reading
 from fairlag.lab.run import Run
 
 COLUMNS = 150
-"""So many evaluations can be told apart beside one another."""
+"""The most evaluations that a reader can tell apart side by side."""
 
 _CURVE = """
 FROM evaluations WHERE scope = 'class' AND whole = (SELECT MIN(whole) FROM evaluations WHERE scope = 'class')
 """
-"""The curve is on the sample of the test set, if one was taken."""
+"""The curve is on the sample of the test set if there is one, otherwise on the whole test set."""
 _VERSIONS = f"SELECT DISTINCT version {_CURVE}"
 _SCORES = f"SELECT version, time, name, CAST(correct AS REAL) / NULLIF(examples, 0) {_CURVE} AND version IN ({{}})"
 
 
 class ClassCurve(NamedTuple):
-    """One seed: when it was evaluated, and how many of each class were right."""
+    """One seed: when it was evaluated, and its accuracy on each class."""
 
     versions: Floats
     times: Floats
     accuracy: Floats
-    """One row a class, one column an evaluation; not a number where there was no example."""
+    """One row per class, one column per evaluation; NaN if there was no example."""
 
     def places(self, along: str) -> Floats:
-        """Where its columns are, against "time" or "version"."""
+        """The places of its columns along "time" or "version"."""
         return self.times if along == "time" else self.versions
 
 
@@ -44,27 +44,27 @@ class ClassCurves:
 
     names: tuple[str, ...]
     holders: Mapping[str, tuple[str, ...]]
-    """The client groups that hold a class, where the experiment says so."""
+    """The client groups that hold each class, if the experiment says so."""
     seeds: tuple[ClassCurve, ...]
     evaluations: int
-    """How many there were before they were thinned."""
+    """The number of evaluations before thinning."""
 
     def mean(self, along: str, most: int = COLUMNS) -> tuple[Floats, Floats]:
-        """At most this many places that all seeds cover, and their mean there: one row per class."""
+        """At most `most` places that all seeds cover, and the mean accuracy there: one row per class."""
         where = shared([seed.places(along) for seed in self.seeds])
         where = where[evenly(where, most)]
         values = np.array([[np.interp(where, seed.places(along), row) for row in seed.accuracy] for seed in self.seeds])
         return where, mean_of_known(values)
 
     def last(self, place: int) -> Spread:
-        """What the curves of the class at that place end with."""
+        """The last value of the curves of the class at this place."""
         return Spread.of(seed.accuracy[place, -1] for seed in self.seeds)
 
 
 def class_curves(strategy: Repeated) -> ClassCurves | None:
-    """How the model of a strategy did on every class, over the seeds that are finished, or all while none is.
+    """The accuracy of a strategy's model on every class, over its finished seeds, or over all if none is finished.
 
-    None where that was not evaluated.
+    None if classes were not evaluated.
     """
     runs = [run for run in strategy.runs if run.status == "finished"] or strategy.runs
     versions = _versions(runs)
@@ -85,7 +85,7 @@ def class_curves(strategy: Repeated) -> ClassCurves | None:
 
 
 def _versions(runs: Sequence[Run]) -> Integers:
-    """All that any of them evaluated."""
+    """All versions that any of these runs evaluated."""
     found: set[int] = set()
     for run in runs:
         with reading(run.folder) as database:
@@ -104,11 +104,11 @@ def _curve(rows: Sequence[tuple[int, float, str, float | None]], names: Sequence
 
 
 def _holders(run: Run) -> dict[str, tuple[str, ...]]:
-    """Who holds a class, where groups name their labels and the examples are shared out by them."""
+    """Which groups hold each class, if groups name their labels and the data is partitioned by them."""
     try:
         tables = run.settings
         clients, partition = tables["clients"], tables.get("data", {}).get("partition", "labels")
-    except UnreadableError:  # it was not made from an experiment
+    except UnreadableError:  # the run was not made from an experiment
         return {}
     holders: dict[str, tuple[str, ...]] = {}
     for table in clients if partition == "labels" else ():

@@ -1,4 +1,4 @@
-"""Comparing runs: strategies side by side, each over its seeds; computed from what the runs recorded, nothing else."""
+"""Comparing runs: strategies side by side, each over its seeds, computed only from what the runs recorded."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FRACTION = 0.95
-"""Where no target is given: this part of what the worst strategy ended with, so that there is a time for all."""
+"""The default target, as a part of the final accuracy of the worst strategy, so that every strategy reaches it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +33,15 @@ class Reached:
     virtual_time: Spread
     aggregations: Spread
     chosen: str = ""
-    """How the target was chosen; nothing if it was given."""
+    """How the target was chosen; empty if it was given."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """Final: the last version on the whole test set, of finished runs. Best: the highest point of the curve.
+    """The final accuracy is that of the last version on the whole test set, over finished runs.
 
-    The curve is on the sample of the test set that the experiment evaluates on, and of unfinished runs as well.
+    The best is the highest point of the curve. The curve uses the sample of the test set that the experiment evaluates
+    on, and includes unfinished runs.
     """
 
     final: Spread
@@ -50,7 +51,7 @@ class Accuracy:
 
 @dataclass(frozen=True, slots=True)
 class GroupComparison(Measured[Spread]):
-    """What a client group got: accuracy on the test examples with its labels, and how much it was listened to."""
+    """The results of a client group: the accuracy on test examples with its labels, and its influence."""
 
     name: str
     clients: int
@@ -60,7 +61,7 @@ class GroupComparison(Measured[Spread]):
 
     @property
     def due(self) -> float:
-        """What its influence is compared with: what it is entitled to, which is its fair share if nobody is away."""
+        """What its influence is compared with: its entitlement, which is its fair share if no client is ever away."""
         return self.fair if self.entitled.mean is None else self.entitled.mean
 
 
@@ -70,23 +71,23 @@ class Comparison(Measured[Spread]):
 
     experiment: str
     label: str
-    """Of the strategy, with the settings in which runs of the same experiment differ."""
+    """The strategy's label, with the settings in which runs of the same experiment differ."""
     seeds: tuple[int, ...]
     finished: int
-    """How many of its runs are."""
+    """The number of its finished runs."""
     accuracy: Accuracy
     groups: tuple[GroupComparison, ...]
     metrics: Mapping[str, Spread]
     comes_and_goes: bool
-    """Were clients entitled to different parts, because they were not always present, or by `importance`?"""
+    """Were clients entitled to different shares, because they were not always present, or by `importance`?"""
     remarks: tuple[str, ...]
-    """What a reader must know before comparing it."""
+    """What a reader must know before comparing this strategy with others."""
     deployed: bool = False
     """Was it made by a real fleet?"""
     real_time: bool = False
-    """Did its time really pass, on a real fleet or on the wall clock?"""
+    """Is its time real, on a real fleet or on the wall clock?"""
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """The settings in which runs of the same experiment differ, with the values that it has."""
+    """The settings in which runs of the same experiment differ, with this strategy's values."""
 
     @property
     def evenness(self) -> Spread:
@@ -94,17 +95,17 @@ class Comparison(Measured[Spread]):
         return self.jain_entitled if self.comes_and_goes else self.jain
 
     def group(self, name: str | None) -> GroupComparison | None:
-        """The client group of that name, if its fleet has one."""
+        """The client group of this name, or None if the fleet has none."""
         return next((group for group in self.groups if group.name == name), None)
 
     def as_json(self) -> dict[str, Any]:
-        """All of it, as `fairlag compare --json` prints it; groups by name."""
+        """All fields, as `fairlag compare --json` prints them; groups by name."""
         found = asdict(self, dict_factory=_flat)
         return {**found, "groups": {group.pop("name"): group for group in found["groups"]}}
 
 
 def _flat(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The fields of a record with its metrics among them, unless a field has the name."""
+    """The fields of a record, and its metrics among them, unless a field has the same name."""
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name == "metrics":
@@ -116,14 +117,14 @@ def _flat(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _JSON = {"share": "update_share"}
-"""Metrics that have another name there."""
+"""Metrics that have a different name in JSON."""
 
 
 def compare(runs: Iterable[Run], targets: Sequence[float] = (), *, fraction: float = FRACTION) -> list[Comparison]:
-    """One comparison a strategy, in the order of the runs.
+    """One comparison per strategy, in the order of the runs.
 
-    Targets are accuracies between 0 and 1; without any, one is chosen for each experiment: a `fraction` of what its
-    worst strategy ended with, in whole per cent; unless a model reaches that before it has learnt anything.
+    Targets are accuracies between 0 and 1. Without targets, each experiment gets one: a `fraction` of the final
+    accuracy of its worst strategy, in whole per cent. It gets none if a model reaches that before any training.
     """
     for target in targets:
         if not 0 < target <= 1:
@@ -140,20 +141,20 @@ def compare(runs: Iterable[Run], targets: Sequence[float] = (), *, fraction: flo
 
 
 class Repeated(NamedTuple):
-    """Runs that differ in nothing but their seed, which they are sorted by, and how they are called."""
+    """Runs that differ only in their seed, sorted by seed, and their common label."""
 
     experiment: str
     label: str
     runs: tuple[Run, ...]
     settings: Mapping[str, Any] = MappingProxyType({})
-    """What tells them from others of the same experiment."""
+    """The settings that distinguish them from other runs of the same experiment."""
 
 
 def repeated(runs: Iterable[Run]) -> list[Repeated]:
-    """The runs by experiment, strategy and settings, in their order; the label names the settings that differ.
+    """Groups runs by experiment, strategy and settings, in their order; the label names the settings that differ.
 
-    Runs that were made before their settings were kept count as having the same, as far as their groups are; if they
-    differ, the label names their folder.
+    Old runs that did not record their settings count as having the same settings if their groups are the same. If
+    those differ, the label names the folder.
     """
     together: dict[str, dict[str, dict[tuple[object, ...], list[Run]]]] = {}
     known: dict[Path, dict[str, Any]] = {}
@@ -176,7 +177,7 @@ def repeated(runs: Iterable[Run]) -> list[Repeated]:
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """What is read of a run, once."""
+    """What is read from a run; it is read only once."""
 
     run: Run
     finished: bool
@@ -190,7 +191,7 @@ class _Facts:
         return cls(run, run.status == "finished", run.version, run.virtual_time, run.evaluations, run.influence())
 
     def totals(self, goal: "_Goal | None") -> Totals:
-        """What metrics are computed from; times are those to the goal."""
+        """The totals that metrics are computed from; `reached` is the time to the goal."""
         clients, names = self.clients, self.run.groups
         return Totals(
             groups=names,
@@ -211,7 +212,7 @@ class _Facts:
         return {(LEAD.name, scope, name): self.final(scope, name) for scope, name in scopes}
 
     def final(self, scope: str = "all", name: str = "") -> float:
-        """The accuracy that the run ended with; not a number while it has not."""
+        """The final accuracy of the run; NaN while it is unfinished."""
         return final_of(self.evaluations, scope, name or None) if self.finished else nan
 
 
@@ -221,7 +222,7 @@ class _Strategy(NamedTuple):
 
 
 class _Goal(NamedTuple):
-    """An accuracy to be reached, and how it was chosen."""
+    """A target accuracy, and how it was chosen."""
 
     target: float
     chosen: str = ""
@@ -256,7 +257,7 @@ def _group(totals: Sequence[Totals], facts: list[_Facts], goals: Sequence[_Goal]
 
 
 def _measured(totals: Sequence[Totals], seeds: Sequence[int], name: str, *scopes: Scope) -> dict[str, Spread]:
-    """The metrics of these scopes over seeds."""
+    """The metrics of these scopes, over seeds."""
     return {
         metric.name: Spread.of((metric.of(each, name) for each in totals), seeds)
         for metric in select(Shown.EVERYWHERE, *scopes)
@@ -284,8 +285,8 @@ def _accuracy(
 
 
 def _first(curve: "pd.DataFrame", target: float, column: str) -> float:
-    there = curve.loc[curve[LEAD.name] >= target, column]
-    return float(there.iloc[0]) if len(there) else nan
+    passed = curve.loc[curve[LEAD.name] >= target, column]
+    return float(passed.iloc[0]) if len(passed) else nan
 
 
 def _default_goals(strategies: list[_Strategy], fraction: float) -> list[_Goal]:
@@ -300,7 +301,7 @@ def _default_goals(strategies: list[_Strategy], fraction: float) -> list[_Goal]:
 
 def _remarks(facts: list[_Facts], strategies: list[_Strategy]) -> tuple[str, ...]:
     seeds = [each.run.seed for each in facts]
-    everyone = [run for others in strategies for run in others.called.runs]
+    every_run = [run for others in strategies for run in others.called.runs]
     remarks = []
     for each in facts:
         if not each.finished:
@@ -314,9 +315,9 @@ def _remarks(facts: list[_Facts], strategies: list[_Strategy]) -> tuple[str, ...
         )
     if twice := sorted({seed for seed in seeds if seeds.count(seed) > 1}):
         remarks.append(f"more than one run has seed {_listed(twice)}")
-    if missing := sorted({run.seed for run in everyone} - set(seeds)):
+    if missing := sorted({run.seed for run in every_run} - set(seeds)):
         remarks.append(f"no run has seed {_listed(missing)}, which other strategies have")
-    if len({run.planned for run in everyone}) > 1:
+    if len({run.planned for run in every_run}) > 1:
         lengths = sorted({each.run.planned for each in facts}, key=lambda planned: planned or 0)
         remarks.append(f"lengths differ: here {_listed(lengths)} aggregations were planned")
     return tuple(remarks)

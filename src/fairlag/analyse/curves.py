@@ -1,4 +1,4 @@
-"""Accuracy over runs: a curve a seed, all seeds of a strategy as one line with a band, and how lines are thinned."""
+"""Accuracy over runs: one curve per seed, one line with a band per strategy, and how lines are thinned."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,19 +34,19 @@ class Band(NamedTuple):
         return np.clip(self.mean + self.spread, 0, 1)
 
     def thinned(self, most: int) -> "Band":
-        """At most so many of its points, evenly over the axis."""
+        """At most `most` of its points, spread evenly over the axis."""
         kept = evenly(self.where, most)
         return Band(*(each[kept] for each in self))
 
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """How a strategy did on some test examples."""
+    """The accuracy of a strategy on some test examples."""
 
     curves: tuple["pd.DataFrame", ...]
-    """Of each finished seed, or of all while none is: time, version, accuracy and standard_error of its evaluations."""
+    """One per finished seed, or one per seed if none is finished: time, version, accuracy and standard_error."""
     final: Spread
-    """Of the last version on the whole test set, over the runs that are finished."""
+    """The accuracy of the last version on the whole test set, over finished runs."""
     best: Spread
     """The highest point of the curves."""
 
@@ -57,20 +57,20 @@ class Scored:
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """Accuracy of one strategy over its seeds."""
+    """The accuracy of one strategy over its seeds."""
 
     overall: Scored
     groups: Mapping[str, Scored]
     """On the labels of each client group that was evaluated."""
 
     def of(self, group: str | None) -> Scored | None:
-        """On the labels of a group, or on all of them; None where there is no curve."""
+        """The accuracy on the labels of a group, or on all labels; None if there is no curve."""
         found = self.overall if group is None else self.groups.get(group)
         return found if found is not None and found.curves else None
 
 
 def curves(strategy: Repeated) -> Curves:
-    """How the model of a strategy did on all labels, and on those of each client group."""
+    """The accuracy of a strategy's model on all labels, and on those of each client group."""
     seeds = [(run.evaluated("all", "group"), run.status == "finished") for run in strategy.runs]
     groups = {name: _scored(seeds, "group", name) for name in strategy.runs[0].groups}
     return Curves(_scored(seeds, "all", None), {name: found for name, found in groups.items() if found.curves})
@@ -87,10 +87,11 @@ def _scored(seeds: Sequence[tuple["pd.DataFrame", bool]], scope: str, name: str 
 
 
 def band(curves: Sequence["pd.DataFrame"], along: str) -> Band:
-    """The places that all curves cover and where any has a point, their mean there, and the width of its band.
+    """The curves as one line with a band.
 
-    With several seeds that is their sample standard deviation; with one, the standard error of the evaluation. Beyond
-    the end of the first curve the mean would be one of other seeds, and jump.
+    The line is their mean at every point of any curve, as far as all curves reach: beyond the end of the shortest, the
+    mean would be over fewer seeds, and jump. The width of the band is the sample standard deviation over seeds; with
+    one seed, it is the standard error of the evaluation.
     """
     places = [curve[along].to_numpy(np.float64) for curve in curves]
     if len(curves) == 1:
@@ -103,7 +104,7 @@ def band(curves: Sequence["pd.DataFrame"], along: str) -> Band:
 
 
 def shared(places: Sequence[Floats]) -> Floats:
-    """All places of ascending curves that lie between the last of their beginnings and the first of their ends.
+    """All places of ascending curves, from the last beginning to the first end.
 
     >>> shared([np.array([0.0, 4.0, 8.0]), np.array([0.0, 5.0])]).tolist()
     [0.0, 4.0, 5.0]
@@ -114,7 +115,7 @@ def shared(places: Sequence[Floats]) -> Floats:
 
 
 def mean_of_known(rows: Floats) -> Floats:
-    """The mean over the first axis of what is a number; not a number where nothing is.
+    """The mean over the first axis of the finite numbers; NaN if there are none.
 
     >>> mean_of_known(np.array([[1.0, np.nan, np.nan], [2.0, 3.0, np.nan]])).tolist()
     [1.5, 3.0, nan]
@@ -125,7 +126,7 @@ def mean_of_known(rows: Floats) -> Floats:
 
 
 def evenly(where: Floats | Integers, most: int) -> Integers:
-    """Which of these ascending numbers to keep: at most so many, evenly over their range, with the first and the last.
+    """Which of these ascending numbers to keep: at most `most`, evenly over their range, with the first and the last.
 
     >>> evenly(np.array([0.0, 1.0, 2.0, 3.0, 10.0]), 3).tolist()
     [0, 3, 4]

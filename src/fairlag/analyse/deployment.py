@@ -1,4 +1,4 @@
-"""What a strategy would mean for a fleet that is deployed: how fast, how much work and traffic, when it has settled."""
+"""What a strategy would mean for a deployed fleet: its speed, work and traffic, and when influence has settled."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,17 +10,17 @@ from fairlag.core.types import Floats
 from fairlag.fleet.clients import Fleet
 
 MARKS = 100
-"""About how often influence is looked at during a run, to see when it has settled."""
+"""The approximate number of times that influence is measured during a run, to see when it has settled."""
 
 SETTLED = 0.02
-"""How far each group's share of all weight so far may still be from where it ends."""
+"""Influence has settled once each group's share of all weight so far is within this distance of its final share."""
 
 _HOUR, _DAY, _MEGABYTE = 3600.0, 86400.0, 1e6
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """What a device and the server would have to do; a second of virtual time is taken for a second."""
+    """What a device and the server would have to do, if a second of virtual time is a real second."""
 
     versions_per_hour: float
     updates_per_day: float
@@ -28,12 +28,12 @@ class Deployment:
     megabytes_per_day: float | None
     """Per device, both ways; None without `model_bytes`."""
     lost: float
-    """The part of all finished tasks that is in no version: lost, refused or cancelled."""
+    """The share of finished tasks that are in no version, because they were lost, refused or cancelled."""
     waiting: float
-    """The part of the time in which devices are there without training."""
+    """The share of their time present that devices spend without training."""
     settled: float | None
-    """From when on each group's share of all weight stays within SETTLED of where it ends; None: not in the first half
-    of the run, so that where it ends is not known."""
+    """The time from which each group's share of all weight stays within SETTLED of its final share. None if that is not
+    in the first half of the run, because the final share is then not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,11 @@ class GroupDeployment:
 
 
 def deployment(fleet: Fleet, observations: Sequence[Observation]) -> Deployment:
-    """Means over seeds."""
+    """What a device and the server would have to do, averaged over seeds."""
     time = sum(each.virtual_time for each in observations)
     merged = sum(int(each.updates.sum()) for each in observations)
     unmerged = sum(int(each.unmerged.sum()) for each in observations)
-    there = sum(float(each.presence.sum()) for each in observations)
+    present = sum(float(each.presence.sum()) for each in observations)
     work = sum(each.busy + each.wasted + each.under_way for each in observations)
     device = _by_device(fleet, observations, np.ones(fleet.clients, np.bool_))
     return Deployment(
@@ -57,13 +57,13 @@ def deployment(fleet: Fleet, observations: Sequence[Observation]) -> Deployment:
         updates_per_day=device.updates_per_day,
         megabytes_per_day=device.megabytes_per_day,
         lost=unmerged / (merged + unmerged) if unmerged else 0.0,
-        waiting=max(0.0, 1 - work / there) if there else 0.0,
+        waiting=max(0.0, 1 - work / present) if present else 0.0,
         settled=settled([each.marks for each in observations]),
     )
 
 
 def by_group(fleet: Fleet, observations: Sequence[Observation]) -> list[GroupDeployment]:
-    """What a device of each group has to do, means over devices and seeds."""
+    """What a device of each group would have to do, averaged over devices and seeds."""
     return [_by_device(fleet, observations, fleet.group_of == number) for number in range(len(fleet.groups))]
 
 
@@ -81,11 +81,11 @@ def _rate(count: float, time: float, unit: float) -> float:
 
 
 def settled(marks: Sequence[Floats]) -> float | None:
-    """From which time on each group's share of all weight so far stays within SETTLED of where it ends.
+    """The time from which each group's share of all weight so far stays within SETTLED of its final share.
 
-    A mean over seeds, of which each has rows as :class:`fairlag.analyse.tally.Tally` marks them: a run in which the
-    first group has all of the weight until 2.0 and then half, until 100.0, ends with 0.51 and is within 0.02 of that
-    from 34.0 on.
+    `marks` has one array per seed, with the rows of :class:`fairlag.analyse.tally.Tally`; the shares are averaged over
+    seeds. In this example the first group has all of the weight until 2.0, and then half of it until 100.0. Its share
+    ends at 0.51, and stays within 0.02 of that from 34.0 on.
 
     >>> times = np.arange(1.0, 101.0)
     >>> first = np.where(times <= 2, times, 2 + (times - 2) / 2)

@@ -1,4 +1,4 @@
-"""How long an audit is: how many seeds it can afford, and whether compiling the loop for it is worth while."""
+"""The effort of an audit: how many seeds it can afford, and whether it is worth compiling the loop."""
 
 import itertools
 
@@ -9,20 +9,20 @@ from fairlag.lab.worth import expected_updates, updates_per_version
 from fairlag.runtime.compiled.spec import LoopSpec, loop_spec, plan_if_available
 
 FAIRNESS_UPDATES = 400_000
-"""How many updates the fairness part simulates at the most by default, unless one seed alone needs more."""
+"""The most updates that the fairness part simulates by default, unless one seed alone needs more."""
 
 _SEEDS = 5
 
 _WORTH = 200_000
-"""From so many updates on, the compiled loop makes up for the time that it takes to load it, and nearly for compiling
-it, which is done once."""
+"""From this number of updates on, the compiled loop saves more time than loading it takes. It nearly saves the time to
+compile it as well, which happens only once."""
 
 _LONG = 20_000_000
-"""From so many updates on, it makes up for loading it in every worker."""
+"""From this number of updates on, it also saves more time than loading it in every worker takes."""
 
 
 def enough_seeds(experiment: Experiment) -> int:
-    """How many seeds an audit averages over unless told: five, or fewer where the experiment is long.
+    """The default number of seeds of an audit: five, or fewer if the experiment is long.
 
     >>> from fairlag.lab.experiment import load
     >>> enough_seeds(load("demo")), enough_seeds(load("paper-cifar10"))
@@ -33,12 +33,12 @@ def enough_seeds(experiment: Experiment) -> int:
 
 
 class Compiling:
-    """Which strategies of an experiment the compiled loop takes, and where."""
+    """Which strategies of an experiment the compiled loop runs, and in which process."""
 
     def __init__(
         self, experiment: Experiment, *, seeds: int, incentive_updates: int | None, wanted: bool | None
     ) -> None:
-        """Averaged over so many seeds; wanted or not, or, if that is None, where it is worth while."""
+        """For an audit over `seeds` seeds. `wanted` turns the compiled loop on or off; if None, it is on if it pays."""
         strategies, fleet = [experiment.strategy(use) for use in experiment.strategies], experiment.fleet()
         self._specs = [loop_spec(strategy, fleet) for strategy in strategies]
         self._steps = [(strategy.edit, strategy.reduce) for strategy in strategies]
@@ -53,14 +53,15 @@ class Compiling:
             updates += seeds * once + cheating
         use = updates >= _WORTH if wanted is None else wanted
         self.strategies = [use and plan_if_available(strategy, fleet) is not None for strategy in strategies]
-        """For each strategy: does the loop take it?"""
+        """For each strategy: does the compiled loop run it?"""
         self.here = updates < _LONG
-        """Is it so short that workers would only take longer?"""
+        """Is the audit so short that worker processes would only slow it down?"""
 
     def same_timeline(self, number: int) -> int | None:
-        """The first strategy before this one with the same timeline and weights, so that it need not be tried again.
+        """The first earlier strategy with the same timeline and weights: its trials need not be repeated.
 
-        Strategies that differ in local training or in the server's rule are such, for instance FedAvg and FedAdam.
+        Strategies that differ only in local training or in the server's rule have these in common, such as FedAvg and
+        FedAdam.
 
         >>> from fairlag.lab.experiment import load
         >>> zoo = load("zoo").only(["fedavg", "fedbuff", "fedadam"])

@@ -1,4 +1,4 @@
-"""Where clients settle that choose their own speed: damped best responses; how payoffs are measured is not here."""
+"""Where clients that choose their own speed settle, by damped best responses. Payoffs are measured in settling.py."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,38 +9,38 @@ import numpy as np
 from fairlag.core.types import Floats
 
 SLOWEST = 6.0
-"""Octaves below the full speed: nobody tries to be more than 64 times slower."""
+"""Octaves below the full speed: no client tries to be more than 64 times slower."""
 
 _APART, _EACH_WAY = 1 / 3, 6
-"""The speeds at which payoffs are measured, in octaves from one to the next, and how many on each side."""
+"""The speeds at which payoffs are measured: their distance in octaves, and how many there are on each side."""
 
 _REACH = _APART * _EACH_WAY
-"""A client considers speeds up to that many octaves from its present one."""
+"""A client considers speeds up to this number of octaves from its present one."""
 
 _FINE = 1 / 32
-"""A best response is known to that part of an octave."""
+"""The precision of a best response, in octaves."""
 
 _MISSED = 0.02
-"""A spline that misses payoffs by more than that part of what is at stake rounds off an edge: of a Tullock contest it
-misses at most a quarter of that."""
+"""A spline that misses payoffs by more than this part of what is at stake rounds off an edge. In a Tullock contest it
+misses them by at most a quarter of that."""
 
 _STILL = 1 / 128
-"""A group that would move by less is at rest."""
+"""A group that would move by fewer octaves is at rest."""
 
 _SMALL = 0.05
-"""Nobody moves for less than that part of what the choice of a speed is worth."""
+"""No client moves for less than this part of what is at stake."""
 
 _BACK, _ON = 0.5, 1.2
-"""A step is at most that many times as long as the one before, if it turns back and if it goes on."""
+"""The largest ratio of a step to the step before: if it turns back, and if it keeps its direction."""
 
 _MOST_LOOKS = 30
 
 _RISK = 0.01
-"""That a difference is taken for real which is not, at any of the speeds."""
+"""The risk that a difference by chance counts as real, over all speeds together."""
 
 
 class Look(NamedTuple):
-    """What one client of a group would get at several speeds while all others keep theirs."""
+    """The payoffs of one client of a group at several speeds, while all others keep theirs."""
 
     octaves: Floats
     """How slow each speed is: 0 is the full speed, 1 is twice as slow."""
@@ -49,39 +49,39 @@ class Look(NamedTuple):
 
 
 class Response(NamedTuple):
-    """What one client of a group would rather do."""
+    """The best response of one client of a group."""
 
     octaves: float
     gain: float
-    """In payoff, over staying."""
+    """How much more payoff it gets than at its present speed."""
     error: float
-    """What a gain must exceed to be real."""
+    """The gain is real only if it exceeds this."""
     at_stake: float
-    """How far apart the payoffs of the best and the worst speed are."""
+    """The difference between the payoffs of the best and the worst speed."""
 
     @property
     def is_content(self) -> bool:
-        """Is there next to nothing to gain?"""
+        """Is the gain negligible?"""
         return self.gain <= max(self.error, _SMALL * self.at_stake)
 
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Where the groups ended."""
+    """The speeds at which the groups ended."""
 
     octaves: Floats
     """Per group."""
     responses: tuple[Response, ...]
-    """What one client of each group would then rather do."""
+    """The best response of one client of each group at these speeds."""
 
     @property
     def settled(self) -> bool:
-        """Would everybody stay?"""
+        """Would all groups keep their speed?"""
         return all(each.is_content for each in self.responses)
 
 
 def considered(octaves: float) -> Floats:
-    """The speeds that a client compares with its present one, which is among them.
+    """The speeds that a client compares, including its present one.
 
     >>> considered(0.5).round(2).tolist()
     [0.0, 0.17, 0.5, 0.83, 1.17, 1.5, 1.83, 2.17, 2.5]
@@ -90,14 +90,15 @@ def considered(octaves: float) -> Floats:
 
 
 def settle(looks: Callable[[Floats], Sequence[Look]], start: Floats) -> Rest:
-    """Moves groups towards the best response of one of their clients, until nobody would move.
+    """Moves groups towards the best response of one of their clients, until no group would move.
 
-    `looks` measures what one client of each group would get if all groups are that many octaves below the full speed.
+    `looks` gets the octaves of all groups below the full speed, and measures the payoffs of one client of each group.
     A whole group moves at once, so a full step to the best response of one client would overshoot: among n equal
-    clients by a factor of n/2. Each group therefore goes to where its wish to move would vanish by the secant through
-    its last two wishes, and at most as far as it wishes.
+    clients by a factor of n/2. Each group therefore follows the secant through its last two wishes to the speed at
+    which its wish to move would vanish, but never further than it wishes.
 
-    Here one client of three gets its part of all that is sent, less 1/4 per unit that it sends: they rest at 8/9.
+    In this example, each of three clients gets its share of all that is sent, less 1/4 per unit that it sends itself.
+    They rest at 8/9.
 
     >>> def contest(state):
     ...     octaves, others = considered(state[0]), 2 * 4 / 2 ** state[0]
@@ -120,7 +121,7 @@ def settle(looks: Callable[[Floats], Sequence[Look]], start: Floats) -> Rest:
         most = np.minimum(most * np.where(same < 0, _BACK, np.where(same > 0, _ON, 1.0)), _REACH)
         turned = np.where(step == 0, turned, np.sign(step))
         step = np.clip(step, *np.minimum(most, np.abs(wish)) * [[-1.0], [1.0]])
-        if look == _MOST_LOOKS or (np.abs(step) < _STILL).all():  # what was seen is of this state, not of the next
+        if look == _MOST_LOOKS or (np.abs(step) < _STILL).all():  # the responses belong to this state
             break
         moved = np.clip(state + step, 0.0, SLOWEST) - state
         state, before = state + moved, wish
@@ -128,14 +129,14 @@ def settle(looks: Callable[[Floats], Sequence[Look]], start: Floats) -> Rest:
 
 
 def best_response(look: Look, present: float) -> Response:
-    """The speed at which a client's payoff is highest; its present one if chance does not tell any two speeds apart.
+    """The speed with the highest payoff; the present one if the differences between speeds may all be chance.
 
-    Payoffs are measured with chance, so they are smoothed by a cubic spline with a knot per octave before the highest
-    is looked for. A spline rounds off edges, such as a cap makes: if it misses the measured payoffs by more than chance
-    would, straight lines from one to the next count instead. The gain is a mean of paired differences over seeds, its
-    error a one-sided Student's interval.
+    Measured payoffs are noisy, so a cubic spline with one knot per octave smooths them before the search. A spline
+    rounds off edges, such as those that a cap causes: if it misses the measured payoffs by more than chance would,
+    straight lines between them are used instead. The gain is a mean of paired differences over seeds, its error a
+    one-sided Student's interval.
     """
-    from scipy.interpolate import make_interp_spline, make_lsq_spline  # take longer to import than all of the rest
+    from scipy.interpolate import make_interp_spline, make_lsq_spline  # slow to import
 
     octaves, payoffs = look.octaves, look.payoffs.T
     low, high = octaves[0], octaves[-1]
@@ -153,7 +154,7 @@ def best_response(look: Look, present: float) -> Response:
 
 
 def _mean(rows: Floats, tried: int) -> tuple[Floats, Floats]:
-    """The mean over rows, one per seed, and what it must exceed not to be the chance of so many tries."""
+    """The mean over rows, one per seed, and what it must exceed to be more than chance if `tried` means are tested."""
     from scipy.special import stdtrit
 
     quantile = float(stdtrit(len(rows) - 1, 1 - _RISK / tried))

@@ -1,4 +1,4 @@
-"""What figures and pages show of finished tasks: counted by the database, so that a million of them never leave it."""
+"""What figures and pages show of finished tasks. The database counts them, so that a million rows never leave it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -40,16 +40,16 @@ class Influence:
     group_of: Integers
     """Per client: the place of its group."""
     shares: Floats
-    """One row a seed, one column a client."""
+    """One row per seed, one column per client."""
     jain: Spread
     entitlements: Floats | None = None
-    """In the same way: the part of all versions that it is entitled to; None if that is the same for all."""
+    """As above: the share of all versions that each client is entitled to; None if that is the same for all."""
     per_presence: tuple[Spread, ...] = ()
-    """Of each group: its influence per time present, if its clients are not all there all the time."""
+    """Per group: its influence per time present, if its clients are not all present all the time."""
 
     @classmethod
     def of_audit(cls, audit: StrategyAudit) -> "Influence":
-        """What an audit found, one row per seed as for runs."""
+        """The influence that an audit found, one row per seed as for runs."""
         sizes = [group.clients for group in audit.groups]
         return cls(
             groups=tuple(group.name for group in audit.groups),
@@ -63,19 +63,19 @@ class Influence:
 
     @property
     def fair(self) -> float:
-        """What everybody would have if all had the same."""
+        """The share of each client if all had the same."""
         return 1 / len(self.clients)
 
     @property
     def entitled(self) -> Floats:
-        """Per client: the part that it is entitled to, over seeds; the fair share if clients do not come and go."""
+        """Per client: the mean share that it is entitled to; the fair share if that is the same for all."""
         if self.entitlements is None:
             return np.full(len(self.clients), self.fair)
         return np.asarray(self.entitlements.mean(axis=0))
 
     @property
     def jain_entitled(self) -> Spread:
-        """Over influence ÷ entitlement."""
+        """Jain's index of influence ÷ entitlement."""
         if self.entitlements is None:
             return self.jain
         rows = zip(self.shares, self.entitlements, strict=True)
@@ -83,7 +83,7 @@ class Influence:
 
     @property
     def mean(self) -> Floats:
-        """Per client, over seeds."""
+        """Per client: its mean share over seeds."""
         return np.asarray(self.shares.mean(axis=0))
 
     @property
@@ -92,9 +92,9 @@ class Influence:
         return np.asarray(self.shares.std(axis=0, ddof=1)) if len(self.shares) > 1 else None
 
     def quantiles(self, group: int, points: int = 101) -> tuple[Floats, Floats]:
-        """How many times its part each client of a group has, sorted: at which part of them, and one row per seed.
+        """Quantiles of influence ÷ entitlement over the clients of a group: the probabilities, and one row per seed.
 
-        Its part is what it is entitled to. Those who were never there have none, and count as 0.
+        Clients that were never present have no entitlement, and count as 0.
         """
         where, mine = np.linspace(0, 1, points), self.group_of == group
         shares = self.shares[:, mine]
@@ -103,35 +103,35 @@ class Influence:
         return where, np.quantile(times, where, axis=1).T
 
     def heard_by(self, part: float) -> float:
-        """How many times its part that part of the clients of every group has at the most, and at least one."""
+        """The largest over all groups of the quantile of influence ÷ entitlement at `part`; at least 1."""
         place = round(20 * part)
         groups = (self.quantiles(int(group), 21)[1] for group in np.unique(self.group_of))
         return max(1.0, *(float(times.mean(axis=0)[place]) for times in groups))
 
     def of_group(self, group: int) -> tuple[Spread, float]:
-        """The share of a group's clients together, and what they are entitled to."""
+        """The total share of a group's clients, and the share that they are entitled to."""
         mine = self.group_of == group
         return Spread.of(self.shares[:, mine].sum(axis=1)), float(self.entitled[mine].sum())
 
     def over_seeds(self, measure: Callable[[Floats], float]) -> Spread:
-        """A measure of evenness; of nothing where some have less than no weight."""
+        """A measure of evenness, over the seeds in which no client has a negative weight."""
         return Spread.of(measure(row) for row in self.shares if row.min() >= 0)
 
     def lorenz(self) -> tuple[Floats, Floats] | None:
-        """The mean of the seeds' Lorenz curves; None where some clients have less than no weight."""
+        """The mean Lorenz curve, over the seeds in which no client has a negative weight; None if there are none."""
         curves = [fairness.lorenz(row) for row in self.shares if row.min() >= 0]
         return (curves[0][0], np.asarray(np.mean([part for _, part in curves], axis=0))) if curves else None
 
 
 def influence(strategy: Repeated) -> Influence:
-    """Who was listened to, over the seeds that have weights yet."""
+    """The influence of every client, over the seeds that have weights yet."""
     if (found := influence_if_any(strategy)) is None:
-        raise InputError(f"{_named(strategy)} has no influence to draw: no update of it has been aggregated yet")
+        raise InputError(f"{_named(strategy)} has no influence to draw: none of its updates has been aggregated yet")
     return found
 
 
 def influence_if_any(strategy: Repeated) -> Influence | None:
-    """The same; None where no update has been aggregated yet."""
+    """The influence of every client; None if no update has been aggregated yet."""
     frames = [frame for frame in (run.influence() for run in strategy.runs) if frame["weight"].sum() > 0]
     if not frames:
         return None
@@ -162,43 +162,43 @@ def _per_presence(frame: "pd.DataFrame", group: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class GroupStaleness:
-    """How many versions late the updates of a group are, over all seeds together."""
+    """The staleness of a group's updates, over all seeds together."""
 
     name: str
     counts: Integers
-    """How many of its updates were 0, 1, 2 … versions late; empty where it sent none."""
+    """The number of its updates with staleness 0, 1, 2 …; empty if it sent none."""
     predicted: float
-    """The mean by the closed form, not a number where none applies."""
+    """The mean by the closed form; NaN if none applies."""
 
     @classmethod
     def of_audit(cls, audit: StrategyAudit) -> "list[GroupStaleness]":
-        """Of every group, what an audit found."""
+        """The staleness of every group, as an audit found it."""
         return [cls(group.name, group.histogram, group.staleness_predicted) for group in audit.groups]
 
     @property
     def mean(self) -> float:
-        """The mean of its updates, not a number where there are none."""
+        """The mean over its updates; NaN if there are none."""
         return float(np.arange(len(self.counts)) @ self.counts / self.counts.sum()) if self.counts.any() else nan
 
     @property
     def cumulative(self) -> Floats:
-        """The part of its updates that is at most 0, 1, 2 … versions late."""
+        """The share of its updates with a staleness of at most 0, 1, 2 …"""
         return np.asarray(np.cumsum(self.counts) / max(1, self.counts.sum()), np.float64)
 
     def at_most(self, part: float) -> float:
-        """How late that part of its updates is at the most, not a number where there are none."""
+        """The staleness that this part of its updates does not exceed; NaN if there are no updates."""
         return float(np.searchsorted(np.cumsum(self.counts), part * self.counts.sum())) if self.counts.any() else nan
 
 
 def staleness(strategy: Repeated) -> list[GroupStaleness]:
-    """How late updates of each group were, beside the mean that theory predicts for clients that never wait."""
+    """The staleness of each group's updates, and the mean that theory predicts for clients that never wait."""
     if (found := staleness_if_any(strategy)) is None:
-        raise InputError(f"{_named(strategy)} has no staleness to draw: no update of it has been aggregated yet")
+        raise InputError(f"{_named(strategy)} has no staleness to draw: none of its updates has been aggregated yet")
     return found
 
 
 def staleness_if_any(strategy: Repeated) -> list[GroupStaleness] | None:
-    """The same; None where no update has been aggregated yet."""
+    """The staleness of each group's updates; None if no update has been aggregated yet."""
     counted: dict[str, dict[int, int]] = {name: {} for name in strategy.runs[0].groups}
     for run in strategy.runs:
         with reading(run.folder) as database:
@@ -211,12 +211,12 @@ def staleness_if_any(strategy: Repeated) -> list[GroupStaleness] | None:
 
 
 def experiment_of(run: Run) -> Experiment:
-    """The experiment of a run, with its strategy and seed alone; code that it names is never imported."""
+    """The experiment of a run, with only the run's strategy and seed. Code that it names is never imported."""
     check_experiment(run.folder, run.meta)
     try:
         return Plan.open(run.folder, code=False).experiment
     except InputError as error:
-        raise InputError(f"the experiment of the run in {str(run.folder)!r} cannot be built again: {error}") from None
+        raise InputError(f"the experiment of the run in {str(run.folder)!r} cannot be rebuilt: {error}") from None
 
 
 def _dense(counts: dict[int, int]) -> Integers:
@@ -226,10 +226,10 @@ def _dense(counts: dict[int, int]) -> Integers:
 
 
 def _predictions(runs: Sequence[Run]) -> dict[str, float]:
-    """Mean staleness per group by the closed forms that the audit uses; nothing where they do not apply.
+    """Mean staleness per group by the closed forms that the audit uses; empty or NaN if they do not apply.
 
-    They are for clients that are always there. A group's mean is over its updates, as the simulated one is. Of a real
-    fleet only what was seen is known, and of a strategy that is code nothing.
+    They assume that clients are always present. A group's mean is over its updates, like the simulated one. For a real
+    fleet they use the fleet fitted to its runs. For a strategy that is code they predict nothing.
     """
     try:
         experiment = fit_fleet(runs, split=False).experiment if runs[0].deployed else experiment_of(runs[0])

@@ -47,8 +47,8 @@ def jain_entitled(influence: ArrayLike, entitled: ArrayLike) -> float:
     (1.0, 0.9)
     """
     due = np.asarray(entitled, dtype=np.float64)
-    there = due > 0
-    return jain(_amounts(influence)[there] / due[there]) if there.any() else nan
+    has_due = due > 0
+    return jain(_amounts(influence)[has_due] / due[has_due]) if has_due.any() else nan
 
 
 def comes_and_goes(entitled: Floats) -> bool:
@@ -159,10 +159,10 @@ def by_group(
         return np.bincount(member, amount, minlength=len(groups)).astype(np.float64)
 
     clients, sent, weight = total(), total(updates), total(weights)
-    influence, fair, due, there = (
+    influence, fair, due, present = (
         _ratio(each, each.sum()) for each in (weight, clients, total(entitled), total(presence))
     )
-    per_presence = np.divide(influence, there, out=np.full(len(groups), nan), where=there > 0)
+    per_presence = np.divide(influence, present, out=np.full(len(groups), nan), where=present > 0)
     late = _ratio(total(staleness_sum), sent)
     rows = zip(groups, clients, _ratio(sent, sent.sum()), influence, fair, late, due, per_presence, strict=True)
     return [GroupFairness(name, int(size), *map(float, numbers)) for name, size, *numbers in rows]

@@ -1,4 +1,4 @@
-"""What several identities gain: coming back under a new name, and being two clients. No weighting can prevent these."""
+"""What several identities gain: rejoining under a new name, and being two clients. No weighting can prevent these."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -10,7 +10,7 @@ import numpy as np
 
 from fairlag.analyse.case import Case
 from fairlag.analyse.progress import Progress, counter
-from fairlag.analyse.throttling import SERVER_UPDATES, goes_on
+from fairlag.analyse.throttling import SERVER_UPDATES, is_lasting
 from fairlag.analyse.trial import Trial, influence, simulated
 from fairlag.core.server import Server
 from fairlag.core.types import Arrived, Command, Event, Floats, Joined, Left
@@ -20,7 +20,7 @@ from fairlag.runtime import virtual
 
 _SEEDS = 5
 _UPDATES = 4000
-"""How many updates a run has, unless that is too few to hear a client of each group, or more than the experiment."""
+"""The updates per run. It has more if a client of some group would send too few, and never more than the experiment."""
 
 _ENOUGH = 20
 _STAYS = (1, 4)
@@ -29,27 +29,27 @@ _STAYS = (1, 4)
 
 @dataclass(frozen=True, slots=True)
 class Identities:
-    """Relative gains of one client: the sum over all its names beside one truthful client; None: not tried."""
+    """Relative gains of one client, summed over all its names, beside one truthful client; None if not tried."""
 
     rejoin_anew: float | None = None
-    """It leaves after an update or a few, and comes back at once as somebody new."""
+    """It leaves after one or a few updates, and rejoins at once under a new name."""
     two: float | None = None
     """It is two clients of its group."""
 
     def as_json(self) -> dict[str, float | None]:
-        """The part of it that `fairlag audit --json` promises."""
+        """The fields of `fairlag audit --json`."""
         return {name: None if gain is None else round(gain, 6) for name, gain in asdict(self).items()}
 
 
 class _Renaming(Server):
-    """A server whose client `first` leaves after every few updates, and comes back at once as the next of `names`."""
+    """A server whose client `first` leaves after every `stay` updates, and rejoins at once as the next of `names`."""
 
     def __init__(self, *args: Any, first: int, names: Sequence[int], stay: int, **options: Any) -> None:
         super().__init__(*args, **options)
         self._name, self._names, self._stay, self._sent = first, list(reversed(names)), stay, 0
 
     def handle(self, event: Event) -> list[Command]:
-        """As the server does, but names come one after another; a task that was given to the old name is lost."""
+        """Handles events as the server does, but renames the client; a task that the old name was given is lost."""
         if isinstance(event, Joined):
             unused = set(self._names)
             return super().handle(Joined(event.time, [each for each in event.clients if each not in unused]))
@@ -67,7 +67,7 @@ class _Renaming(Server):
 
 
 def two(experiment: Experiment, trial: Trial) -> float:
-    """The influence of the trial's client and of one more of its group."""
+    """The total influence of the trial's client and of one more client in its group."""
     fleet = experiment.fleet(trial.seed)
     group = int(fleet.group_of[trial.client])
     groups = [replace(each, count=each.count + (place == group)) for place, each in enumerate(fleet.groups)]
@@ -77,7 +77,7 @@ def two(experiment: Experiment, trial: Trial) -> float:
 
 
 def anew(experiment: Experiment, trial: Trial, names: int, stay: int) -> float:
-    """The influence of the trial's client if it takes a new name after every `stay` updates, at most that many."""
+    """The total influence of the trial's client if it takes up to `names` new names, one after every `stay` updates."""
     fleet = experiment.fleet(trial.seed)
     group = fleet.groups[int(fleet.group_of[trial.client])]
     larger = _like(experiment, [*fleet.groups, replace(group, name=f"{group.name}, anew", count=names)], trial.seed)
@@ -108,19 +108,19 @@ def _share(weights: Floats, clients: Sequence[int]) -> float:
 
 
 def _most_tasks(case: Case, client: int) -> float:
-    """How many updates a client may send that never waits for a version, as a new name does not: with room to spare."""
+    """An upper bound on the updates of a client that never waits for a version, as one with a new name does not."""
     long, time = case.fleet.mean_durations[client], np.mean([each.virtual_time for each in case.observations])
     return min(1.5 * float(time) / float(long), 2 * case.updates) if long > 0 else 2 * case.updates
 
 
 def identities(case: Case, name: str, progress: Progress | None) -> tuple[Identities, ...]:
-    """What one client of each group would gain by them, in short runs; nothing if these merge too many updates.
+    """What one client of each group would gain, measured in short runs; nothing if these would merge too many updates.
 
-    Being two among n clients that are all heard alike gains 2 n / (n + 1) − 1.
+    For reference: among n clients with equal influence, being two clients gains 2 n / (n + 1) − 1.
     """
     fleet, bench = case.fleet, case.bench
     needed = max(_UPDATES, _ENOUGH / float(case.shares.min()))
-    part = min(1.0, needed / case.updates) if goes_on(fleet) else 1.0
+    part = min(1.0, needed / case.updates) if is_lasting(fleet) else 1.0
     runs = len(case.clients) * _SEEDS * (2 + len(_STAYS))
     if runs * (part * case.updates + fleet.clients) > case.effort(compiled=SERVER_UPDATES, server=SERVER_UPDATES):
         return tuple(Identities() for _ in case.clients)

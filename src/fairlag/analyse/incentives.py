@@ -1,4 +1,4 @@
-"""Who would gain by cheating: a client's influence when it pretends to be slow, and how sure that is."""
+"""Whether throttling pays: a client's influence if it pretends to be slow, and how certain that is."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,31 +8,31 @@ import numpy as np
 from fairlag.core.types import Floats
 
 FACTORS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 20.0)
-"""How much longer than necessary a client may take."""
+"""The throttles that are tried: how many times as long as necessary a client takes."""
 
 REPLICATIONS = 10
-"""How many seeds at the least: their spread is the error that a gain must exceed."""
+"""The least number of seeds: a gain must exceed the error that comes from their spread."""
 
 WANTED = 0.05
-"""The error that is wanted of a relative gain, unless another one is asked for."""
+"""The default error of a relative gain."""
 
 _RISK = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Incentive:
-    """What throttling does for one client."""
+    """What throttling gains one client."""
 
     factors: tuple[float, ...]
     influence: Floats
     """Its mean influence at each factor."""
     error: Floats
-    """The error of the relative gain at each factor: what it must exceed to count."""
+    """The error of the relative gain at each factor; a gain counts only if it exceeds its error."""
     best_throttle: float
     throttle_gain: float
-    """The relative gain at the best factor: 3.7 means 4.7 times as much influence; 0 where truth is best."""
+    """The relative gain at the best factor: 3.7 means 4.7 times as much influence; 0 if truth is best."""
     heard: bool = True
-    """Was an update of the truthful client merged in at least two trials? Otherwise nothing is known of its gains."""
+    """Was an update of the truthful client merged in at least two trials? If not, its gains are not known."""
 
     @property
     def gains(self) -> Floats:
@@ -47,7 +47,7 @@ class Incentive:
 
     @property
     def largest_gain(self) -> float:
-        """The most that a client might gain without being noticed, at any factor; 0 where all clearly lose."""
+        """The most that a client might gain at any factor within the error; 0 if all factors clearly lose."""
         return max(0.0, float((self.gains + self.error)[1:].max()))
 
     @property
@@ -56,16 +56,16 @@ class Incentive:
         return self.best_throttle == 1.0
 
     def is_sure(self, wanted: float) -> bool:
-        """Is the answer as precise as was wanted?"""
+        """Is the answer as precise as wanted?"""
         if self.truthful:
             return self.largest_gain <= wanted
         return self.gain_error <= wanted * (1 + self.throttle_gain)
 
     def excess(self, wanted: float) -> Floats:
-        """For each factor, how many times the error is larger than it may be for the answer to be that precise.
+        """For each factor: its error as a multiple of the largest error with which the answer is as precise as wanted.
 
-        Where nothing gains, no factor may hide a gain of more than `wanted`. A gain is known as precisely as the
-        influence that it leads to, and what the other factors gain is then of no interest.
+        If no factor gains, none may hide a gain of more than `wanted`. If one does, the influence that it leads to must
+        have a relative error of at most `wanted`; the errors of the other factors then do not matter.
         """
         if self.truthful:
             allowed = np.maximum(wanted - self.gains, wanted / 2)
@@ -76,14 +76,15 @@ class Incentive:
 
 
 def judge(influence: Floats, before: Floats, updates: Floats, factors: Sequence[float] = FACTORS) -> Incentive:
-    """The best response from influences, one row per replication and one column per factor, the first being 1.
+    """The best response, from influences with one row per replication and one column per factor; the first factor is 1.
 
     Replications share their random numbers across factors, so a gain is a mean of paired ratios. Its error has three
-    parts, t·s + d + 1/K. The first is chance: s is the standard error, t Student's quantile at a risk of 1 % shared by
-    all factors. The second is what is left of the beginning, because a rule that remembers all of a client's past
-    forgets it like 1/time: `before` is the influence in the quarter of the trial before the half that counts, and d
-    the difference of the two mean gains, which is the bias of the second if it falls like that. The third is the end:
-    a client that sends K `updates` (means over replications) may be about to send another one.
+    parts, t·s + d + (1 + g)/K. The first is chance: s is the standard error, and t Student's quantile at a risk of 1 %
+    that all factors share. The second is the remaining effect of the start, because a rule that remembers all of a
+    client's past forgets it like 1/time: `before` is the influence in the quarter of the trial before the half that
+    counts, and d the difference of the two mean gains, which is the bias of the later one if it falls like 1/time. The
+    third is the end of the trial: a client that sends K `updates` (averaged over replications) may be about to send
+    another one; g is its gain.
 
     >>> def judged(rows, updates, factors):
     ...     return judge(np.array(rows), np.array(rows), np.array(updates), factors)
@@ -98,7 +99,7 @@ def judge(influence: Floats, before: Floats, updates: Floats, factors: Sequence[
     heard = bool(merged.sum() > 1)
     gains = influence[merged] / influence[merged, :1] - 1 if heard else np.zeros((2, len(factors)))
     mean, spread = gains.mean(axis=0), gains.std(axis=0, ddof=1) / np.sqrt(len(gains))
-    from scipy.special import stdtrit  # takes longer to import than all of the rest, and only this needs it
+    from scipy.special import stdtrit  # slow to import, and only needed here
 
     quantile = float(stdtrit(len(gains) - 1, 1 - _RISK / max(1, len(factors) - 1)))
     sent = np.maximum(np.minimum(updates, updates[0]), 1.0)
@@ -118,10 +119,10 @@ def judge(influence: Floats, before: Floats, updates: Floats, factors: Sequence[
 def judge_pair(honest: Floats, planned: Floats, tests: int) -> tuple[float, float]:
     """The relative gain of a plan over a whole run, and its error; rows are (influence, updates) for the same seeds.
 
-    The gain is a ratio of means, g = x̄ / ȳ − 1, since a mean of ratios would favour whoever has a noisy denominator.
-    Its error is t·s + (1 + g) / K: s is the standard error of x − (1 + g) y in parts of ȳ, t Student's quantile at a
-    risk of 1 % shared by that many `tests`. 1/K is the end of the run: of the K updates that a client sends, the last
-    one may have come just in time, or just too late.
+    The gain is a ratio of means, g = x̄ / ȳ − 1, because a mean of ratios would favour a noisy denominator.
+    Its error is t·s + (1 + g) / K: s is the standard error of x − (1 + g) y in units of ȳ, and t Student's quantile at
+    a risk of 1 % that all `tests` share. 1/K stands for the end of the run: of the K updates that a client sends, the
+    last one may have arrived just in time, or just too late.
 
     >>> honest, gap = np.array([[0.10, 100], [0.11, 100], [0.10, 100]]), np.array([[0.05, 0], [0.05, 0], [0.06, 0]])
     >>> gain, error = judge_pair(honest, honest + gap, tests=1)
@@ -141,6 +142,6 @@ def judge_pair(honest: Floats, planned: Floats, tests: int) -> tuple[float, floa
 
 
 def _gain(influence: Floats) -> Floats:
-    """Of mean influences; nothing where a client was not heard."""
+    """The relative gain from mean influences; 0 if the truthful client had no influence."""
     honest, *_ = mean = influence.mean(axis=0)
     return np.asarray(mean / honest - 1 if honest > 0 else np.zeros_like(mean))

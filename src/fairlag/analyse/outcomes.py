@@ -1,4 +1,4 @@
-"""What became of all tasks: merged, refused, lost or cancelled, and why; counted by the database."""
+"""The outcomes of all tasks (merged, refused, lost or cancelled) and their reasons, counted by the database."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from fairlag.core.types import Outcome
 from fairlag.lab.folder import meta_of, reading
 from fairlag.lab.run import Run
 
-# Most tasks are merged: those are counted by client alone, which takes half the time of sorting the words as well.
+# Most tasks are merged. Counting those by client alone takes half the time, because their texts need no sorting.
 _OUTCOMES = f"""
 SELECT grp, outcome, reason, SUM(many) FROM clients JOIN (
     SELECT client, '{Outcome.AGGREGATED}' AS outcome, '' AS reason, COUNT(*) AS many
@@ -32,19 +32,19 @@ class TaskEnd(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """What became of the tasks of a strategy, over all its seeds."""
+    """The outcomes of a strategy's tasks, over all its seeds."""
 
     groups: tuple[str, ...]
-    """Empty where it is not known whose tasks they were."""
+    """Empty if the groups of the tasks are not known."""
     tasks: Counter[tuple[str, TaskEnd]]
-    """How many tasks of a group ended that way."""
+    """The number of tasks by group and end."""
     aggregations: int
     partial: int
-    """How many of these were merged short of what the trigger wanted, because everyone was waiting."""
+    """How many of these had fewer updates than the trigger wants, because all clients were waiting."""
     unmatched: Counter[str]
-    """Updates that were refused because they belonged to no running task, by reason."""
+    """The number of updates that were refused because they belonged to no running task, by reason."""
     open: int | None
-    """How many tasks were running, or waited in a buffer, at the end; None where a run has not ended."""
+    """The number of tasks that were running, or waited in a buffer, at the end; None if a run has not ended."""
 
     def of(self, group: str | None = None) -> Counter[TaskEnd]:
         """The tasks of one group, or of all."""
@@ -56,7 +56,7 @@ class Outcomes:
 
 
 def outcomes(runs: Sequence[Run]) -> Outcomes:
-    """What became of the tasks of runs of one strategy."""
+    """The outcomes of the tasks in runs of one strategy."""
     tasks: Counter[tuple[str, TaskEnd]] = Counter()
     refusals: Counter[str] = Counter()
     aggregations = partial = 0
@@ -81,7 +81,7 @@ def outcomes(runs: Sequence[Run]) -> Outcomes:
 
 
 def audited_outcomes(audit: StrategyAudit, seeds: int) -> Outcomes:
-    """What an audit over so many seeds knows of it: no groups, no reasons, and about how many were merged."""
+    """The outcomes in an audit over `seeds` seeds: no groups, no reasons, and about how many tasks were merged."""
     counts = {
         TaskEnd(Outcome.AGGREGATED): audit.updates * seeds,
         TaskEnd(Outcome.REFUSED): audit.refused,

@@ -1,4 +1,4 @@
-"""What the closed forms of theory.py say of a strategy on a fleet, as far as one of them applies."""
+"""What the closed forms of theory.py predict for a strategy on a fleet, if one of them applies."""
 
 from typing import NamedTuple
 
@@ -12,24 +12,24 @@ from fairlag.rules import select, trigger
 from fairlag.rules.rule import provenance
 
 _GRID = (np.arange(2048) + 0.5) / 2048
-"""The quantiles of a duration that a mean number of ticks is taken over."""
+"""The quantiles of a duration over which a number of ticks is averaged."""
 
 _MOST_WORK = 100_000_000
-"""Clients times different durations: a prediction for limited concurrency among more than that would take minutes."""
+"""Clients × distinct durations: beyond this, a prediction for limited concurrency would take minutes."""
 
 
 class Prediction(NamedTuple):
-    """Per client: its mean staleness and its share of all updates; not a number where no closed form applies."""
+    """Per client: its mean staleness and its share of all updates; NaN if no closed form applies."""
 
     staleness: Floats
     share: Floats
 
 
 def predicted(strategy: Strategy, fleet: Fleet, buffer: float) -> Prediction:
-    """The closed forms for clients that are always there, at a mean number of updates per version.
+    """The closed forms for clients that are always present; `buffer` is the mean number of updates per version.
 
-    Nothing is predicted for clients that come and go, or for rules of selection, admission or local steps that the
-    forms do not know.
+    Nothing is predicted for clients that join and leave, or for rules of selection, admission or local steps that the
+    forms do not cover.
 
     >>> from fairlag.lab.experiment import load
     >>> from fairlag.zoo import fedfix
@@ -62,7 +62,7 @@ def predicted(strategy: Strategy, fleet: Fleet, buffer: float) -> Prediction:
 
 
 def mean_ticks(fleet: Fleet, interval: float) -> Floats:
-    """Per client: how many ticks of a clock pass on average until a task that began with one is done, E⌈D/Δt⌉.
+    """Per client: the mean number of clock ticks until a task that began at a tick is done, E⌈D/Δt⌉.
 
     >>> from fairlag.lab.experiment import load
     >>> mean_ticks(load("demo").fleet(), 5.0)[[0, 14]].tolist()

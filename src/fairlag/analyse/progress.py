@@ -1,13 +1,13 @@
-"""How an audit tells how far it is."""
+"""How an audit reports its progress."""
 
 from collections.abc import Callable
 
 Progress = Callable[[str, int, int], None]
-"""Told the part of the audit, how many trials of it are done, and of how many."""
+"""Called with the part of the audit, the number of its trials that are done, and their total number."""
 
 
 def teller(progress: Progress | None, part: str) -> Callable[[int, int], None]:
-    """Tells how many trials of one part are done, and of how many."""
+    """Returns a function that reports how many trials of a part are done, and their total number."""
 
     def tell(done: int, total: int) -> None:
         if progress is not None:
@@ -17,7 +17,7 @@ def teller(progress: Progress | None, part: str) -> Callable[[int, int], None]:
 
 
 def counter(progress: Progress | None, part: str, total: int) -> Callable[[int], None] | None:
-    """Adds up the trials of a part that are done."""
+    """Returns a function that adds up the done trials of a part and reports the sum; None without progress."""
     if progress is None:
         return None
     done = 0

@@ -1,4 +1,4 @@
-"""Ranking strategies: who is best by one metric, on each experiment; from comparisons, nothing is read anew."""
+"""Ranking strategies by one metric on each experiment, from their comparisons; no run is read again."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ from fairlag.errors import InputError, nearest
 
 
 class Ranked(NamedTuple):
-    """A strategy in its place."""
+    """A strategy and its rank."""
 
     rank: int
-    """One more than how many are better: equals share it, and so do all that lack what is ranked by."""
+    """One more than the number of better strategies. Equals share a rank, and so do all that lack the metric."""
     comparison: Comparison
     group: GroupComparison | None
-    """What the least served group got, if the strategy's fleet has that group."""
+    """The results of the least served group, if the strategy's fleet has that group."""
 
     @property
     def reached(self) -> Reached | None:
@@ -38,27 +38,27 @@ class Ranked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The strategies on one experiment, the best first."""
+    """The strategies on one experiment, best first."""
 
     experiment: str
     by: str
     metric: Metric
-    """What they are ranked by."""
+    """The metric that they are ranked by."""
     group: str | None
-    """The least served, which every row tells about; none while nobody has sent anything."""
+    """The least served group, which every row shows; None if no client has sent an update yet."""
     rows: tuple[Ranked, ...]
 
     @property
     def uneven(self) -> bool:
-        """Are the clients of some strategy not entitled alike, such as those that come and go?"""
+        """Are clients entitled to different shares under some strategy, for instance because they join and leave?"""
         return any(row.comparison.comes_and_goes for row in self.rows)
 
     def knows(self, row: Ranked) -> bool:
-        """Does the strategy have the number that is ranked by?"""
+        """Does the strategy have the metric that is ranked by?"""
         return _key(self.metric, row.comparison, row.group) is not None
 
     def rivals(self, place: int = 0) -> list[tuple[Ranked, Test]]:
-        """The other strategies that have the number, and whether seeds tell them from the one at a place."""
+        """The other strategies that have the metric, each with a test against the one at `place`."""
         known = [row for row in self.rows if self.knows(row)]
         if not known:
             return []
@@ -67,7 +67,7 @@ class Ranking:
         return [(row, told_apart(found, self._by_seed(row))) for row in known if row is not mine]
 
     def _by_seed(self, row: Ranked) -> Mapping[int, float]:
-        """The number that is ranked by, of each seed."""
+        """The number that is ranked by, per seed."""
         spread = spread_of(self.metric, row.comparison, row.group)
         if self.metric.better is not Better.FAIR or row.group is None:
             return spread.by_seed
@@ -75,11 +75,12 @@ class Ranking:
 
 
 def ranked(comparisons: Iterable[Comparison], by: str = LEAD.name) -> list[Ranking]:
-    """One ranking per experiment; equals keep their order, and what lacks the number comes last.
+    """One ranking per experiment. Equals keep their order, and strategies that lack the metric come last.
 
-    By "accuracy" or that of the least served "group": the highest first. By "influence" of that group: the closest to
-    its fair share first. By "jain": the highest index first. By "time" to the first target: the shortest first, but
-    those that reached it with every seed before those that did with some, whose mean leaves out the seeds that failed.
+    By "accuracy", or by the accuracy of the least served "group": the highest first. By "influence" of that group: the
+    closest to its fair share first. By "jain": the highest index first. By "time" to the first target: the shortest
+    first, but strategies that reached it with every seed come before those that reached it with some, because a mean
+    over some leaves out the seeds that failed.
     """
     check_criterion(by)
     together: dict[str, list[Comparison]] = {}
@@ -89,20 +90,20 @@ def ranked(comparisons: Iterable[Comparison], by: str = LEAD.name) -> list[Ranki
 
 
 def check_criterion(by: str) -> None:
-    """Refuses what strategies cannot be ranked by.
+    """Refuses a criterion that strategies cannot be ranked by.
 
     >>> check_criterion("accurracy")
     Traceback (most recent call last):
-    fairlag.errors.InputError: nothing is ranked by 'accurracy': did you mean 'accuracy'?
+    fairlag.errors.InputError: cannot rank by 'accurracy': did you mean 'accuracy'?
     """
     if by not in criteria():
-        raise InputError(f"nothing is ranked by {by!r}: {nearest(by, criteria())}")
+        raise InputError(f"cannot rank by {by!r}: {nearest(by, criteria())}")
 
 
 def least_served(strategies: Sequence[Comparison]) -> str | None:
-    """The group whose clients send the fewest updates each, in the mean over all strategies; the first of equals.
+    """The group with the fewest updates per client, averaged over all strategies; the first of equals.
 
-    A client's part of all updates is taken in units of 1/n, so that fleets of other sizes count alike.
+    A client's share of all updates is measured in units of 1/n, so that fleets of different sizes are comparable.
     """
     parts: dict[str, list[float]] = {}
     for group in (group for each in strategies for group in each.groups):
@@ -112,7 +113,7 @@ def least_served(strategies: Sequence[Comparison]) -> str | None:
 
 
 def spread_of(metric: Metric, found: Comparison, group: GroupComparison | None) -> Spread:
-    """A metric of a strategy, or of one of its groups: of nothing if its fleet does not have that group."""
+    """A metric of a strategy, or of one of its groups; without a value if the fleet does not have that group."""
     if metric.scope is not Scope.GROUP:
         return found.metrics[metric.name]
     return Spread(None, None, 0) if group is None else group.metrics[metric.name]
@@ -132,7 +133,7 @@ def _ranking(experiment: str, strategies: Sequence[Comparison], by: str) -> Rank
 
 
 def _key(metric: Metric, found: Comparison, group: GroupComparison | None) -> tuple[float, ...] | None:
-    """What is smaller for the better; None if it is not known."""
+    """A sort key, smaller for the better strategy; None if it does not have the metric."""
     spread = spread_of(metric, found, group)
     if spread.mean is None:
         return None

@@ -1,4 +1,4 @@
-"""Where a fleet settles if updates cost their senders something: payoffs measured by trials, for each strategy."""
+"""Where a fleet settles under each strategy if updates have a cost: payoffs are measured by trials."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ import numpy as np
 from fairlag.analyse import fairness
 from fairlag.analyse.equilibrium import SLOWEST, Look, Response, considered, settle
 from fairlag.analyse.progress import Progress, teller
-from fairlag.analyse.throttling import COMPILED_UPDATES, SERVER_UPDATES, advised, goes_on
+from fairlag.analyse.throttling import COMPILED_UPDATES, SERVER_UPDATES, advised, is_lasting
 from fairlag.analyse.trial import Bench, Trial, observe, quarter
 from fairlag.core.types import Floats
 from fairlag.errors import InputError
@@ -22,66 +22,67 @@ from fairlag.runtime.compiled.spec import plan_if_available
 SEEDS = 8
 
 _SENT = (10, 40, 160)
-"""How many updates the slowest client sends in the half of a trial that counts: at first, and then ever more."""
+"""The updates of the slowest client in the half of a trial that counts: at first, and then in ever longer trials."""
 
 _ENOUGH, _PRECISE = 40, 0.003
-"""From that many on, trials get no longer if errors of a gain are below that part of a fair share."""
+"""Trials with at least the first number of updates get no longer once errors of gains are below the second number, in
+fair shares."""
 
 _LOOKS = 8
-"""How often, about, everybody looks around before the fleet is at rest."""
+"""The approximate number of times that all groups are looked at before the fleet is at rest."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupAtRest:
-    """What one client of a group does and gets where the fleet is at rest."""
+    """What one client of a group does and gets when the fleet is at rest."""
 
     name: str
     clients: int
     cost: float
     throttle: float
-    """How many times as long as necessary it takes: 1 is the full speed."""
+    """How many times as long as necessary its tasks take: 1 is the full speed."""
     rate: float
     """Its updates per unit of time."""
     influence: float
-    """The part of all weight that the whole group has."""
+    """The whole group's share of all weight."""
     response: Response
-    """What it would rather do."""
+    """Its best response."""
 
     @property
     def payoff(self) -> float:
-        """Its influence less the cost of its updates, x_i − κ r_i."""
+        """Its influence minus the cost of its updates, x_i − κ r_i."""
         return self.influence / self.clients - self.cost * self.rate
 
     @property
     def prefers(self) -> float:
-        """The throttle that it would rather have."""
+        """The throttle of its best response."""
         return float(2**self.response.octaves)
 
     @property
     def slowest(self) -> bool:
-        """Is it as slow as anybody tries to be?"""
+        """Is it at the slowest speed that is tried?"""
         return self.throttle >= 2**SLOWEST
 
 
 @dataclass(frozen=True, slots=True)
 class Equilibrium:
-    """Where the fleet settles under one strategy."""
+    """The state in which the fleet settles under one strategy."""
 
     groups: tuple[GroupAtRest, ...]
     versions: float
     """Per unit of time."""
     full_speed: float
-    """The same if everybody were as fast as they can."""
+    """Versions per unit of time if all clients were at full speed."""
     settled: bool
 
     @property
     def speed(self) -> float:
-        """Versions per unit of time, as a part of those at full speed."""
+        """Versions per unit of time, relative to those at full speed."""
         return self.versions / self.full_speed
 
     @property
     def jain(self) -> float:
-        """Of all clients' influence."""
+        """Jain's index of all clients' influence."""
         return fairness.jain([group.influence / group.clients for group in self.groups for _ in range(group.clients)])
 
     @property
@@ -91,12 +92,12 @@ class Equilibrium:
 
     @property
     def largest_gain(self) -> float:
-        """The most that a client might gain by another speed, as a part of a fair share."""
+        """The most that a client might gain by a different speed, in fair shares."""
         clients = sum(group.clients for group in self.groups)
         return clients * max(max(group.response.gain, 0.0) + group.response.error for group in self.groups)
 
     def as_json(self) -> dict[str, Any]:
-        """The part of it that `fairlag audit --json` promises."""
+        """The fields of `fairlag audit --json`."""
         return {
             "settled": self.settled,
             "versions_per_time": round(self.versions, 6),
@@ -123,28 +124,29 @@ class Untried(NamedTuple):
 
     reason: str
     advice: str = ""
-    """What an audit needs to know it, if that is all."""
+    """The option with which an audit would find it, if there is one."""
 
     def __str__(self) -> str:
         return f"{self.reason}: {self.advice} suffices" if self.advice else self.reason
 
     def as_json(self) -> dict[str, Any]:
-        """The same in JSON."""
+        """The fields of `fairlag audit --json`."""
         return {"settled": None, "reason": str(self)}
 
 
 def priced(experiment: Experiment) -> bool:
-    """Do updates cost anybody something?"""
+    """Do the updates of any client have a cost?"""
     return any(table.cost for table in experiment.clients)
 
 
 def equilibria(
     experiment: Experiment, *, workers: int = 1, budget: int | None = None, progress: Progress | None = None
 ) -> list[Equilibrium | Untried]:
-    """Where the fleet settles under each strategy, if every client chooses the speed that pays it most.
+    """Where the fleet settles under each strategy, if every client chooses the speed with the highest payoff.
 
-    One client gets its influence less what its updates cost it, x_i − κ_i r_i, with r_i its updates per unit of time.
-    The clients of a group stay equally fast. `budget` is about how many updates the trials of a strategy may merge.
+    The payoff of a client is its influence minus the cost of its updates, x_i − κ_i r_i, with r_i its updates per unit
+    of time. All clients of a group have the same speed. `budget` is the approximate number of updates that the trials
+    of a strategy may merge.
 
     >>> from fairlag.lab.experiment import load
     >>> equilibria(load("million").only(["fedbuff"]))[0].reason
@@ -158,7 +160,7 @@ def equilibria(
 
 
 def rewarded(experiment: Experiment, rewards: Sequence[float]) -> Experiment:
-    """The same fleet under FairShare by account with each of these rewards, otherwise as the file has it.
+    """The same experiment with FairShare by account only, once per reward; its other parameters stay as in the file.
 
     >>> from fairlag.lab.experiment import load
     >>> [use.parameters for use in rewarded(load("demo"), [0.5]).strategies]
@@ -171,16 +173,16 @@ def rewarded(experiment: Experiment, rewards: Sequence[float]) -> Experiment:
 
 
 class Seen(NamedTuple):
-    """What the second half of a trial shows of its client, and of all."""
+    """What the second half of a trial shows about its client, and about all clients."""
 
     share: float
     rate: float
     versions: float
     """Per unit of time."""
     groups: tuple[float, ...]
-    """The part of all weight that each group has."""
+    """Each group's share of all weight."""
     updates: int
-    """How many the whole trial merged."""
+    """The number of updates that the whole trial merged."""
 
 
 def seen(experiment: Experiment, trial: Trial) -> Seen:
@@ -188,7 +190,7 @@ def seen(experiment: Experiment, trial: Trial) -> Seen:
     found = observe(experiment, trial)
     if len(found.marks) < 4:
         label = experiment.strategies[trial.strategy].label
-        raise InputError(f"{label} does not run on for ever, so nobody settles: {found.reason}")
+        raise InputError(f"{label} stops by itself, so the fleet never settles: {found.reason}")
     time, weight, sent, *groups = found.marks[3] - found.marks[1]
     total = sum(groups)
     parts = tuple(float(group / total) for group in groups)
@@ -220,26 +222,26 @@ class _Settler:
         self._sent, self._spent, self._done = 0, 0, 0
 
     def run(self) -> Equilibrium | Untried:
-        """With ever longer trials as long as the budget allows, each time from where the last ones came to rest."""
-        if not goes_on(self._fleet):
+        """Settles the fleet with ever longer trials, while the budget lasts, each time from the last state of rest."""
+        if not is_lasting(self._fleet):
             return Untried("clients join late, leave for good or follow a trace, so no state of the fleet lasts")
         if not np.isfinite(self._rates).all():
             return Untried("tasks of some clients take no time, so their speed has no bounds")
         state, rest = np.zeros(len(self._sizes)), None
         for self._sent in _SENT:
-            # Who was at rest before is nearly so with longer trials.
+            # A fleet that was at rest in shorter trials is nearly at rest in longer ones.
             needed = self._spent + (_LOOKS if rest is None else _LOOKS / 2) * self._cost(state)
             if needed > self._budget:
                 break
             rest = settle(self._looks, state)
             state = rest.octaves
-            self._told(self._done, self._done)  # how many more there will be is not known
+            self._told(self._done, self._done)  # the number of further trials is not known
             if self._sent >= _ENOUGH and max(each.error for each in rest.responses) * self._sizes.sum() < _PRECISE:
                 break
         if rest is None:
             return Untried("it takes too many updates", advised(needed))
-        _, versions, _ = self._everybody(np.zeros_like(state))
-        rates, now, influence = self._everybody(state)
+        _, versions, _ = self._whole_fleet(np.zeros_like(state))
+        rates, now, influence = self._whole_fleet(state)
         rows = zip(self._experiment.clients, 2.0**state, rates, influence, rest.responses, strict=True)
         groups = (
             GroupAtRest(
@@ -250,7 +252,7 @@ class _Settler:
         return Equilibrium(tuple(groups), now, versions, rest.settled)
 
     def _looks(self, state: Floats) -> list[Look]:
-        """What one client of each group gets at each speed that it considers."""
+        """The payoffs of one client of each group at each speed that it considers."""
         speeds = [considered(octaves) for octaves in state]
         asked = [self._trial(state, group, speed) for group, each in enumerate(speeds) for speed in each]
         found = iter(self._measured(asked))
@@ -260,15 +262,15 @@ class _Settler:
             looks.append(Look(each, np.array(payoffs).T))
         return looks
 
-    def _everybody(self, state: Floats) -> tuple[Floats, float, Floats]:
-        """Per group the updates of a client per unit of time, versions per unit of time, and each group's influence."""
+    def _whole_fleet(self, state: Floats) -> tuple[Floats, float, Floats]:
+        """Updates per unit of time of one client of each group, versions per unit of time, and influence per group."""
         found = self._measured([self._trial(state, group, octaves) for group, octaves in enumerate(state)])
         rates = np.array([np.mean([one.rate for one in each]) for each in found])
         versions = float(np.mean([one.versions for each in found for one in each]))
         return rates, versions, np.mean([one.groups for each in found for one in each], axis=0)
 
     def _measured(self, trials: Sequence[Trial]) -> list[list[Seen]]:
-        """What each of these trials shows, with the same seeds for all."""
+        """The results of each of these trials, with the same seeds for all."""
         asked = [replace(trial, seed=self._experiment.seed + each) for trial in trials for each in range(SEEDS)]
         found = self._bench.map(seen, asked)
         self._done += len(found)
@@ -276,7 +278,7 @@ class _Settler:
         return [found[place : place + SEEDS] for place in range(0, len(found), SEEDS)]
 
     def _trial(self, state: Floats, group: int, octaves: float) -> Trial:
-        """One client of a group has a speed of its own, all others have those of their groups."""
+        """A trial in which one client of a group has its own speed, and all others have those of their groups."""
         plans: dict[int, Timing] = {}
         for place, each in enumerate(state):
             plans |= dict.fromkeys(self._fleet.members(place), Throttle(float(2**each)))
@@ -286,13 +288,13 @@ class _Settler:
         return Trial(self._number, 0, 4 * stride, None, client, tuple(plans.items()), stride, self._compiled)
 
     def _length(self, state: Floats, group: int, octaves: float) -> float:
-        """How many updates a trial needs for everybody to send that many that count; half of it is warm-up."""
+        """The updates that a trial needs for each client to send `_sent` in its second half; the first is warm-up."""
         rates, own = self._rates / 2**state, self._rates[group] / 2**octaves
         total = rates @ self._sizes - rates[group] + own
         return float(2 * self._sent * total / min(own, rates.min()))
 
     def _cost(self, state: Floats) -> float:
-        """About how many updates it takes to look around once."""
+        """The approximate number of updates of one look at all groups."""
         return SEEDS * sum(
             self._length(state, group, each) for group, now in enumerate(state) for each in considered(now)
         )

@@ -1,4 +1,4 @@
-"""Whether seeds tell two strategies apart: the one rule for every text that says better, best or highest."""
+"""Whether two strategies differ significantly over seeds: the one rule for every text that says better or best."""
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -7,24 +7,24 @@ from statistics import fmean, variance
 from typing import NamedTuple
 
 LEVEL = 0.05
-"""The probability of such a difference by chance, below which strategies are told apart."""
+"""Two strategies differ clearly if the probability of such a difference by chance is below this."""
 
 FEWEST = 3
-"""With fewer seeds nothing is told apart: two may differ by the same amount by chance."""
+"""With fewer seeds no difference is clear: two seeds may differ by the same amount by chance."""
 
 
 class Test(NamedTuple):
-    """How two strategies were compared."""
+    """A test of the difference between two strategies."""
 
     seeds: int
-    """How many the test rests on: those that both have, or the fewer of either."""
+    """The number of seeds that the test uses: those that both have, or the smaller number of the two."""
     paired: bool
     p: float
     """The probability of such a difference by chance; 1 if there are too few seeds."""
 
     @property
     def clear(self) -> bool:
-        """Are they told apart?"""
+        """Do they differ clearly?"""
         return self.p < LEVEL
 
     @property
@@ -65,7 +65,7 @@ def _welch(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 def _p(difference: float, error: float, freedom: float) -> float:
-    """Two-sided, of a difference with that squared standard error; the smallest differences are rounding."""
+    """The two-sided p-value of a difference with this squared standard error; differences below 1e-12 are rounding."""
     if abs(difference) < 1e-12:
         return 1.0
     if error <= 0:

@@ -1,4 +1,4 @@
-"""Numbers over seeds."""
+"""The mean and deviation of a number over seeds."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from statistics import fmean, stdev
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """A number over seeds: its mean, its sample standard deviation (None for less than two), and how many had it.
+    """A number over seeds: mean, sample standard deviation (None for fewer than two), and how many seeds have it.
 
     >>> Spread.of([1.0, 3.0, float("nan")])
     Spread(mean=2.0, deviation=1.4142135623730951, seeds=2)
@@ -18,11 +18,11 @@ class Spread:
     deviation: float | None
     seeds: int
     by_seed: Mapping[int, float] = field(default_factory=dict, compare=False, repr=False)
-    """The values themselves, if it is known which seed each is of."""
+    """The value of each seed, if the seeds are known."""
 
     @classmethod
     def of(cls, values: Iterable[float], seeds: Sequence[int] = ()) -> "Spread":
-        """The spread of the values that are finite, of these seeds."""
+        """The spread of the finite values; `seeds` names their seeds, in the same order."""
         every = [float(value) for value in values]
         found = [value for value in every if isfinite(value)]
         known = {seed: value for seed, value in zip(seeds, every, strict=False) if isfinite(value)}

@@ -1,4 +1,4 @@
-"""What is counted during a trial: single updates, the time that clients spend, and who was listened to so far."""
+"""What is counted during a trial: updates, the time that clients spend, and the influence so far."""
 
 from collections.abc import Sequence
 
@@ -10,14 +10,14 @@ from fairlag.fleet.clients import Fleet
 from fairlag.lab.attendance import Attendance
 
 _ROWS = 4096
-"""How many versions are counted together."""
+"""The number of versions that are counted together."""
 
 
 class Tally:
     """Counts of one trial. Memory does not grow with the trial, apart from one row per mark."""
 
     def __init__(self, fleet: Fleet, client: int, terms: Entitlement | None) -> None:
-        """`client` is the one whose influence is followed beside that of the groups; `terms` say who is entitled."""
+        """Marks follow the influence of `client` and of all groups; `terms` say which clients are entitled."""
         self._fleet, self._client = fleet, client
         self.histogram: list[Integers] = [np.zeros(0, np.int64) for _ in fleet.groups]
         self.lightest, self.heaviest = np.inf, -np.inf
@@ -32,7 +32,7 @@ class Tally:
         self._waiting: list[Aggregation] = []
 
     def add(self, row: Row) -> None:
-        """Counts what the server recorded."""
+        """Counts a row that the server recorded."""
         if isinstance(row, Aggregation):
             self._waiting.append(row)
             if len(self._waiting) >= _ROWS:
@@ -46,7 +46,7 @@ class Tally:
         self.refused[row.task.client] += row.outcome == Outcome.REFUSED
 
     def flush(self) -> None:
-        """Counts the versions that wait."""
+        """Counts the versions that wait to be counted together."""
         rows, self._waiting = self._waiting, []
         if rows:
             tasks = [task for row in rows for task in row.tasks]
@@ -67,11 +67,11 @@ class Tally:
         self.heaviest = max(self.heaviest, float(weights.max(initial=-np.inf)))
 
     def work(self, seconds: Floats) -> None:
-        """Adds the durations of merged tasks, one after the other: the same sum however they are divided."""
+        """Adds the durations of merged tasks one by one, so that the sum does not depend on how they are batched."""
         self.busy = float(np.cumsum(np.concatenate([[self.busy], seconds]))[-1])
 
     def mark(self, time: float, influence: Floats, updates: Integers) -> None:
-        """Notes how much each group, and the client, has been listened to until now."""
+        """Notes the influence of each group, and of the client, until now."""
         groups = np.bincount(self._fleet.group_of, influence, minlength=len(self._fleet.groups))
         self._marks.append(np.array([time, influence[self._client], updates[self._client], *groups]))
 
@@ -82,7 +82,7 @@ class Tally:
 
 
 def _attendance(fleet: Fleet, terms: Entitlement | None) -> Attendance:
-    """Nothing is trained, so all clients count as having equally many examples."""
+    """The attendance of a trial. Nothing is trained, so all clients count as having equally many examples."""
     if terms is None:
         return Attendance(fleet.clients)
     importance = np.array([terms.of_group(group.name) for group in fleet.groups])[fleet.group_of]

@@ -1,4 +1,4 @@
-"""Trials in which a client throttles itself: how long they must be for the error that is wanted, and what they cost."""
+"""Trials in which a client throttles itself: how long they must be for the wanted error, and what they cost."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -16,33 +16,33 @@ from fairlag.fleet.clients import Fleet
 from fairlag.fleet.timing import Throttle
 
 COMPILED_UPDATES = 20_000_000
-"""How many updates may go into the trials of a strategy by default if the compiled loop takes them: seconds."""
+"""The default number of updates in the trials of a strategy if the compiled loop runs them, which takes seconds."""
 
 SERVER_UPDATES = 600_000
-"""The same if the server itself must: it takes some fifty times as long."""
+"""The same number if the server runs them, which takes about fifty times as long for the same work."""
 
 _FEW, _PILOT = 5, 15
-"""How many updates the throttled client sends in the half that counts: at the least, and at first if affordable."""
+"""The updates of the throttled client in the half of a trial that counts: at least, and at first if affordable."""
 
 _STAGES = 8
 _MOST_AT_ONCE = 8.0
-"""How many times longer the next trials are at the most: what short ones say of their error is rough."""
+"""The next trials are at most this many times longer, because short trials know their error only roughly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Throttling:
-    """What throttling does for one client of each group under a strategy."""
+    """What throttling gains one client of each group under a strategy."""
 
     incentives: tuple[Incentive, ...]
     aggregations: tuple[int, int]
-    """How long the shortest and the longest trial was; zero: there was none."""
+    """The lengths of the shortest and the longest trial; 0 if there was none."""
     replications: int
     wanted: float
-    """The error that was wanted."""
+    """The wanted error."""
     advice: str = ""
-    """The option that would make it as precise as wanted; empty if it is."""
+    """The option that would make the answer as precise as wanted; empty if it is."""
     rough: str = ""
-    """The option that would give a rough answer, if nothing was simulated."""
+    """If nothing was simulated: the option that would give a rough answer."""
 
     @property
     def tried(self) -> bool:
@@ -50,7 +50,7 @@ class Throttling:
         return self.aggregations[1] > 0
 
     def as_json(self) -> dict[str, Any]:
-        """The part of it that `fairlag audit --json` promises."""
+        """The fields of `fairlag audit --json`."""
         return {
             "tried": self.tried,
             "aggregations": list(self.aggregations),
@@ -60,11 +60,11 @@ class Throttling:
         }
 
 
-def goes_on(fleet: Fleet) -> bool:
+def is_lasting(fleet: Fleet) -> bool:
     """Does the fleet stay as it is, so that trials may be longer than the experiment?
 
     >>> from fairlag.lab.experiment import load
-    >>> goes_on(load("demo").fleet())
+    >>> is_lasting(load("demo").fleet())
     True
     """
     return all(
@@ -74,7 +74,7 @@ def goes_on(fleet: Fleet) -> bool:
 
 
 class Need(NamedTuple):
-    """About how many updates the trials of a strategy that lets everybody train have."""
+    """The approximate number of updates in the trials of a strategy that lets all clients train."""
 
     least: float
     """For a rough answer."""
@@ -82,7 +82,7 @@ class Need(NamedTuple):
 
     @classmethod
     def of(cls, fleet: Fleet) -> "Need":
-        """By the mean durations of its clients.
+        """Estimates it from the mean durations of the clients.
 
         >>> from fairlag.lab.experiment import load
         >>> Need.of(load("demo").fleet()).least < SERVER_UPDATES, Need.of(load("million").fleet()).least > 10**9
@@ -97,10 +97,10 @@ class Need(NamedTuple):
 
 
 def _lengths(shares: Floats, sent: float) -> Floats:
-    """For each group and factor, how many updates a trial needs for the client to send that many that count.
+    """For each group and factor: the updates that a trial needs for the client to send `sent` updates that count.
 
-    `shares` are the parts of all updates that one client of each group has. Half of a trial is warm-up. All other
-    clients are to send as many as the throttled one, since their influence must settle too.
+    `shares` are the shares of all updates that one client of each group sends. Half of a trial is warm-up. All other
+    clients must send as many as the throttled one, because their influence must settle too.
     """
     return np.asarray(2 * sent * np.maximum(np.outer(1 / shares, FACTORS), 1 / shares.min()))
 
@@ -109,7 +109,7 @@ class Throttler:
     """Plans, runs and judges the trials of one strategy."""
 
     def __init__(self, case: Case, *, wanted: float, told: Callable[[int, int], None]) -> None:
-        """`wanted` is the error of a gain; `told` hears how many trials are done, of how many."""
+        """`wanted` is the error of a gain; `told` gets the number of trials that are done, and the total number."""
         self._case, self._wanted, self._told = case, wanted, told
         self._budget = case.effort(compiled=COMPILED_UPDATES, server=SERVER_UPDATES)
         self._replications = max(len(case.observations), REPLICATIONS)
@@ -117,11 +117,11 @@ class Throttler:
         self._done = self._planned = self._spent = 0
         shape = (len(case.clients), len(FACTORS), self._replications)
         self._heard: Floats = np.zeros((*shape, 3))
-        """For each group, factor and seed: the influence before, the influence that counts, and its updates."""
+        """For each group, factor and seed: the influence before, the influence that counts, and the updates."""
 
     def run(self) -> Throttling:
-        """In the long run if the fleet goes on as it is; otherwise in runs as long as the experiment."""
-        return self._in_the_long_run() if goes_on(self._case.fleet) else self._as_the_experiment()
+        """Runs trials in the long run if the fleet stays as it is; otherwise as long as the experiment."""
+        return self._in_the_long_run() if is_lasting(self._case.fleet) else self._as_the_experiment()
 
     def _as_the_experiment(self) -> Throttling:
         cost = self._heard[..., 0].size * self._case.updates
@@ -129,7 +129,7 @@ class Throttler:
             return self._untried(cost, cost)
         self._measure(dict.fromkeys(np.ndindex(self._heard.shape[:2]), self._case.trial()))
         found = self._judged()
-        heard = [each for each in found if each.heard]  # more seeds of the same length do not make others heard
+        heard = [each for each in found if each.heard]  # more seeds of the same length do not help the others
         excess = max((float(each.excess(self._wanted).max()) for each in heard), default=0.0)
         advice = "" if self._is_enough(heard) else f"--seeds {_rounded(self._replications * max(excess, 1.5) ** 2)}"
         made = ceil(self._case.updates / self._buffer)
@@ -153,7 +153,7 @@ class Throttler:
             if more[due].min() < 1:
                 break
             lengths = np.where(due, lengths * more, lengths)
-        # Errors of errors are large: all of a group's trials as long as the most uncertain one wishes, four times.
+        # Errors of errors are large: make all trials of a group as long as its least certain one needs, times four.
         needed = self._spent + 4 * self._cost(
             lengths * wished.max(axis=1, keepdims=True) * due.max(axis=1, keepdims=True)
         )
@@ -165,7 +165,7 @@ class Throttler:
         return float(lengths.sum()) * self._replications
 
     def _wished(self, found: Sequence[Incentive]) -> Floats:
-        """How many times longer each trial should be; errors fall at least like the root of the length."""
+        """How many times longer each trial should be; errors fall at least like 1 / √length."""
         excess = np.array([each.excess(self._wanted) for each in found])
         sure = np.array([each.is_sure(self._wanted) for each in found])
         wished = np.where((excess > 1) & ~sure[:, None], np.maximum(1.2 * excess**2, 1.5), 1.0)
@@ -219,7 +219,7 @@ class Throttler:
 
 
 def advised(updates: float) -> str:
-    """The option that allows that many updates.
+    """The option that allows this number of updates.
 
     >>> advised(1_234_567)
     '--incentive-updates 1300000'
@@ -228,7 +228,7 @@ def advised(updates: float) -> str:
 
 
 def _rounded(number: float) -> int:
-    """Up, to two digits.
+    """Rounds up to two digits.
 
     >>> _rounded(1_234_567), _rounded(9_990)
     (1300000, 10000)

@@ -1,4 +1,4 @@
-"""A window of a run's time: which client worked when, on which version, and when versions were made."""
+"""A window of a run's time: when each client worked, on which version, and when versions were made."""
 
 import sqlite3
 from collections.abc import Collection, Sequence
@@ -14,14 +14,14 @@ from fairlag.lab.folder import reading
 from fairlag.lab.run import Run
 
 LANES = 40
-"""As many clients can be told apart below one another."""
+"""The most clients that a reader can tell apart, one below the other."""
 
 _LOOKED_AT = (110, 220, 440, 880, 1760)
-"""The clients of so many tasks are tried, until their lanes show enough of them."""
+"""Numbers of first tasks: the clients of ever more tasks are tried, until their lanes show enough tasks."""
 
 _ENOUGH, _WANTED = 70, 110
 _LONGEST = 12
-"""Durations of a task: in a longer window bars would be too thin."""
+"""The longest window, in task durations: in a longer one, bars would be too thin."""
 
 _MOST_TASKS = 4_000
 _MOST_TICKS = 400
@@ -37,7 +37,7 @@ WITH active AS (
 )
 SELECT client FROM active WHERE place = 0 OR place * ?4 / many > (place - 1) * ?4 / many ORDER BY client
 """
-"""Of a group, so many of those who work in a window, evenly spaced."""
+"""Up to ?4 clients of a group that work in a window, evenly spaced."""
 
 _BARS = """
 SELECT tasks.client, dispatched, ended, tasks.version, outcome, time, staleness, COALESCE(reason, '') FROM tasks
@@ -53,7 +53,7 @@ _TICKS = "SELECT time, version FROM aggregations WHERE time >= ? AND time <= ? A
 
 
 class Bar(NamedTuple):
-    """A task: its lane, when it began and ended, the version it started from, its outcome, and when it was merged."""
+    """A task: its lane, when it began and ended, its starting version, its outcome, and when it was merged."""
 
     lane: int
     begin: float
@@ -61,7 +61,7 @@ class Bar(NamedTuple):
     version: int
     outcome: str
     merged: float
-    """Endless for a task that was not."""
+    """Infinite for a task that was not merged."""
     staleness: int | None = None
     reason: str = ""
     """Why it was not merged."""
@@ -69,41 +69,41 @@ class Bar(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """What happened in a window of a run, in the lanes of some of its clients."""
+    """What happened in a window of a run, in one lane for each of some of its clients."""
 
     begin: float
     end: float
     reach: float
-    """Until when it goes on after the window, for who moves it."""
+    """When the data ends, which continues beyond the window so that a reader can move it."""
     groups: tuple[str, ...]
     clients: Integers
-    """One a lane, sorted by group and then by client."""
+    """One client per lane, sorted by group and then by client."""
     group_of: Integers
     """Per lane: the place of its group."""
     sizes: tuple[int, ...]
-    """How many clients each group has, with those that have no lane."""
+    """The number of clients per group, including those without a lane."""
     bars: tuple[Bar, ...]
     aggregations: Floats
-    """When versions were made; of too many, every so manieth."""
+    """When versions were made; if there are too many, only one in `every`."""
     versions: Integers
-    """Which they were."""
+    """The numbers of these versions."""
     every: int
     whole: bool
-    """Did every client work on after its end? If not, a task may be missing that has no end in the records."""
+    """Did a task of every client end at or after its end? If not, a task without a recorded end may be missing."""
 
     @property
     def population(self) -> int:
-        """How many clients there are in all."""
+        """The number of all clients."""
         return sum(self.sizes)
 
 
 def timeline(
     run: Run, begin: float | None = None, until: float | None = None, lanes: int = LANES, room: int = 0
 ) -> Timeline:
-    """The tasks of at most so many clients in a window, chosen such that about a hundred are visible unless it is said.
+    """The tasks of at most `lanes` clients in a window; by default, a window that shows about a hundred tasks.
 
-    Clients are chosen evenly over groups, and within a group, from those that work in the window. It goes on after the
-    window as long as there is `room` for their tasks.
+    Clients are chosen evenly over groups and within a group, from those that work in the window. The data continues
+    after the window until it holds `room` tasks.
     """
     _check_window(begin, until)
     with reading(run.folder) as database:
@@ -115,7 +115,7 @@ def timeline(
 
 
 def timeline_if_any(run: Run, room: int, lanes: int = LANES) -> Timeline | None:
-    """The timeline of a run from its beginning, if a task of it has ended yet."""
+    """The timeline of a run from its beginning; None if none of its tasks has ended yet."""
     with reading(run.folder) as database:
         return _read(database, run.groups, _beginning(database), None, lanes, room)
 
@@ -157,12 +157,12 @@ def _check_window(begin: float | None, until: float | None) -> None:
 
 
 def _nothing(database: sqlite3.Connection, run: Run, start: float, until: float | None) -> InputError:
-    """Why there is nothing in a window."""
+    """The reason why a window is empty."""
     last = database.execute("SELECT MAX(ended) FROM tasks").fetchone()[0]
     if last is None:
-        return InputError(f"the run in {str(run.folder)!r} has no timeline: no task of it has ended yet")
+        return InputError(f"the run in {str(run.folder)!r} has no timeline: none of its tasks has ended yet")
     window = f"from {start:g}" + ("" if until is None else f" to {until:g}")
-    return InputError(f"no task runs {window}: those of the run in {str(run.folder)!r} end by {last:g}")
+    return InputError(f"no task runs {window}: the last task of the run in {str(run.folder)!r} ends at {last:g}")
 
 
 def _beginning(database: sqlite3.Connection) -> float:
@@ -172,7 +172,7 @@ def _beginning(database: sqlite3.Connection) -> float:
 def _window(
     database: sqlite3.Connection, groups: Sequence[str], start: float, until: float | None, lanes: int
 ) -> tuple[float, list[tuple[int, int]]]:
-    """The end of the window, and who is chosen from those that work in it: client and place of the group."""
+    """The end of the window, and the clients chosen from those that work in it, each with the place of its group."""
     if until is not None:
         return until, _chosen(database, groups, start, until, lanes)
     times = [time for (time,) in database.execute(_TIMES, (start, _LOOKED_AT[-1]))]
@@ -182,7 +182,7 @@ def _window(
         longest = start + _LONGEST * float(np.median(spans[:, 1] - spans[:, 0]))
         end = float(spans[-1, 0] if len(spans) > _WANTED else spans[:, 1].max())
         end = max(min(end, longest), float(np.nextafter(start, inf)))
-        chosen = _chosen(database, groups, start, end, lanes)  # from those that are in the window after all
+        chosen = _chosen(database, groups, start, end, lanes)  # from those that work in the final window
         visible = int((_spans(database, start, chosen)[:, 0] < end).sum())
         best = max(best, (visible, end, chosen), key=lambda found: found[0])
         if visible >= _ENOUGH:
@@ -191,7 +191,7 @@ def _window(
 
 
 def _reach(database: sqlite3.Connection, start: float, clients: Collection[int], room: int, last: float) -> float:
-    """When the task begins that would be one too many; the last end if there is none."""
+    """When the first task begins that exceeds the room; the last end if none does."""
     found = database.execute(_FOLLOWING.format(_marks(clients)), (start, *clients, room)).fetchone()
     return float(found[0]) if found else last
 
@@ -205,7 +205,7 @@ def _spans(database: sqlite3.Connection, start: float, chosen: Sequence[tuple[in
 def _chosen(
     database: sqlite3.Connection, groups: Sequence[str], start: float, last: float, lanes: int
 ) -> list[tuple[int, int]]:
-    """At most so many of the clients: as many of each group as of the others, or all of it, evenly spaced."""
+    """At most `lanes` clients, evenly spaced: equally many of each group, or all of a group that has fewer."""
     sizes = dict(database.execute(_SIZES, (start, last)).fetchall())
     room, left = {}, lanes
     for done, name in enumerate(sorted(groups, key=lambda name: sizes.get(name, 0))):
@@ -225,7 +225,7 @@ def _bars(database: sqlite3.Connection, start: float, end: float, places: dict[i
     if len(rows) > _MOST_TASKS:
         raise InputError(
             f"the window from {start:g} to {end:g} holds more than {_MOST_TASKS:,} tasks of {len(places)} clients, "
-            "which could not be told apart: choose a shorter one"
+            "too many to tell apart: choose a shorter window"
         )
     return tuple(
         Bar(places[client], begun, ended, version, outcome, inf if merged is None else merged, staleness, reason)
@@ -234,5 +234,5 @@ def _bars(database: sqlite3.Connection, start: float, end: float, places: dict[i
 
 
 def _marks(values: Collection[object]) -> str:
-    """As many places in a query as there are values."""
+    """One placeholder of a query per value."""
     return ", ".join("?" * len(values))

@@ -1,4 +1,4 @@
-"""The search for a timing that pays: every plan screened in short runs, the best measured again with fresh seeds."""
+"""The search for a timing that pays: it screens every plan in short runs and measures the best with fresh seeds."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ import numpy as np
 
 from fairlag.analyse.case import Case
 from fairlag.analyse.incentives import FACTORS, REPLICATIONS, Incentive, judge_pair
-from fairlag.analyse.throttling import SERVER_UPDATES, advised, goes_on
+from fairlag.analyse.throttling import SERVER_UPDATES, advised, is_lasting
 from fairlag.analyse.trial import Trial, influence
 from fairlag.core.types import Floats
 from fairlag.fleet.availability import Always
@@ -18,13 +18,13 @@ from fairlag.fleet.clients import Fleet
 from fairlag.fleet.timing import Late, Rejoin, Schedule, Throttle, Timing, Truthful
 
 COMPILED_SEARCH = 10_000_000
-"""How many updates may go into the search of a strategy by default if the compiled loop takes it: seconds."""
+"""The default number of updates in the search for a strategy if the compiled loop runs it, which takes seconds."""
 
 SERVER_SEARCH = SERVER_UPDATES
-"""The same if the server itself must."""
+"""The same number if the server runs it."""
 
 _LEAVING = SERVER_SEARCH // 4
-"""How many of them may go into plans that leave: those always take the server."""
+"""The number of updates for plans that leave: the server always runs those."""
 
 _PARTS = 4
 _SLOW = (1.0, 4.0, 16.0, 64.0)
@@ -32,19 +32,19 @@ _EXTREME = (_SLOW[0], _SLOW[-1])
 _MIDDLE = "schedules with the factors 4 and 16"
 _UNTIL = (0.05, 0.1, 0.4)
 _STAYS = ((4, 4), (20, 20), (20, 2))
-"""After how many of its mean durations a client leaves, and for how many."""
+"""After how many mean task durations a client leaves, and for how many."""
 
 _ENOUGH = 20
 _LONGER = 4
-"""How many updates a truthful client must send in a run for its parts to differ, and how many times as many for plans
-to be told apart that are slow by different factors."""
+"""The updates that a truthful client must send in a run for the parts of a plan to matter, and how many times as many
+it must send to distinguish plans that are slow by different factors."""
 
 _FINALISTS, _FEW_FINALISTS = 5, 3
 _MOST_REPLICATIONS = 20
 
 
 class Found(NamedTuple):
-    """The timing that pays most for one client, and how sure that is."""
+    """The timing that pays most for one client, and how certain that is."""
 
     timing: Timing
     """Truthful if nothing gains more than its error."""
@@ -52,16 +52,16 @@ class Found(NamedTuple):
     """Its relative gain over a whole run: 1.4 means 2.4 times as much influence; 0 if it is truthful."""
     error: float = 0.0
     at_most: float = 0.0
-    """If it is truthful: the most that the best plans might gain without being noticed."""
+    """If it is truthful: the most that the best plans might gain within the error."""
     influence: float = 0.0
-    """If it is not: the influence that it leads to."""
+    """If it is not truthful: the influence that it leads to."""
     tried: bool = True
     heard: bool = True
-    """Was an update of the truthful client merged? Otherwise nothing is known of its gains."""
+    """Was an update of the truthful client merged? If not, its gains are not known."""
 
     @property
     def known(self) -> bool:
-        """Can anything be said?"""
+        """Is the gain known?"""
         return self.tried and self.heard
 
     @property
@@ -70,7 +70,7 @@ class Found(NamedTuple):
         return isinstance(self.timing, Truthful)
 
     def as_json(self) -> dict[str, Any]:
-        """The part of it that `fairlag audit --json` promises."""
+        """The fields of `fairlag audit --json`."""
         if not self.known:
             nothing = ("best_timing", "timing_gain", "timing_gain_error", "timing_gain_at_most", "truthful")
             return dict.fromkeys(nothing)
@@ -85,20 +85,20 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """What timing does for one client of each group under a strategy."""
+    """What timing gains one client of each group under a strategy."""
 
     found: tuple[Found, ...]
     tried: int = 0
-    """How many plans per group, at the most; zero: none."""
+    """The largest number of plans per group; 0 if none was tried."""
     aggregations: tuple[int, int] = (0, 0)
-    """How long the runs of the screening were, and those of the best plans."""
+    """The lengths of the screening runs, and of the runs of the best plans."""
     replications: int = 0
-    """With how many fresh seeds the best plans were measured."""
+    """The number of fresh seeds with which the best plans were measured."""
     left_out: str = ""
-    """In words, what was not tried; empty if nothing."""
+    """What was not tried, in words; empty if everything was."""
 
     def as_json(self) -> dict[str, Any]:
-        """The part of it that `fairlag audit --json` promises."""
+        """The fields of `fairlag audit --json`."""
         return {
             "tried": self.tried,
             "aggregations": list(self.aggregations),
@@ -107,7 +107,7 @@ class Timings:
         }
 
     def with_throttling(self, incentives: Sequence[Incentive], *, tried: bool) -> "Timings":
-        """The better of what was found here and of constant throttling in the long run, if that was tried."""
+        """Per group the better of this search and of constant throttling in the long run, if that was tried."""
         if not tried:
             return self
         best = (_better(found, each) for found, each in zip(self.found, incentives, strict=True))
@@ -126,7 +126,7 @@ def _better(found: Found, throttled: Incentive) -> Found:
 
 
 def plans(factors: Sequence[float] = _SLOW) -> list[Timing]:
-    """Plans that do not leave: constant throttling, schedules of four equal parts, late starts.
+    """Plans without leaving: constant throttling, schedules of four equal parts, late starts.
 
     >>> len(plans()), len(plans((1, 64)))
     (271, 26)
@@ -142,7 +142,7 @@ def plans(factors: Sequence[float] = _SLOW) -> list[Timing]:
 
 
 def leaving(fleet: Fleet, client: int) -> list[Timing]:
-    """Plans of a client that leaves and comes back, by how long its tasks take; none if it comes and goes anyway.
+    """Plans of a client that leaves and rejoins, by its mean task duration; none if it is not always present anyway.
 
     >>> from fairlag.lab.experiment import load
     >>> [str(each) for each in leaving(load("demo").fleet(), 0)]
@@ -155,7 +155,7 @@ def leaving(fleet: Fleet, client: int) -> list[Timing]:
 
 
 class _Asked(NamedTuple):
-    """Runs of one plan: of which group's client, and which part of the experiment they are long."""
+    """Runs of one plan: the group of the client, and the length of the runs as a part of the experiment."""
 
     group: int
     plan: Timing
@@ -163,26 +163,26 @@ class _Asked(NamedTuple):
 
     @property
     def honest(self) -> "_Asked":
-        """The runs that they are compared with."""
+        """The truthful runs that they are compared with."""
         return self._replace(plan=Truthful())
 
 
 class Search:
-    """Searches for one strategy; with common random numbers, so that what differs is the plan alone."""
+    """Searches the plans for one strategy, with common random numbers, so that runs differ only in the plan."""
 
     def __init__(self, case: Case, told: Callable[[int, int], None]) -> None:
-        """`told` hears how many runs are done, of how many."""
+        """`told` gets the number of runs that are done, and the total number."""
         self._case, self._told = case, told
         whole = case.effort(compiled=COMPILED_SEARCH, server=SERVER_SEARCH)
         self._leaving = min(whole // 4, _LEAVING)
         self._budget = whole - self._leaving
         self._least = _ENOUGH / float(case.shares.min())
         self._heard: dict[_Asked, Floats] = {}
-        """Per seed: influence over the whole run, and updates."""
+        """One row per seed: the client's influence over the whole run, and its updates."""
         self._done = self._planned = 0
 
     def run(self) -> Timings:
-        """Screens all plans that are affordable, and measures the best."""
+        """Screens all affordable plans, and measures the best."""
         for factors, finalists, times in ((_SLOW, _FINALISTS, _LONGER), (_EXTREME, _FEW_FINALISTS, 1)):
             steady = plans(factors)
             runs, final = (
@@ -200,15 +200,15 @@ class Search:
 
     @property
     def _shortest(self) -> float:
-        """The part of the experiment that a run must at least be long."""
-        return min(1.0, self._least / self._case.updates) if goes_on(self._case.fleet) else 1.0
+        """The least length of a run, as a part of the experiment."""
+        return min(1.0, self._least / self._case.updates) if is_lasting(self._case.fleet) else 1.0
 
     def _cost(self, part: float) -> float:
-        """Of one run, with making its fleet."""
+        """The cost of one run in updates, including creating its fleet."""
         return part * self._case.updates + self._case.fleet.clients
 
     def _longest(self, updates: float, runs: int) -> float:
-        """The part of the experiment that this many runs may be long for that many updates, or the shortest."""
+        """The length of each of `runs` runs that `updates` updates afford, or the shortest if that is longer."""
         return max(self._shortest, min(1.0, (updates / max(runs, 1) - self._case.fleet.clients) / self._case.updates))
 
     def _searched(self, steady: Sequence[Timing], part: float, finalists: int) -> Timings:
@@ -231,7 +231,7 @@ class Search:
         )
 
     def _away(self, part: float) -> list[list[_Asked]]:
-        """For each group, runs of the plans that leave; none if these take too many updates."""
+        """For each group: runs of the plans that leave; none if these take too many updates."""
         known = [leaving(self._case.fleet, client) for client in self._case.clients]
         runs = sum(len(each) + 1 for each in known)
         if runs * self._cost(self._shortest) > self._leaving / 2:
@@ -242,9 +242,9 @@ class Search:
     def _finals(
         self, best: Sequence[Sequence[_Asked]], finalists: int, budget: float
     ) -> tuple[list[list[_Asked]], range]:
-        """The best plans in runs as long as is affordable, the experiment's length at the most, and fresh seeds.
+        """The best plans in runs as long as affordable, at most as long as the experiment, and fresh seeds.
 
-        Of plans that leave only the best, and only if it gains: they take the server.
+        Of the plans that leave, only the best is measured, and only if it gains, because the server must run them.
         """
         runs = len(best) * (finalists + 1)
         part = self._longest(budget, runs * REPLICATIONS)

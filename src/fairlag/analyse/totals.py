@@ -1,4 +1,4 @@
-"""What metrics are computed from: per client how many updates, which weight, how late; and how good the model is."""
+"""What metrics are computed from: updates, weight and staleness per client, and the scores of the model."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,9 +15,9 @@ from fairlag.core.types import Floats
 
 @dataclass(frozen=True)
 class Totals:
-    """What one run, or one trial, has added up to so far: what metrics are computed from.
+    """The totals of one run or trial so far, from which metrics are computed.
 
-    The arrays have one entry per client. Without `entitled` and `presence`, all clients are alike.
+    The arrays have one entry per client. Without `entitled` and `presence`, all clients count the same.
     """
 
     groups: Sequence[str]
@@ -25,21 +25,21 @@ class Totals:
     updates: NDArray[np.number]
     weights: Floats
     staleness: NDArray[np.number]
-    """The sum over its updates."""
+    """The sum over the client's updates."""
     entitled: Floats | None = None
-    """What it was entitled to."""
+    """What the client was entitled to."""
     presence: Floats | None = None
-    """How long it was there."""
+    """How long the client was present."""
     version: int = 0
     time: float = nan
     scores: Mapping[tuple[str, str, str], float] = field(default_factory=dict)
-    """How good the model is, by metric, by scope ("all", "group" or "class") and by the name of the group or class."""
+    """The scores of the model by metric, scope ("all", "group" or "class") and the name of the group or class."""
     reached: float = nan
     """When the leading metric first reached the target."""
 
     @cached_property
     def by_group(self) -> dict[str, GroupFairness]:
-        """What each group sent and got; not a number if that is a part of nothing, or the staleness of nothing."""
+        """What each group sent and got; shares are NaN without any updates, its staleness is NaN without its own."""
         arrays = (self.updates, self.weights, self.staleness, self.entitled, self.presence)
         found = fairness.by_group(self.group_of, self.groups, *arrays)
         if not self.updates.any():
@@ -48,18 +48,18 @@ class Totals:
 
     @property
     def mean_staleness(self) -> float:
-        """Over all updates; not a number before the first."""
+        """The mean over all updates; NaN before the first."""
         updates = self.updates.sum()
         return float(self.staleness.sum() / updates) if updates else nan
 
     @property
     def jain(self) -> float:
-        """Over the influence of clients; not a number if nobody has any yet, or somebody has less than none."""
+        """Jain's index of the clients' influence; NaN if no client has any yet, or some have a negative one."""
         return fairness.jain_if_any(self.weights)
 
     @property
     def jain_entitled(self) -> float:
-        """Over their influence ÷ what they were entitled to."""
+        """Jain's index of influence ÷ entitlement."""
         if isnan(self.jain) or self.entitled is None:
             return self.jain
         return fairness.jain_entitled(self.weights, self.entitled)

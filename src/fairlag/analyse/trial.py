@@ -1,4 +1,4 @@
-"""Trials: single runs of an experiment without learning, in this process or in workers, always in the same order."""
+"""Trials: single runs of an experiment without learning, in this process or in workers, with results in order."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fairlag.runtime.compiled.timeline import Timeline
 
 _PAGE = 8192
-"""About how many updates the compiled loop merges at a time."""
+"""The approximate number of updates that the compiled loop merges at a time."""
 
 _QUARTERS = 4
 
@@ -40,31 +40,31 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One run: which strategy of the experiment, which seed, how long, whose influence, and who follows which plan."""
+    """One run: its strategy, seed and length, the client whose influence is measured, and the plans of clients."""
 
     strategy: int
     seed: int
     aggregations: int | None
     until_time: float | None
     client: int = 0
-    """Whose influence is asked for."""
+    """The client whose influence is measured."""
     plans: tuple[tuple[int, Timing], ...] = ()
-    """The clients that follow a plan of their own."""
+    """The clients that follow their own plan, and the plan."""
     stride: int = NO_MARKS
-    """Influence so far is noted at every multiple of this version."""
+    """The influence so far is noted at every version that is a multiple of this."""
     compiled: bool = False
-    """May the compiled loop take it, where it knows the strategy and the fleet? It shows the same."""
+    """May the compiled loop run it, if it supports the strategy and the fleet? The results are the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What a trial showed, per client and in all."""
+    """The results of a trial, per client and in total."""
 
     updates: Integers
     weights: Floats
     staleness: Integers
     histogram: tuple[Integers, ...]
-    """For each group, how many of its updates had staleness 0, 1, 2 …"""
+    """Per group: the number of its updates with staleness 0, 1, 2 …"""
     lightest: float
     heaviest: float
     virtual_time: float
@@ -75,7 +75,7 @@ class Observation:
     cancelled: int
     reason: str
     marks: Floats
-    """What :class:`Tally` marked at every multiple of the trial's stride."""
+    """The marks of :class:`Tally`, one at every multiple of the trial's stride."""
     busy: float
     """Seconds of work in updates that were merged."""
     wasted: float
@@ -83,32 +83,32 @@ class Observation:
     under_way: float
     """Seconds of work in tasks that were running at the end."""
     entitled: Floats
-    """Per client: how many versions it was entitled to, each shared by those who were there."""
+    """Per client: the versions that it was entitled to; clients that were present share each version."""
     presence: Floats
-    """Per client: the seconds that it was there."""
+    """Per client: the seconds that it was present."""
     unmerged: Integers
     """Per client: its tasks that ended without being merged."""
     uploaded: Integers
-    """Per client: those of them that sent an update, which was refused."""
+    """Per client: its tasks that sent an update, which was refused."""
 
 
 class Heard(NamedTuple):
-    """What a trial shows of its client, apart from a warm-up."""
+    """What a trial shows about its client, without the warm-up."""
 
     before: float
     """Its share of all weight in the second quarter of the trial."""
     share: float
-    """Its share of all weight in the second half, or in all of a trial without marks."""
+    """Its share of all weight in the second half, or in the whole trial if there are no marks."""
     updates: float
-    """How many of its updates that is."""
+    """The number of its updates in the same time."""
     cost: int
-    """How many updates the whole trial merged."""
+    """The number of updates that the whole trial merged."""
 
 
 def influence(experiment: Experiment, trial: Trial) -> Heard:
-    """How much the trial's client is listened to; a trial with a stride must be four of them long.
+    """The influence of the trial's client; a trial with a stride must be four strides long.
 
-    A client that leaves again and again may keep every version from being made. It is then not listened to.
+    A client that leaves again and again may prevent all versions. Its influence is then 0.
     """
     try:
         seen = _seen(experiment, trial)
@@ -125,18 +125,18 @@ def influence(experiment: Experiment, trial: Trial) -> Heard:
 
 
 def _share(mark: Floats) -> float:
-    """The part of all weight that the client has, from the difference of two marks."""
+    """The client's share of all weight, from the difference of two marks."""
     total = float(mark[3:].sum())
     return float(mark[1]) / total if total else 0.0
 
 
 def observe(experiment: Experiment, trial: Trial) -> Observation:
-    """Everything that an audit wants to know of a trial."""
+    """All results of a trial, for an audit."""
     seen, label = _seen(experiment, trial), experiment.strategies[trial.strategy].label
     if not seen.aggregations:
         raise InputError(f"{label} made no version before its run ended: {seen.reason}")
     if seen.lightest < 0 or not 0 < seen.weights.sum() < np.inf:
-        raise StrategyError(f"{label} cannot be audited: its weights must not be negative, nor all 0 or endless")
+        raise StrategyError(f"{label} cannot be audited: its weights must not be negative, nor all 0 or infinite")
     return seen
 
 
@@ -145,7 +145,7 @@ def _seen(experiment: Experiment, trial: Trial) -> Observation:
 
 
 def simulated(strategy: Strategy, fleet: Fleet, trial: Trial) -> Observation:
-    """What the trial shows with this strategy on this fleet, by the compiled loop if it may and can."""
+    """The results of the trial with this strategy on this fleet, by the compiled loop if it may and can run it."""
     return (_quickly(strategy, fleet, trial) if trial.compiled else None) or _by_the_server(strategy, fleet, trial)
 
 
@@ -157,7 +157,7 @@ def _world(experiment: Experiment, trial: Trial) -> tuple[Strategy, Fleet]:
 
 
 def _by_the_server(strategy: Strategy, fleet: Fleet, trial: Trial) -> Observation:
-    """By the reference: the server in virtual time."""
+    """The results by the reference: the server in virtual time."""
     tally = Tally(fleet, trial.client, strategy.account)
 
     def record(row: Row) -> None:
@@ -207,7 +207,7 @@ def _timeline(strategy: Strategy, fleet: Fleet, trial: Trial) -> "Timeline | Non
     known = plan_if_available(strategy, fleet)
     if known is None:
         return None
-    # Here, because it imports numba, which need not be there, and takes as long as a small audit.
+    # Imported here, because it imports numba, which may be missing and takes as long to import as a small audit.
     from fairlag.runtime.compiled.timeline import Timeline
 
     page = None if trial.stride >= NO_MARKS else known.buffer * _page(trial.stride, known.buffer)
@@ -217,13 +217,13 @@ def _timeline(strategy: Strategy, fleet: Fleet, trial: Trial) -> "Timeline | Non
 
 
 def _page(stride: int, buffer: int) -> int:
-    """How many versions are made at a time: as many as are usual, but so that marks are where some of them end."""
+    """The number of versions that are made at a time: about a page, such that every mark is at the end of a page."""
     parts = max(1, ceil(stride * buffer / _PAGE))
     return next(stride // count for count in range(parts, stride + 1) if not stride % count) if stride > 1 else 1
 
 
 def quarter(versions: float) -> int:
-    """A quarter of a trial of that many versions: a number that the compiled loop can divide well.
+    """A quarter of a trial with this number of versions, rounded up to a number that the compiled loop divides well.
 
     >>> quarter(4_000), quarter(40_004)
     (1024, 10240)
@@ -234,7 +234,7 @@ def quarter(versions: float) -> int:
 
 
 def _quickly(strategy: Strategy, fleet: Fleet, trial: Trial) -> Observation | None:
-    """By the compiled loop; None where it does not know all of this."""
+    """The results by the compiled loop; None if it does not support all of this."""
     timeline = _timeline(strategy, fleet, trial)
     if timeline is None:
         return None
@@ -251,7 +251,7 @@ def _quickly(strategy: Strategy, fleet: Fleet, trial: Trial) -> Observation | No
                 tally.mark(float(merges.times[-1]), timeline.weights, timeline.updates)
     except Fallback:
         return None
-    if timeline.refused:  # the loop does not say how long these had taken
+    if timeline.refused:  # the loop does not record how long these took
         return None
     return Observation(
         updates=timeline.updates,
@@ -279,10 +279,10 @@ def _quickly(strategy: Strategy, fleet: Fleet, trial: Trial) -> Observation | No
 
 
 class Bench:
-    """Runs trials, in this process or in several; results come in the order of the trials, whatever finishes first."""
+    """Runs trials in this process or in several. Results are in the order of the trials, whatever finishes first."""
 
     def __init__(self, experiment: Experiment, *, workers: int = 1, keep_compiled: bool = False) -> None:
-        """So many processes; with `keep_compiled`, trials of the compiled loop are run in this one anyway."""
+        """`workers` is the number of processes. With `keep_compiled`, this process runs trials of the compiled loop."""
         self._experiment = experiment
         self._keep_compiled = keep_compiled
         self._is_compiled = False
@@ -300,7 +300,7 @@ class Bench:
     def map(
         self, ask: Callable[[Experiment, Trial], Result], trials: Sequence[Trial], progress: Progress | None = None
     ) -> list[Result]:
-        """Asks the same of every trial; `progress` is told after each."""
+        """Calls `ask` for every trial, and `progress` after each."""
         task = partial(ask, self._experiment)
         elsewhere = [trial for trial in trials if self._sends(trial)]
         answers: Iterator[Result] = iter(())
@@ -315,7 +315,7 @@ class Bench:
         return results
 
     def _compile(self, trials: Sequence[Trial]) -> None:
-        """Once, and here, where it is said if it takes long: workers then load it."""
+        """Compiles the loop once, in this process, which can say if it takes long; workers then load it."""
         first = next((trial for trial in trials if trial.compiled), None)
         if first is not None and not self._is_compiled:
             _timeline(*_world(self._experiment, first), first)

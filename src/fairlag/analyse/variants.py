@@ -1,4 +1,4 @@
-"""What tells the runs of one experiment apart: the settings that differ, and how a label says so."""
+"""What distinguishes the runs of one experiment: the settings that differ, and how a label names them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -9,29 +9,29 @@ from fairlag.lab.run import Run
 
 _STRATEGY = "strategy."
 _NOT_SETTINGS = ("name", "seed", "strategy.label", "clock", "speed")
-"""Not named in brackets behind a label: the label of a run already says its clock."""
+"""Not named in brackets after a label: the label of a run already names its clock."""
 _FEW, _WIDE = 3, 32
-"""A label names this many settings, each with a value of at most this many letters."""
+"""A label names at most about this number of settings, each with a text of at most this number of characters."""
 
 
 def settings_of(run: Run) -> dict[str, Any]:
-    """The settings of a run by dotted names, as `--set` has them; nothing if it keeps none."""
+    """The settings of a run by dotted names, as in `--set`; empty if it recorded none."""
     try:
         found = flat(run.settings)
-    except (UnreadableError, AttributeError, KeyError, TypeError, ValueError):  # whoever wrote it, it is no experiment
+    except (UnreadableError, AttributeError, KeyError, TypeError, ValueError):  # it is not an experiment
         return {}
     return {name: value for name, value in found.items() if name not in _NOT_SETTINGS}
 
 
 def parameters(settings: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Those of the strategy, such that equal ones are equal."""
+    """The settings of the strategy, in a form that can be compared and hashed."""
     return tuple(sorted((name, repr(value)) for name, value in settings.items() if name.startswith(_STRATEGY)))
 
 
 def differing(variants: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
-    """The settings in which variants differ, each a label and its settings.
+    """The names of the settings in which variants differ; a variant is a label and its settings.
 
-    What strategies are made of is compared only between those of the same label.
+    Settings of strategies are compared only between variants of the same label.
 
     >>> differing([("A", {"local.lr": 0.1, "strategy.use": "a"}), ("B", {"local.lr": 0.2, "strategy.use": "b"})])
     ['local.lr']
@@ -49,7 +49,7 @@ def _differs(name: str, variants: Iterable[tuple[str, Mapping[str, Any]]]) -> bo
 
 
 def told_apart(settings: Sequence[Mapping[str, Any]], runs: Sequence[Sequence[Run]], names: Sequence[str]) -> list[str]:
-    """What is put behind the label that these variants share: settings of these names, or else where their runs are."""
+    """What follows the label that these variants share: the settings of these names, or else their folders."""
     shared = [name for name in names if not name.startswith(_STRATEGY)]
     own = [
         name for name in names if name.startswith(_STRATEGY) and len({repr(each.get(name)) for each in settings}) > 1
@@ -59,7 +59,7 @@ def told_apart(settings: Sequence[Mapping[str, Any]], runs: Sequence[Sequence[Ru
 
 
 def _words(settings: Mapping[str, Any], names: Sequence[str]) -> str:
-    """Settings in a line.
+    """Settings in one line.
 
     >>> _words({"local.lr": 0.1, "strategy.buffer": 5}, ["local.lr", "strategy.buffer", "data.stream"])
     'local.lr=0.1, buffer=5, no data.stream'
@@ -75,11 +75,11 @@ def _word(name: str, value: object) -> str:
         return f"no {name}"
     text = str(value).lower() if isinstance(value, bool) else str(value)
     text = f"{name}={text if len(text) <= _WIDE else f'{text[: _WIDE - 1]}…'}"
-    return "".join(each if each.isprintable() else "?" for each in text)  # a file may say anything
+    return "".join(each if each.isprintable() else "?" for each in text)  # a file may hold any text
 
 
 def _places(variants: Sequence[Sequence[Run]]) -> list[str]:
-    """Nothing, the folder that holds the runs, or their own if one holds them all."""
+    """Nothing, the folder that holds the runs, or their own folders: the first that makes the variants distinct."""
     choices: tuple[Callable[[Run], str], ...] = (
         lambda _: "",
         lambda run: str(run.folder.parent),

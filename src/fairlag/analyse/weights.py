@@ -1,4 +1,4 @@
-"""How much each update weighed: single updates of a short run, and bins of versions of any, counted by the database."""
+"""The weights of updates: one by one for a short run, in bins of versions for any run, counted by the database."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from fairlag.lab.folder import reading
 from fairlag.lab.run import Run
 
 BINS = 200
-"""A screen shows no more of them."""
+"""The most bins that a screen can show."""
 
 _SORTED = 60_000
-"""More updates than that are not sorted by weight: that would take longer than all else."""
+"""At most this number of updates are sorted by weight: more would take longer than everything else."""
 
 _SIZE = "SELECT COUNT(*), COALESCE(SUM(updates), 0), COALESCE(MAX(version), 0) FROM aggregations"
 _BINNED = """
@@ -34,7 +34,7 @@ SELECT bin, grp,
     MIN(CASE WHEN place * 10 >= many THEN weight END), MIN(CASE WHEN place * 10 >= many * 9 THEN weight END)
 FROM ranked GROUP BY bin, grp
 """
-"""Of each bin: the weight that a tenth of its updates do not exceed, and the one that nine tenths do not."""
+"""Per bin and group: the weight that a tenth of the updates do not exceed, and the one that nine tenths do not."""
 
 _SINGLE = """
 SELECT grp, aggregation, client, staleness, weight
@@ -51,36 +51,36 @@ class Single:
     client: Integers
     staleness: Integers
     weight: Floats
-    """Not a number where it was none."""
+    """NaN if the recorded weight was not a number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Binned:
-    """Updates of one group in so many aggregations one after the other, a row each."""
+    """One row per bin of consecutive aggregations and group, with the weights of the group's updates in the bin."""
 
     group_of: Integers
     first: Integers
     last: Integers
     updates: Integers
     weighed: Integers
-    """How many of them have a weight that is a number."""
+    """The number of updates whose weight is a number."""
     total: Floats
     least: Floats
     most: Floats
     low: Floats
-    """What a tenth of them do not exceed, as far as is known."""
+    """The weight that a tenth of the updates do not exceed, as far as it is known."""
     high: Floats
-    """What nine tenths of them do not exceed."""
+    """The weight that nine tenths of the updates do not exceed."""
 
     @property
     def mean(self) -> Floats:
-        """Of those that have a weight."""
+        """The mean weight of the updates whose weight is a number."""
         return np.asarray(
             np.divide(self.total, self.weighed, out=np.full(len(self.total), nan), where=self.weighed > 0)
         )
 
     def of(self, group: int) -> "Binned":
-        """Those of one group."""
+        """The rows of one group."""
         mine = self.group_of == group
         return Binned(*(getattr(self, name)[mine] for name in self.__slots__))
 
@@ -94,20 +94,20 @@ class Weights:
     updates: int
     binned: Binned
     every: int
-    """Of how many aggregations one was looked at to find out where the middle of the weights is."""
+    """One in this number of aggregations was read to find `low` and `high`."""
     single: Single | None
-    """None where there are too many."""
+    """None if there are too many updates."""
     kept: bool
-    """Does an update act not in one version, but in all until it is replaced?"""
+    """Does an update count in every version until it is replaced, rather than in one?"""
 
     @property
     def equal(self) -> float:
-        """What everyone would weigh if all of an aggregation weighed the same, one in all: 1/buffer, on average."""
+        """The weight of each update if all updates of an aggregation weighed the same and summed to 1: 1/buffer."""
         return self.aggregations / self.updates if self.updates else nan
 
 
 def weights(run: Run, room: int, bins: int = BINS) -> Weights:
-    """How much the updates of a run weighed; one by one if there is room for all of them."""
+    """The weights of a run's updates; also one by one if there are at most `room` of them."""
     with reading(run.folder) as database:
         aggregations, updates, newest = database.execute(_SIZE).fetchone()
         parts, every = (min(bins, newest), newest), -(-updates // _SORTED) or 1

@@ -36,7 +36,7 @@ def compare(runs: Runs, targets: Sequence[float] = (), *, by: str = LEAD.name) -
     ('FairShare', [5.0])
     >>> compare([], by="speed")
     Traceback (most recent call last):
-    fairlag.errors.InputError: nothing is ranked by 'speed': choose from accuracy, group, influence, jain, time
+    fairlag.errors.InputError: cannot rank by 'speed': choose from accuracy, group, influence, jain, time
     """
     check_criterion(by)
     return Compared(ranked(made_of(runs, lambda found: comparing.compare(found, targets)), by))

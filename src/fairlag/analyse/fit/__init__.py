@@ -1,1 +1,1 @@
-"""A fleet from its runs: how long tasks really took, what was lost, and which clients are alike."""
+"""A fleet fitted to its runs: how long tasks really took, how many were lost, and which clients are alike."""

@@ -1,4 +1,4 @@
-"""Whether the clients of a group are alike, and how a group is taken apart into clients that are."""
+"""Whether the clients of a group are alike, and how a group is split into clients that are."""
 
 from collections.abc import Sequence
 from importlib import import_module
@@ -11,14 +11,16 @@ from fairlag.core.types import Floats, Integers
 
 CHANCE = 0.001
 _APART = 0.05
-"""Clients differ where chance would make their mean log durations differ so much less often than the first, and where
-the standard deviation of the true ones is about the second or more, that is, some per cent of a duration."""
+"""Clients clearly differ if two conditions hold. The probability of such differences between mean log durations by
+chance is below the first number, and the standard deviation of the true means, without what chance adds, is at least
+the second: some per cent of a duration."""
 
 FEW = 24
-"""Up to so many clients that differ have a table each, and so many tables a group of more of them has at the most."""
+"""Up to this number of clients that differ get one table each; a group with more clients gets at most this number of
+tables."""
 
 _WIDTH = log(1.25)
-"""Of more clients, those whose typical durations lie in a span of that factor share a table."""
+"""In such a larger group, clients whose typical durations are within this log factor (25 %) share a table."""
 
 
 class Part(NamedTuple):
@@ -26,7 +28,7 @@ class Part(NamedTuple):
 
     clients: Integers
     suffix: str
-    """What is put behind the name of the group, nothing where it is not taken apart."""
+    """What follows the name of the group; empty if the group is not split."""
 
 
 class Spread(NamedTuple):
@@ -44,12 +46,12 @@ class Spread(NamedTuple):
 
     @property
     def factor(self) -> float:
-        """How many times as long a client takes as a typical one, if it is one deviation slower."""
+        """The ratio of a client's durations to typical ones, if it is one deviation slower."""
         return exp(self.deviation)
 
 
 def spread(clients: Integers, durations: Floats) -> Spread:
-    """How much clients differ, by an analysis of variance of log durations, one of a client's at each place.
+    """How much clients differ, by an analysis of variance of log durations; `clients` names the client of each.
 
     >>> found = spread(np.array([1, 1, 1, 2, 2, 2]), np.array([1.0, 1.1, 0.9, 4.0, 4.4, 3.6]))
     >>> found.clear, round(found.factor, 1)
@@ -65,13 +67,13 @@ def spread(clients: Integers, durations: Floats) -> Spread:
     within = float(((logs - means[place]) ** 2).sum()) / (n - k)
     size = (n - float((counts**2).sum()) / n) / (k - 1)
     deviation = max(0.0, (between - within) / size) ** 0.5
-    # Scipy is imported when it is first needed. Equal durations of each client leave nothing to chance.
+    # Scipy is imported when first needed. If each client's durations are all equal, chance plays no role.
     chance = float(import_module("scipy.special").fdtrc(k - 1, n - k, between / within)) if within > 0 else 0.0
     return Spread(deviation, chance)
 
 
 def apart(members: Integers, clients: Integers, durations: Floats) -> list[Part]:
-    """A group taken apart: few clients one by one, many by how long they take; who was not heard of is the last part.
+    """Splits a group: few clients one by one, many by their durations. The last part holds clients without any.
 
     >>> [(part.clients.tolist(), part.suffix) for part in apart(np.arange(3), np.array([0, 1]), np.array([1.0, 9.0]))]
     [([0], '-0'), ([1], '-1'), ([2], '-others')]

@@ -1,4 +1,4 @@
-"""A delay for durations that were seen, some of them only in part: the best family, or the durations themselves."""
+"""A delay for observed durations, some of them cut off: the best family, or the durations themselves."""
 
 from collections.abc import Iterator
 from math import isfinite, log, sqrt
@@ -13,28 +13,29 @@ from fairlag.fleet.delay import Constant, Delay, Empirical
 
 EMPIRICAL, BEST = "empirical", "best"
 WAYS = (BEST, EMPIRICAL, *FAMILIES)
-"""How delays can be fitted: by the best family, by the durations themselves, or by one family."""
+"""How delays can be fitted: with the best family, the durations themselves, or one family."""
 
 _ABOVE_ZERO = ("lognormal", "gamma", "pareto")
 
 _MOST = 20_000
-"""Of more durations than that, every so many-th is enough to fit a family."""
+"""The number of durations that is enough to fit a family; if there are more, only every n-th is used."""
 
 _LISTED = 100
-"""Of more durations than that, `empirical` lists the means of so many equal parts."""
+"""The most values that `empirical` lists; if there are more durations, it lists the means of equal parts."""
 
 _GRID = (np.arange(2000) + 0.5) / 2000
 _CLOSE, _ERRORS = 0.05, 3.0
 _CHANCE = {"normal": 1.05, "lognormal": 1.05, "gamma": 1.1, "exponential": 1.29, "pareto": 1.29, "uniform": 1.62}
-"""A family fits well up to the first distance, or up to its own number / √n, if its mean is as close as the first, too,
-or within this many standard errors. Chance alone exceeds the number / √n once in a hundred times. It is smaller than
-Kolmogorov's 1.63 because the parameters are fitted to the same durations (Lilliefors)."""
+"""When a family fits well. Its distance must be at most `_CLOSE` or its number in `_CHANCE` / √n, and its mean must be
+right within the part `_CLOSE` or within `_ERRORS` standard errors. Chance alone exceeds the number / √n once in a
+hundred times. The numbers are smaller than Kolmogorov's 1.63 because the parameters are fitted to the same durations
+(Lilliefors)."""
 
 _NEARLY = 6.0
-"""A family whose criterion is larger by more than that is clearly less likely (Kass and Raftery, 1995)."""
+"""A family whose criterion is larger by more than this is clearly less likely (Kass and Raftery, 1995)."""
 
 FEWEST = 10
-"""Fewer durations than that pass any test, so they do not tell a family."""
+"""Fewer durations than this pass any test, so they do not identify a family."""
 
 
 class Fitted(NamedTuple):
@@ -42,9 +43,9 @@ class Fitted(NamedTuple):
 
     delay: Delay
     distance: float
-    """Of Kolmogorov and Smirnov: how far apart the probabilities of seen and fitted durations are at the most."""
+    """The Kolmogorov–Smirnov distance between observed and fitted durations."""
     doubt: str = ""
-    """Why no family was taken, or why the one that was asked for does not fit; empty if a family fits."""
+    """Why no family was chosen, or why the requested one does not fit; empty if a family fits."""
 
     @property
     def family(self) -> str:
@@ -53,23 +54,23 @@ class Fitted(NamedTuple):
 
 
 def check_way(how: str) -> None:
-    """Refuses what is no way to fit.
+    """Refuses an unknown way to fit.
 
     >>> check_way("normall")
     Traceback (most recent call last):
-    fairlag.errors.InputError: 'normall' is no way to fit: take best, empirical, uniform, normal, exponential, \
+    fairlag.errors.InputError: cannot fit by 'normall': choose one of best, empirical, uniform, normal, exponential, \
 lognormal, gamma, pareto
     """
     if how not in WAYS:
-        raise InputError(f"{how!r} is no way to fit: take {', '.join(WAYS)}")
+        raise InputError(f"cannot fit by {how!r}: choose one of {', '.join(WAYS)}")
 
 
 def fit(sample: Sample, how: str = BEST) -> Fitted:
-    """A delay for durations, of which at least one was seen to its end, and one is above 0.
+    """A delay for durations. At least one must have been observed to its end, and one must be above 0.
 
-    The best family is the one with the least −2 log likelihood + parameters × log n (Schwarz), where a duration that
-    was cut off counts with the probability to last longer. If it does not fit well, the next one is tried unless it is
-    clearly less likely; if none fits, the durations themselves are taken.
+    The best family has the least −2 log likelihood + parameters × log n (Schwarz). A duration that was cut off counts
+    with the probability to last longer. If the best family does not fit well, the next one is tried, unless it is
+    clearly less likely. If none fits, the durations themselves are used.
 
     >>> fit(Sample(np.array([2.0, 2.0, 2.0]))).delay
     Constant(seconds=2.0)
@@ -83,11 +84,11 @@ def fit(sample: Sample, how: str = BEST) -> Fitted:
     if how == EMPIRICAL:
         return _empirical(sample)
     if how == BEST and len(sample.exact) < FEWEST and not len(sample.cut):
-        return _empirical(sample, f"{len(sample.exact)} durations are too few to tell a distribution")
+        return _empirical(sample, f"{len(sample.exact)} durations are too few to identify a distribution")
     with np.errstate(all="ignore"):
         found = sorted(_tried(_thinned(sample), how, low), key=lambda each: each[0])
     if not found:
-        return _empirical(sample, "no family can have such durations")
+        return _empirical(sample, "no family allows such durations")
     near = [delay for criterion, delay in found if criterion <= found[0][0] + _NEARLY]
     fits = [Fitted(delay, distance(delay, sample)) for delay in near]
     doubts = [_doubt(each, sample) for each in fits]
@@ -102,23 +103,23 @@ def _thinned(sample: Sample) -> Sample:
 
 
 def _tried(sample: Sample, how: str, low: float) -> Iterator[tuple[float, Delay]]:
-    """Every family that is asked for and can have such durations, with its criterion."""
+    """Every requested family that allows such durations, with its criterion."""
     for name in FAMILIES if how == BEST else (how,):
         if low <= 0 and name in _ABOVE_ZERO:
             continue
         parameters, make, likelihood = likeliest(name, sample)
-        # Half of a normal distribution is what others are good at.
+        # If only half of a normal distribution is left, other families describe it better.
         half = name == "normal" and how == BEST and parameters[0] < parameters[1] / 1000
         if isfinite(likelihood) and not half:
             try:
                 delay = make(*(_short(each) for each in parameters))
-            except InputError:  # of an infinite mean, say
+            except InputError:  # for example, of an infinite mean
                 continue
             yield -2 * likelihood + len(parameters) * log(len(sample.exact) + len(sample.cut)), delay
 
 
 def _empirical(sample: Sample, doubt: str = "") -> Fitted:
-    """The durations, or means of equal parts of them: so the mean stays."""
+    """The durations themselves, or the means of equal parts of them, which keeps the mean."""
     times, weights = sample.survival()
     parts = min(len(times), _LISTED)
     edges = np.linspace(0, 1, parts + 1)
@@ -128,18 +129,18 @@ def _empirical(sample: Sample, doubt: str = "") -> Fitted:
 
 
 def _doubt(fitted: Fitted, sample: Sample) -> str:
-    """How a family fails its test; nothing if it fits well."""
+    """How a family fails its test; empty if it fits well."""
     root, mean = sqrt(len(sample.exact)), sample.mean()
     name, limit = fitted.family, max(_CLOSE, _CHANCE[fitted.family] / root)
     if fitted.distance > limit:
-        return f"the likeliest {name} distribution has a distance of {fitted.distance:.3f}, above {limit:.3f}"
+        return f"the most likely {name} distribution has a distance of {fitted.distance:.3f}, above {limit:.3f}"
     if abs(fitted.delay.mean - mean) > max(_CLOSE * mean, _ERRORS * float(sample.exact.std()) / root):
-        return f"the likeliest {name} distribution has a mean of {fitted.delay.mean:.4g}, not {mean:.4g}"
+        return f"the most likely {name} distribution has a mean of {fitted.delay.mean:.4g}, not {mean:.4g}"
     return ""
 
 
 def distance(delay: Delay, sample: Sample) -> float:
-    """Of Kolmogorov and Smirnov: the largest difference between the probabilities to last at most so long.
+    """The Kolmogorov–Smirnov distance: the largest difference between the cumulative probabilities.
 
     >>> distance(Constant(1), Sample(np.array([1.0, 1.0, 1.0, 4.0])))
     0.25
@@ -153,12 +154,12 @@ def distance(delay: Delay, sample: Sample) -> float:
 
 
 def lost_by_the_clock(exact: Floats, lost: Floats) -> bool:
-    """Are long tasks lost more often, as where clients leave at any moment, or any task with one probability?
+    """Are long tasks lost more often, because clients leave at any moment, or are all tasks lost equally often?
 
-    Decided by which makes it more likely that tasks had lasted just so long when they were lost. By the clock, that
-    has a density ∝ P(D > t) exp(−t × rate of losses). With one probability a task is lost, as in the simulator, after
-    a part of its duration that is uniform: then the density is the mean of 1/D over durations D above t, and those
-    that were not lost are a fair sample by themselves.
+    The answer is the hypothesis under which the times t at which tasks were lost are more likely. By the clock, t has a
+    density ∝ P(D > t) exp(−t × rate of losses). With one probability for all tasks, as in the simulator, a task is lost
+    after a uniformly distributed part of its duration. Then the density is the mean of 1/D over durations D above t,
+    and the tasks that were not lost are a fair sample by themselves.
     """
     known = np.sort(exact[exact > 0])
     if not len(known):
@@ -175,5 +176,5 @@ def lost_by_the_clock(exact: Floats, lost: Floats) -> bool:
 
 
 def _short(value: float) -> float:
-    """To five digits: more would be noise, and hard to read."""
+    """Rounds to five digits: more would be noise, and hard to read."""
     return float(f"{value:.5g}")

@@ -1,4 +1,4 @@
-"""Families of delays, each fitted by likelihood to durations of which some are only known to have lasted longer."""
+"""Families of delays, fitted by likelihood to durations; some durations may only be known to last longer."""
 
 from collections.abc import Callable
 from functools import cache
@@ -13,26 +13,26 @@ from fairlag.fleet.delay import Delay, Exponential, Gamma, Lognormal, Normal, Pa
 
 _HALF_LOG = log(2 * pi) / 2
 _FAR = 3.0
-"""So many times the longest duration, a window hides nothing that matters."""
+"""A window this many times as long as the longest duration hides nothing that matters."""
 
 
 class Sample(NamedTuple):
-    """Durations: those seen to their end, and how long others had lasted when they were cut off."""
+    """Durations: those observed to their end, and how long others had lasted when they were cut off."""
 
     exact: Floats
     cut: Floats = np.empty(0)
     window: Floats = np.empty(0)
-    """Beside each exact one: had it been longer, it would not be there; nothing where all would be."""
+    """For each exact duration: if it had been longer than this, it would be missing. Empty if none could be missing."""
 
     @property
     def near(self) -> Floats:
-        """The windows that may have hidden something."""
+        """The windows that may have hidden longer durations."""
         return np.extract(self.window < _FAR * self.exact.max(initial=0.0), self.window)
 
     def survival(self) -> tuple[Floats, Floats]:
-        """The exact durations in order and the probability of each.
+        """The exact durations in order, and the probability of each.
 
-        Where some were cut off, by Kaplan and Meier: the last has what is left. Otherwise by Lynden-Bell, for windows.
+        If some were cut off, by Kaplan and Meier; the last gets the rest. Otherwise by Lynden-Bell, for windows.
 
         >>> [each.tolist() for each in Sample(np.array([3.0, 1.0]), np.array([1.0])).survival()]
         [[1.0, 3.0], [0.33333333333333326, 0.6666666666666667]]
@@ -49,14 +49,14 @@ class Sample(NamedTuple):
         return times[ended], weights
 
     def _truncated(self) -> tuple[Floats, Floats]:
-        """From the longest down: each is one of as many as were not longer, and would have been seen if so long."""
+        """From the longest down: compares each with those not longer that would still be observed if as long."""
         times = np.sort(self.exact)
         rivals = np.arange(1, len(times) + 1) - np.searchsorted(np.sort(self.window), times)
         up_to = np.append(np.cumprod((1 - 1 / rivals)[::-1])[::-1], 1.0)
         return times, np.diff(up_to, prepend=0.0)[1:] + np.eye(1, len(times))[0] * up_to[0]
 
     def hidden(self) -> float:
-        """How many more there must have been that were longer than their windows, if all are of one distribution.
+        """The estimated number of durations that their windows hid, if all have one distribution.
 
         >>> Sample(np.array([1.0, 3.0, 2.0]), window=np.array([2.5, 9.0, 4.0])).hidden()  # one half lasts 3
         1.0
@@ -68,24 +68,24 @@ class Sample(NamedTuple):
         return inf if fits.min() <= 0 else float((1 / fits - 1).sum())
 
     def mean(self) -> float:
-        """The mean, as far as it is known."""
+        """The mean, as far as it can be known."""
         times, weights = self.survival()
         return float(times @ weights)
 
     def quantile(self, part: float) -> float:
-        """The duration that this part of them does not exceed."""
+        """The duration that this part of all durations does not exceed."""
         times, weights = self.survival()
         return float(times[min(int(np.searchsorted(np.cumsum(weights), part - 1e-12)), len(times) - 1)])
 
 
 class _Family(NamedTuple):
-    """Distributions of one form. Parameters are positive: the fit looks for their logarithms."""
+    """Distributions of one form. Parameters are positive, because the fit searches their logarithms."""
 
     make: Callable[..., Delay]
     density: Callable[..., Floats]
-    """Of durations, given the parameters: the logarithms of how likely each is."""
+    """The log densities of durations, given the parameters."""
     beyond: Callable[..., Floats]
-    """The logarithms of how likely it is to last longer than each."""
+    """The log probabilities to last longer than each duration."""
     start: Callable[[Floats], tuple[float, ...]]
 
 
@@ -153,14 +153,14 @@ class Likeliest(NamedTuple):
     parameters: tuple[float, ...]
     make: Callable[..., Delay]
     likelihood: float
-    """Its logarithm."""
+    """The log likelihood."""
 
 
 def likeliest(name: str, sample: Sample) -> Likeliest:
-    """The member of the family of that name; durations are not all the same.
+    """The most likely member of the family of this name; durations must not all be equal.
 
     >>> found = likeliest("exponential", Sample(np.array([1.0, 2.0]), np.array([3.0])))
-    >>> [round(each, 3) for each in found.parameters]  # all that was seen, by how many came to their end
+    >>> [round(each, 3) for each in found.parameters]  # the total time ÷ the number of exact durations
     [3.0]
     """
     if name == "uniform":
@@ -183,7 +183,7 @@ def _smooth(family: _Family, sample: Sample) -> Likeliest:
 
 
 def _uniform(sample: Sample) -> Likeliest:
-    """From a little below the least to a little above the most, so that the mean range is the true one."""
+    """From a little below the least to a little above the greatest, so that the expected range is the true one."""
     beyond = np.ptp(sample.exact) / max(1, len(sample.exact) - 1)
     low, high = max(0.0, float(sample.exact.min() - beyond)), float(sample.exact.max() + beyond)
 
@@ -211,7 +211,7 @@ def _pareto(sample: Sample) -> Likeliest:
 
 @cache
 def _special() -> Any:
-    """Parts of scipy are imported when first needed: that takes longer than all of the rest."""
+    """Imported when first needed, because importing parts of scipy takes longer than everything else."""
     return import_module("scipy.special")
 
 

@@ -1,4 +1,4 @@
-"""One client group as it was seen: its parts, their delays, losses and absences, and the tables that stand for it."""
+"""One client group as observed: its parts, their delays, losses and absences, and the tables that describe it."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,31 +14,31 @@ from fairlag.core.types import Floats, Integers
 from fairlag.fleet.delay import Delay
 
 PARTS = (0.1, 0.5, 0.9)
-"""The quantiles that are told."""
+"""The quantiles that are reported."""
 
 _GRID = (np.arange(10_000) + 0.5) / 10_000
 _PRESENCE = ("vanish", "away", "join", "leave")
 _REPLACED = ("count", "delay", "delay_per", "upload", "download", *_PRESENCE)
 _LATE, _GONE, _QUIET = 0.01, 0.1, 3.0
-"""A group joined late where its first task was handed out after the first part of the run. It left where none of its
-tasks ended in the last part of that length, and in so many times the longest pause before."""
+"""A group joined late if its first task was dispatched after the part `_LATE` of the run. It left if none of its tasks
+ended in the last part `_GONE` of the run, nor for `_QUIET` times its longest pause before."""
 
 
 class Ways(NamedTuple):
-    """How a fleet is to be fitted."""
+    """How a fleet is fitted."""
 
     how: str = BEST
     split: bool = True
     deployed: bool = False
-    """Was it a real fleet? Then clients that were never heard of were not there."""
+    """Was it a real fleet? Then clients that ended no task were not present."""
     queues: bool = False
     """Do idle clients wait to be picked?"""
     steps: int | None = 1
-    """How many local steps a task has if nobody says otherwise; None where epochs are counted."""
+    """The default number of local steps of a task; None if local training is set in epochs."""
 
 
 class Summary(NamedTuple):
-    """Durations in four numbers."""
+    """Durations in a few numbers."""
 
     mean: float
     quantiles: tuple[float, ...]
@@ -46,17 +46,17 @@ class Summary(NamedTuple):
 
     @classmethod
     def seen(cls, sample: Sample) -> "Summary":
-        """Of durations that were seen."""
+        """The summary of observed durations."""
         return cls(sample.mean(), tuple(sample.quantile(part) for part in PARTS))
 
     @classmethod
     def fitted(cls, delay: Delay) -> "Summary":
-        """Of a delay."""
+        """The summary of a delay."""
         return cls(delay.mean, tuple(np.quantile(delay.quantile(_GRID), PARTS).tolist()))
 
     @property
     def words(self) -> str:
-        """In a line."""
+        """The summary in one line."""
         spread = ", ".join(f"{100 * part:g} %: {value:.4g}" for part, value in zip(PARTS, self.quantiles, strict=True))
         return f"mean {self.mean:.4g} ({spread})"
 
@@ -66,39 +66,39 @@ class GroupFit:
     """Clients that share a table of the fitted fleet."""
 
     group: str
-    """The group of the run that they are of."""
+    """Their group in the run."""
     table: dict[str, Any]
-    """What stands for them in the file."""
+    """The table that describes them in the file."""
     tasks: int
-    """How many of their tasks ended."""
+    """The number of their tasks that ended."""
     updates: int
-    """How many updates came in, used or refused."""
+    """The number of their updates that arrived, merged or refused."""
     counted: int
-    """How many of these the delay is fitted to: without warm-up, and without those handed out too late."""
+    """The number of updates that the delay is fitted to: without warm-up, and without those dispatched too late."""
     lost: int
     cancelled: int
     seen: Summary | None = None
-    """How long tasks took; None where that was not seen, so that the delay is the run's own."""
+    """How long tasks took; None if that was not observed for these clients."""
     fitted: Summary | None = None
     family: str = ""
     distance: float = 0.0
-    """Of Kolmogorov and Smirnov, between what was seen and what was fitted."""
+    """The Kolmogorov–Smirnov distance between observed and fitted durations."""
     remarks: tuple[str, ...] = field(default=())
 
     @property
     def name(self) -> str:
-        """In the file."""
+        """The name of the group in the file."""
         return str(self.table["group"])
 
     @property
     def clients(self) -> int:
-        """How many they are."""
+        """The number of these clients."""
         return int(self.table["count"])
 
     @property
     def words(self) -> list[str]:
-        """What the file says above the table."""
-        each = " a step" if self.table.get("delay_per") else ""
+        """The comment above the table in the file."""
+        each = " per step" if self.table.get("delay_per") else ""
         lines = list(self.remarks)
         if self.seen is not None and self.fitted is not None:
             of = f"{self.counted:,} of " if self.counted < self.updates else ""
@@ -107,7 +107,7 @@ class GroupFit:
         return lines
 
     def as_json(self) -> dict[str, Any]:
-        """All of it."""
+        """All fields, as `fairlag fit-fleet --json` prints them."""
 
         def told(summary: Summary | None) -> dict[str, Any] | None:
             if summary is None:
@@ -134,14 +134,14 @@ class GroupFit:
 
 
 def fit_group(table: dict[str, Any], seen: Observed, ways: Ways) -> Iterator[GroupFit]:
-    """The tables that stand for a group of the run's experiment, one for each of its parts."""
+    """The tables that describe a group of the run's experiment, one per part of the group."""
     members = np.flatnonzero(seen.group_of == seen.groups.index(table["group"]))
     tasks = seen.tasks.of(members)
     steps = _steps(tasks, table, ways)
     usual, warmed = _usual(tasks, table["group"], steps, ways)
     whole = _sample(usual, steps, tasks)
     if not whole.exact.any():
-        if "delay" in table:  # otherwise nothing at all is known of it
+        if "delay" in table:  # without a delay, nothing is known about the group
             yield _unseen(table, tasks)
         return
     common, remarks = _presence(table, tasks, seen, ways)
@@ -171,7 +171,7 @@ def fit_group(table: dict[str, Any], seen: Observed, ways: Ways) -> Iterator[Gro
 
 
 def _usual(tasks: Tasks, group: str, steps: int | None, ways: Ways) -> tuple[Tasks, list[str]]:
-    """The tasks of a group without warm-up, which only a real fleet has; and what is to be said of that."""
+    """The tasks of a group without warm-up, which only a real fleet has, and a remark about it."""
     warm = tasks.warm_up(_per(tasks, steps)) if ways.deployed else np.empty(0, np.int64)
     if not len(warm):
         return tasks, []
@@ -179,7 +179,7 @@ def _usual(tasks: Tasks, group: str, steps: int | None, ways: Ways) -> tuple[Tas
     first = "The first task of 1 client" if len(warm) == 1 else f"The first tasks of {len(warm):,} clients"
     return rest, [
         f"{first} of {group} took at least {tasks.duration[warm].min():.4g} s, later ones at most "
-        f"{rest.duration[rest.came].max():.4g} s: left out as warm-up."
+        f"{rest.duration[rest.came].max():.4g} s: excluded as warm-up."
     ]
 
 
@@ -187,30 +187,30 @@ def _doubts(name: str, found: Fitted) -> list[str]:
     if not found.doubt:
         return []
     if found.family == EMPIRICAL:
-        return [f"The durations of {name} are listed as they are: {found.doubt}."]
-    return [f"The family {found.family} was asked for, but does not fit {name}: {found.doubt}."]
+        return [f"The durations of {name} are listed without a distribution: {found.doubt}."]
+    return [f"The requested family {found.family} does not fit {name}: {found.doubt}."]
 
 
 def _heard(members: Integers, tasks: Tasks, group: str, ways: Ways) -> tuple[Integers, list[str]]:
-    """Who is counted, and what is to be said of those who ended no task."""
+    """The clients that are included, and a remark about those that ended no task."""
     silent = np.setdiff1d(members, tasks.client)
     if not len(silent):
         return members, []
     if ways.deployed:
-        return np.setdiff1d(members, silent), [f"{len(silent):,} clients of {group} were never heard of: left out."]
-    return members, [f"{len(silent):,} clients of {group} ended no task: they are taken as the others."]
+        return np.setdiff1d(members, silent), [f"{len(silent):,} clients of {group} ended no task: they are left out."]
+    return members, [f"{len(silent):,} clients of {group} ended no task: they are assumed to be like the others."]
 
 
 def _named(group: str, suffix: str, taken: Sequence[str]) -> str:
-    """The name of a part, which no other group has."""
+    """A name for a part that no other group has."""
     while suffix and group + suffix in taken:
         suffix = f"-{suffix}"
     return group + suffix
 
 
 def _unseen(table: dict[str, Any], tasks: Tasks) -> GroupFit:
-    why = "took no time" if len(tasks.came) else "were not seen"
-    remark = f"Updates of {table['group']} {why}: all of it is as the run's experiment has it."
+    why = "took no time" if len(tasks.came) else "were not observed"
+    remark = f"Updates of {table['group']} {why}: its table is that of the run's experiment."
     return GroupFit(group=table["group"], table=dict(table), **_counts(tasks), counted=0, remarks=(remark,))
 
 
@@ -224,7 +224,7 @@ def _counts(tasks: Tasks) -> dict[str, Any]:
 
 
 def _steps(tasks: Tasks, table: dict[str, Any], ways: Ways) -> int | None:
-    """How many local steps a task has if the strategy does not say; None: all have as many, and each takes its time."""
+    """The local steps of a task if the strategy does not set them; None if all tasks have equally many steps."""
     if ways.steps is None:
         return None
     own = int(table.get("steps") or ways.steps)
@@ -232,15 +232,15 @@ def _steps(tasks: Tasks, table: dict[str, Any], ways: Ways) -> int | None:
 
 
 def _per(tasks: Tasks, steps: int | None) -> Integers | None:
-    """How many steps each has, if that differs."""
+    """The number of steps of each task, if tasks differ in that."""
     return None if steps is None else np.where(tasks.steps > 0, tasks.steps, steps)
 
 
 def _sample(tasks: Tasks, steps: int | None, every: Tasks) -> Sample:
-    """How long tasks take, by those handed out early enough; `every` task of these clients says how many may be hidden.
+    """How long tasks take, by those dispatched early enough; `every` holds all tasks of these clients.
 
-    A client has at most one task when a run ends. If many more would have to be hidden by that end, durations changed
-    during the run, and then all of them are taken as they are. (Twice: what is hidden is only an estimate.)
+    The end of a run hides at most one task per client and run. If the estimated number of hidden tasks is more than
+    twice that (twice, because it is only an estimate), durations changed during the run: then all tasks are used.
     """
     early = tasks.settled()
     found = early.durations(_per(early, steps))
@@ -250,13 +250,13 @@ def _sample(tasks: Tasks, steps: int | None, every: Tasks) -> Sample:
 
 
 def _parts(members: Integers, tasks: Tasks, table: dict[str, Any], ways: Ways) -> tuple[list[Part], list[str]]:
-    """Clients that are alike, and why they are not all of the group."""
+    """The group in parts of clients that are alike, and a remark if there are several."""
     known = tasks.came[tasks.duration[tasks.came] > 0]
     clients, durations = tasks.client[known], tasks.duration[known]
     if not ways.split or not (found := spread(clients, durations)).clear:
         return [Part(members, "")], []
     parts = apart(members, clients, durations)
-    each = "each has its own table" if len(members) <= FEW else f"{len(parts)} tables hold clients that are alike"
+    each = "each has its own table" if len(members) <= FEW else f"{len(parts)} tables group clients that are alike"
     return parts, [
         f"Clients of {table['group']} clearly differ, by a factor of {found.factor:.2f} for one standard deviation "
         f"(p < {CHANCE:g}): {each}."
@@ -264,9 +264,9 @@ def _parts(members: Integers, tasks: Tasks, table: dict[str, Any], ways: Ways) -
 
 
 def _presence(table: dict[str, Any], tasks: Tasks, seen: Observed, ways: Ways) -> tuple[dict[str, Any], list[str]]:
-    """What all parts of a group share: when it is there, and how often clients vanish, and for how long."""
+    """What all parts of a group share: when it is present, how often its clients vanish, and for how long."""
     found = {key: value for key, value in table.items() if key not in _REPLACED}
-    if table.get("availability", "always") != "always" and not ways.deployed:  # it is known who was there
+    if table.get("availability", "always") != "always" and not ways.deployed:  # presence is known
         return found | {key: table[key] for key in _PRESENCE if key in table}, []
     first, ends = float(tasks.dispatched.min()), np.sort(tasks.dispatched + tasks.duration)
     if first > _LATE * max(seen.ends):
@@ -274,26 +274,26 @@ def _presence(table: dict[str, Any], tasks: Tasks, seen: Observed, ways: Ways) -
     leave = _left(first, ends, seen.ends)
     if leave is not None or "leave" in table:
         found["leave"] = table["leave"] if leave is None else _short(leave)
-    if leave is not None:  # whoever was at work lost it by leaving, not by vanishing
+    if leave is not None:  # tasks that ended at that time were lost by leaving, not by vanishing
         tasks = tasks.where(np.flatnonzero(tasks.dispatched + tasks.duration < leave))
     return found, _vanishing(found, table["group"], tasks.settled(), max(seen.ends), ways)
 
 
 def _vanishing(found: dict[str, Any], group: str, tasks: Tasks, longest: float, ways: Ways) -> list[str]:
-    """Puts down how often clients vanish, and for how long; returns what must be known of it."""
-    there = found.pop("availability", "always")
-    remarks = [f"{group} is there as it was seen to be, not {there} as was assumed."] * (there != "always")
+    """Writes into `found` how often clients vanish, and for how long; returns remarks."""
+    assumed = found.pop("availability", "always")
+    remarks = [f"The presence of {group} is as observed, not {assumed} as the run assumed."] * (assumed != "always")
     if len(tasks.lost):
         found["vanish"] = _short(min(len(tasks.lost) / len(tasks), 1 - 1 / (len(tasks) + 1)))
         away = tasks.absences(queue=ways.queues)
         found["away"] = str(fit(away).delay) if len(away.exact) else _short(longest)
         if ways.queues:
-            remarks.append(f"Clients of {group} that leave while they wait for a task are not seen to be away.")
+            remarks.append(f"Clients of {group} that leave while they wait for a task are not observed to be away.")
     return remarks
 
 
 def _left(first: float, ends: Floats, over: tuple[float, ...]) -> float | None:
-    """When a group left for good, where one run shows that it did."""
+    """When a group left for good, if there is one run and it shows that; otherwise None."""
     last, pauses = float(ends[-1]), np.diff(ends, prepend=first)
     quiet = max(over) - last
     return last if len(over) == 1 and quiet > max(_GONE * over[0], _QUIET * float(pauses.max())) else None

@@ -1,4 +1,4 @@
-"""From runs to a fleet file: what a fleet was seen to do, as an experiment that the simulator runs."""
+"""From runs to a fleet file: what a fleet did, as an experiment that the simulator can run."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,25 +21,25 @@ _SUFFIX = "-fitted"
 
 @dataclass(frozen=True, slots=True)
 class FleetFit:
-    """A fleet as it was seen, and how well what stands for it agrees with that."""
+    """A fitted fleet, and how well it agrees with the runs."""
 
     experiment: Experiment
-    """The experiment of the runs on the fitted fleet."""
+    """The experiment of the runs, with the fitted fleet."""
     groups: tuple[GroupFit, ...]
-    """One a table of its clients."""
+    """One per client table of the experiment."""
     runs: tuple[Path, ...]
     seconds: float
-    """How long the runs were, together."""
+    """The total length of the runs."""
     remarks: tuple[str, ...]
 
     @property
     def text(self) -> str:
-        """The experiment as a file, with what was seen beside each group."""
+        """The experiment as a file, with comments on what was observed above each group."""
         where = ", ".join(str(folder) for folder in self.runs[:3])
         more = f" and {len(self.runs) - 3} more" if len(self.runs) > 3 else ""
         tasks = sum(each.tasks for each in self.groups)
         head = [
-            f"The fleet as it was seen in {where}{more}: {tasks:,} tasks over {self.seconds:,.6g} s, fitted by "
+            f"The fleet as observed in {where}{more}: {tasks:,} tasks over {self.seconds:,.6g} s, fitted by "
             "`fairlag fit-fleet`.",
             *self.remarks,
         ]
@@ -47,11 +47,11 @@ class FleetFit:
 
     @property
     def enough(self) -> bool:
-        """Has every group been seen often enough?"""
+        """Does every group have enough observed durations?"""
         return all(each.seen is not None and each.counted >= FEWEST for each in self.groups)
 
     def as_json(self) -> dict[str, Any]:
-        """What `fairlag fit-fleet --json` prints."""
+        """All fields, as `fairlag fit-fleet --json` prints them."""
         return {
             "experiment": self.experiment.name,
             "runs": [str(folder) for folder in self.runs],
@@ -62,11 +62,11 @@ class FleetFit:
 
 
 def fit_fleet(runs: Runs, how: str = BEST, *, split: bool = True) -> FleetFit:
-    """The fleet that runs were made with, as it was seen: an experiment to ask "what if" on.
+    """Fits the fleet of runs to what they observed, and returns an experiment with it for "what if" questions.
 
-    `runs` share a fleet, and their tasks are pooled. `how`: "best" family of delays by likelihood, or "empirical"
-    durations where none fits well; or always "empirical"; or one family by its name. With `split`, a group whose
-    clients clearly differ becomes several.
+    `runs` share a fleet, and their tasks are pooled. `how` chooses the delays: "best" is the best family by likelihood,
+    or the observed durations if no family fits well; "empirical" always uses the observed durations; the name of a
+    family uses that family. With `split`, a group whose clients clearly differ becomes several.
 
     >>> from tempfile import TemporaryDirectory
     >>> from fairlag import simulate
@@ -83,8 +83,8 @@ def fit_fleet(runs: Runs, how: str = BEST, *, split: bool = True) -> FleetFit:
     seen = observed(chosen)
     if not len(seen.tasks.came):
         where = ", ".join(repr(str(run.folder)) for run in chosen[:3])
-        ended = f"{len(seen.tasks):,} tasks ended, but no update" if len(seen.tasks) else "no task has ended, and none"
-        raise InputError(f"there is nothing to fit in {where}: {ended} came in")
+        ended = f"{len(seen.tasks):,} tasks ended, but no update arrived" if len(seen.tasks) else "no task has ended"
+        raise InputError(f"there is nothing to fit in {where}: {ended}")
     tables, remarks = _base(chosen)
     ways = Ways(how, split, any(run.deployed for run in chosen), any(map(_queues, chosen)), _steps(tables))
     known = {table["group"]: table for table in tables["clients"]}
@@ -100,7 +100,7 @@ def fit_fleet(runs: Runs, how: str = BEST, *, split: bool = True) -> FleetFit:
 
 
 def _base(runs: Sequence[Run]) -> tuple[dict[str, Any], list[str]]:
-    """The tables that the runs share, with all of their strategies and the first seed; and what was left out."""
+    """The tables that the runs share, with all their strategies and the first seed, and remarks on what is left out."""
     tables = dict(runs[0].settings)
     strategies = {each["label"]: each for run in runs for each in run.settings["strategies"]}
     own = [name for name, each in strategies.items() if _is_object(each)]
@@ -109,11 +109,13 @@ def _base(runs: Sequence[Run]) -> tuple[dict[str, Any], list[str]]:
     if not tables["strategies"]:
         raise InputError(
             f"the strategy {own[0]} of the run in {str(runs[0].folder)!r} was given as a Python object, "
-            "which no file can name: give it as a name of the zoo, or as module:function"
+            "which a file cannot name: give it as a name of the zoo, or as module:function"
         )
     if "data" in tables and (_is_object(tables["data"]) or _is_object(tables["model"])):
         del tables["data"], tables["model"]
-        remarks.append("Data or model were given as Python objects and are left out: this can be audited, not trained.")
+        remarks.append(
+            "Data or model were given as Python objects and are left out: this file can be audited, but not trained."
+        )
     return tables, remarks
 
 
@@ -122,18 +124,19 @@ def _is_object(table: dict[str, Any]) -> bool:
 
 
 def _home(run: Run) -> Path:
-    """Where modules and files are looked for; beside the run where that is gone."""
+    """The folder in which modules and files are searched; the run's own folder if it no longer exists."""
     home = run.home
     return home if home is not None and home.is_dir() else run.folder
 
 
 def _queues(run: Run) -> bool:
-    """Do idle clients wait to be picked? If nobody knows, what they wait is left out; it is about nothing if not."""
+    """Do idle clients wait to be picked? If not recorded, assumes so: their waits count as no absence, and are near 0
+    if they do not."""
     return bool(run.meta.get("queues", True))
 
 
 def _steps(tables: dict[str, Any]) -> int | None:
-    """How many steps a task has unless a group or strategy says otherwise; None where epochs are counted."""
+    """The steps of a task unless a group or strategy sets them; None if local training is set in epochs."""
     local = tables.get("local", {})
     return None if local.get("epochs") else int(local.get("steps") or 1)
 
@@ -141,7 +144,7 @@ def _steps(tables: dict[str, Any]) -> int | None:
 def _fitted(tables: dict[str, Any], groups: Sequence[GroupFit]) -> dict[str, Any]:
     clients = [each.table for each in groups]
     lines = any(key in table for table in clients for key in ("upload", "download"))
-    # A fitted fleet is simulated in virtual time, whichever clock it was seen on.
+    # A fitted fleet is simulated in virtual time, whatever the clock of its runs was.
     left_out = ("clock", "speed") if lines else ("clock", "speed", "model_bytes")
     others = {key: value for key, value in tables.items() if key not in left_out}
     return {**others, "name": tables["name"].removesuffix(_SUFFIX) + _SUFFIX, "clients": clients}
@@ -161,8 +164,8 @@ def _losses(runs: Sequence[Run]) -> list[str]:
 
 def _unseen(seen: Observed) -> Iterator[str]:
     if seen.repeated:
-        yield f"Runs of the same seed draw the same durations: {seen.repeated:,} tasks that repeat others are left out."
+        yield f"Runs with the same seed draw the same durations: {seen.repeated:,} repeated tasks are left out."
     if seen.running is None:
-        yield "How many tasks were running at the end is not known: a run has not finished."
+        yield "The number of tasks that were running at the end is not known, because a run has not finished."
     elif seen.running:
-        yield f"{seen.running:,} tasks were running at the end: how long they take was not seen."
+        yield f"{seen.running:,} tasks were running at the end: their durations were not observed."

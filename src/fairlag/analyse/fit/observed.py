@@ -1,4 +1,4 @@
-"""What runs tell of a fleet: how long tasks took, which came to nothing, and how long clients then stayed away."""
+"""What runs show about a fleet: how long tasks took, which were lost, and how long clients then stayed away."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -21,30 +21,30 @@ FROM tasks ORDER BY client, dispatched, task
 """
 _CAME, _LOST, _CANCELLED = range(3)
 _LONGER = 2.0
-"""A first task is taken as warm-up only if it is this many times as long as any later one."""
+"""A first task counts as warm-up only if it is more than this many times as long as any later one."""
 _TOGETHER = 50_000
-"""So many rows are in memory as Python's numbers, which take several times the room."""
+"""The number of rows held as Python numbers at a time, because those take several times the memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
-    """Tasks that ended, one place each."""
+    """Tasks that ended, one entry each."""
 
     draw: Integers
-    """Where its duration was drawn by the simulator, tasks of the same seed, client and ordinal have the same draw."""
+    """A number of its draw: in the simulator, tasks of the same seed, client and ordinal have the same duration."""
     client: Integers
     dispatched: Floats
     duration: Floats
-    """Until its update came in, or until it was lost or cancelled."""
+    """Until its update arrived, or until it was lost or cancelled."""
     steps: Integers
-    """As many as the strategy asked for, 0: the client's own number."""
+    """The number of steps that the strategy asked for; 0 for the client's own number."""
     outcome: Integers
     away: Floats
     """From its end until the client's next task, or until the end of the run."""
     back: Floats
-    """1 where there is a next task, 0 where the run ended before one ended."""
+    """1 if there is a next task; 0 if the run ended before one ended."""
     left: Floats
-    """From when it was handed out until the end of the run."""
+    """From its dispatch until the end of the run."""
     first: Integers
     """1 for the first task of its client in a run."""
 
@@ -52,33 +52,33 @@ class Tasks:
         return len(self.client)
 
     def where(self, chosen: Integers) -> "Tasks":
-        """Some of them."""
+        """The tasks at these places."""
         return Tasks(*(getattr(self, each.name)[chosen] for each in fields(self)))
 
     def of(self, clients: Integers) -> "Tasks":
-        """Those of some clients."""
+        """The tasks of these clients."""
         return self.where(np.flatnonzero(np.isin(self.client, clients)))
 
     @property
     def came(self) -> Integers:
-        """The places of those whose update came in, used or refused."""
+        """The places of tasks whose update arrived, merged or refused."""
         return np.flatnonzero(self.outcome == _CAME)
 
     @property
     def lost(self) -> Integers:
-        """The places of those that came to nothing."""
+        """The places of tasks that were lost."""
         return np.flatnonzero(self.outcome == _LOST)
 
     @property
     def cancelled(self) -> Integers:
-        """The places of those that nobody waited for any more."""
+        """The places of tasks that were cancelled."""
         return np.flatnonzero(self.outcome == _CANCELLED)
 
     def settled(self) -> "Tasks":
-        """Those handed out so early that also the longest would have ended before the run did.
+        """The tasks dispatched so early that even the longest would have ended before the run did.
 
-        Of later ones only the short have ended. No more than half of a run and half of its updates are left out: what
-        may then be missing is allowed for in `durations`, where each knows how long it could have been.
+        Of the later tasks only short ones have ended. At most half of a run and half of its updates are left out.
+        `durations` corrects for tasks that may still be missing, because each knows how long it could have been.
         """
         if not len(self.came):
             return self
@@ -87,10 +87,11 @@ class Tasks:
         return self.where(np.flatnonzero(self.left >= np.minimum(most, end / 2)))
 
     def warm_up(self, per: Integers | None = None) -> Integers:
-        """The places of first tasks that took clearly longer than what came later, as when a client loads libraries.
+        """The places of first tasks that took clearly longer than later ones, for instance because libraries loaded.
 
-        Each is `_LONGER` times as long as any later task, of clients that have later ones, and its logarithm is beyond
-        what later ones let expect: chance alone would put one of a group there with a probability of `CHANCE`.
+        Only clients with later tasks count. Such a first task is more than `_LONGER` times as long as any later task,
+        and its logarithm is beyond the range of later ones: by chance alone, any first task of the group is beyond it
+        with a probability of `CHANCE`.
         """
         lengths = np.log(np.maximum(self.duration if per is None else self.duration / per, 1e-9))
         later = np.intersect1d(self.came, np.flatnonzero(self.first == 0))
@@ -104,9 +105,9 @@ class Tasks:
         return np.asarray(firsts[lengths[firsts] > max(beyond, float(seen.max()) + np.log(_LONGER))], np.int64)
 
     def durations(self, per: Integers | None = None) -> Sample:
-        """How long they take: those whose update came in, and for how long others had run.
+        """How long tasks take: exact if the update arrived, cut off if the task was cancelled.
 
-        Lost ones count as cut off only where losses go by the clock; `per` divides each, as by its number of steps.
+        Lost tasks count as cut off only if losses go by the clock. `per` divides each duration, for instance by steps.
         """
         lengths = self.duration if per is None else self.duration / per
         cut = self.cancelled
@@ -116,9 +117,9 @@ class Tasks:
         return Sample(lengths[self.came], lengths[cut], window[self.came])
 
     def absences(self, *, queue: bool) -> Sample:
-        """How long clients stayed away after a loss; those that had not come back by the end are cut off.
+        """How long clients stayed away after a loss; cut off for those that had not come back by the end.
 
-        Where clients queue for tasks, the mean time that they wait after an update is no part of it.
+        If clients queue for tasks, the mean time that they wait after an update is subtracted.
         """
         waits = self.away[np.intersect1d(self.came, np.flatnonzero(self.back))]
         wait = float(waits.mean()) if queue and len(waits) else 0.0
@@ -130,22 +131,22 @@ class Tasks:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What runs of one fleet tell of it."""
+    """What the runs of one fleet show about it."""
 
     groups: tuple[str, ...]
     group_of: Integers
     """Per client: the place of its group."""
     tasks: Tasks
     repeated: int
-    """How many other tasks were left out because they are the same draws."""
+    """The number of tasks that were left out because they repeat a draw."""
     ends: tuple[float, ...]
-    """When each run ended, or how far it had come."""
+    """When each run ended; for an unfinished run, how far it has come."""
     running: int | None
-    """How many tasks were running at the end; None where a run does not tell."""
+    """The number of tasks that were running at the end; None if a run did not record it."""
 
 
 def observed(runs: Sequence[Run]) -> Observed:
-    """Reads the tasks of runs that share a fleet; of those that are the same draw, one."""
+    """Reads the tasks of runs that share a fleet; of tasks with the same draw, only one."""
     groups = tuple(runs[0].groups)
     members = [_members(run) for run in runs]
     if other := next((run for run, each in zip(runs, members, strict=True) if each != members[0]), None):
@@ -153,7 +154,7 @@ def observed(runs: Sequence[Run]) -> Observed:
             f"the runs in {str(runs[0].folder)!r} and {str(other.folder)!r} are of different fleets: "
             "fit those of one fleet at a time"
         )
-    # What a real fleet did was drawn by nobody, so each of its runs is one of its own.
+    # The durations of a real fleet are not drawn, so no two of its runs repeat each other.
     sources = [str(run.folder) if run.deployed else f"{run.seed}" for run in runs]
     numbers = {source: number for number, source in enumerate(dict.fromkeys(sources))}
     tables = [_rows(run) for run in runs]
@@ -179,7 +180,7 @@ def _members(run: Run) -> list[str]:
 
 
 def _rows(run: Run) -> tuple[Floats, float]:
-    """A row a task, and when the run ended."""
+    """One row per task, and when the run ended."""
     with reading(run.folder) as database:
         found = database.execute(_TASKS)
         parts = [np.array(some, np.float64) for some in iter(lambda: found.fetchmany(_TOGETHER), [])]
