@@ -100,7 +100,7 @@ def test_every_strategy_meets_the_same_durations(made: list[Group], data: st.Dat
     fleet = Fleet(made, seed=seed)
     made = [replace(each, availability=availability.Always(), vanish=0.0, join=0.0, leave=inf) for each in made]
     server = lived(made, zoo.ALGORITHMS[data.draw(st.sampled_from(["fedstaleweight", "fedbuff"]))].make(buffer=1), seed)
-    assert len(durations(server)) == 25
+    assert len(durations(server)) == server.view.version > 0
     for (client, ordinal), duration in durations(server).items():
         assert abs(duration - fleet.duration(client, ordinal)) < 1e-9 * (1 + server.view.time)
 
