@@ -208,7 +208,7 @@ def test_a_finished_run_can_be_read_where_nothing_can_be_written(tmp_path: Path)
 
 def test_a_run_is_read_while_it_is_written(tmp_path: Path) -> None:
     """Whatever moment a reader sees, it is one of a commit: each writes a version with its two tasks."""
-    code = f"from pathlib import Path; from tests.support.lab_store import write; write(Path({str(tmp_path)!r}))"
+    code = f"from pathlib import Path; from tests.support.stores import write; write(Path({str(tmp_path)!r}))"
     with subprocess.Popen([sys.executable, "-c", code]) as writer:
         while not (tmp_path / "run.sqlite").exists():
             time.sleep(0.01)
