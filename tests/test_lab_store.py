@@ -157,7 +157,7 @@ def test_a_folder_in_use_is_refused(tmp_path: Path) -> None:
         pass
     with pytest.raises(InputError, match="already holds a run: `fairlag resume "):
         create(tmp_path / "run")
-    with pytest.raises(InputError, match="already holds 'run', a run needs an empty folder"):
+    with pytest.raises(InputError, match="already holds 'run': a run needs an empty folder"):
         create(tmp_path)
     assert not (tmp_path / "lock").exists()
 
