@@ -119,13 +119,14 @@ def expected(run: Run, version: int) -> dict[str, float]:
     """The metrics of a version, by pandas from the frames of the run."""
     tasks = run.tasks[run.tasks["aggregation"].fillna(10**9) <= version].merge(run.clients, on="client")
     found: dict[str, float] = {"updates": len(tasks)}
+    for name in run.groups:  # all clients are always present
+        found[f"entitled/group/{name}"] = (run.clients["group"] == name).mean()
     shares = tasks.groupby("client")["weight"].sum().reindex(run.clients["client"], fill_value=0.0)
     if len(tasks):
         found["jain"] = found["jain_entitled"] = shares.sum() ** 2 / (len(shares) * (shares**2).sum())
         found["staleness/all"] = float(tasks["staleness"].mean())
         for name in run.groups:
             mine = tasks[tasks["group"] == name]
-            found[f"entitled/group/{name}"] = (run.clients["group"] == name).mean()
             found[f"influence/group/{name}"] = mine["weight"].sum() / tasks["weight"].sum()
             if len(mine):  # what nobody sent is not late
                 found[f"staleness/group/{name}"] = float(mine["staleness"].mean())

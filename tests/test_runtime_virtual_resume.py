@@ -234,7 +234,7 @@ def saved(strategy: Strategy, parameters: Vector) -> State:
 @pytest.mark.parametrize(
     ("strategy", "parameters", "words"),
     [
-        ("fedstaleweight", vec(0, 0), r"shape \(3,\), not \(2,\)"),
+        ("fedstaleweight", vec(0, 0), r"has shape \(3,\), it must have shape \(2,\)"),
         ("window", vec(0, 0, 0), "recent"),
         ("momentum", vec(0, 0, 0), r"the state of chain\(.*\) is not one that its init makes: there are 0 saved"),
         ("fedavg", vec(0, 0, 0), "'idle'"),
