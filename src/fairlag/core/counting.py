@@ -26,6 +26,8 @@ class TaskCounter:
         self._ended[outcome] += 1
         if outcome is Outcome.LOST:
             self.last_loss = reason
+        elif outcome is Outcome.REFUSED:
+            self.refusals[reason] += 1
         if self.record is not None:
             self.record(Ended(task, self._ledger.time, outcome, reason))
 

@@ -221,7 +221,6 @@ class Server:
                 self._store(update.delta, len(ledger.buffer))
             ledger.admit(task, update.report)
         else:
-            self.refusals[reason] += 1
             self.tasks.end(task, Outcome.REFUSED, reason)
         client = task[1]
         self._selector.free(client, ledger.contributed[client] == ledger.version, reason is None)
@@ -257,14 +256,11 @@ class Server:
         return [Cancel(task.task), *self._advance()]
 
     def _failed(self, event: Failed) -> list[Command]:
-        ledger = self._ledger
-        task = ledger.running.pop(event.task, None)
+        task = self._ledger.running.pop(event.task, None)
         if task is None:
             return []
-        if event.refused:
-            self.refusals[event.reason] += 1
         if event.gone:
-            ledger.leave(task.client)
+            self._ledger.leave(task.client)
             self.tasks.attend((task.client,), present=False)
         self.tasks.end(task, Outcome.REFUSED if event.refused else Outcome.LOST, event.reason)
         if not event.gone:

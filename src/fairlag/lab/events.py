@@ -52,7 +52,3 @@ Event = Begun | Progress | Kept | Over
 
 Tell = Callable[[Event], None]
 """A listener to one run."""
-
-
-def nobody(event: Event) -> None:
-    """A listener that ignores all events."""
