@@ -9,8 +9,9 @@ from fairlag.core.types import Dispatch, Update
 from fairlag.core.vector import Vector
 from fairlag.errors import InputError, ProtocolError
 from fairlag.execute.serial import Serial
-from fairlag.learn.learner import Learner, task_key, total
+from fairlag.learn.learner import Learner, task_key
 from fairlag.learn.local import Recipe
+from fairlag.learn.task import total
 from tests.support.learning import PLACEMENT, Fragile, blueprint, data, first, fragile, learner, plain, unscaled, update
 
 PLAN = blueprint(recipe=Recipe(steps=2, batch=8))

@@ -11,7 +11,7 @@ from fairlag.core.vector import Vector, published
 from fairlag.lab.evaluations import Evaluations
 from fairlag.lab.resources import Scoring
 from fairlag.lab.store import Score
-from fairlag.learn.learner import ScoreSums
+from fairlag.learn.task import ScoreSums
 
 SCORING = Scoring(sample=10, whole=40, held={"slow": np.array([1])})
 FIRST = published([0.5])
@@ -28,7 +28,7 @@ class Evaluator:
         self.asked.append((version, stop))
 
     def evaluated(self, patience: float = 0.0) -> list[tuple[int, ScoreSums]]:
-        sums = ScoreSums(np.array([4, 6]), np.array([4, 5]), np.array([2.0, 3.0]))
+        sums = ScoreSums(np.array([4, 6]), {"accuracy": np.array([4, 5]), "loss": np.array([2.0, 3.0])})
         done, self.ready = self.ready, 0
         return [(version, sums) for version, _ in self.asked[:done]]
 

@@ -11,9 +11,10 @@ from torch import nn
 from torch.nn import functional
 
 from fairlag.core.types import Integers, Report
-from fairlag.learn.learner import Blueprint, Learner, Order, Placement, ScoreSums, chunks, task_key, total
+from fairlag.learn.learner import Blueprint, Learner, Order, Placement, chunks, task_key
 from fairlag.learn.local import Recipe, schedule
 from fairlag.learn.models import Make
+from fairlag.learn.task import ScoreSums, total
 from tests.support.learning import (
     CLASSES,
     PLACEMENT,
@@ -303,12 +304,15 @@ def test_parts_add_up() -> None:
     whole = by.evaluate(start, 0, 40)
     together = total(parts)
     assert together.examples.tolist() == whole.examples.tolist() == [8] * 5
-    assert together.correct.tolist() == whole.correct.tolist()
-    assert together.loss.tolist() == pytest.approx(whole.loss.tolist(), rel=1e-6)
+    assert together.sums["accuracy"].tolist() == whole.sums["accuracy"].tolist()
+    assert together.sums["loss"] == pytest.approx(whole.sums["loss"], rel=1e-6)
 
 
 def test_parts_are_added_in_their_order() -> None:
-    sums = [ScoreSums(np.array([n]), np.array([n]), np.array([loss])) for n, loss in ((1, 1e16), (2, 1.0), (3, -1e16))]
+    sums = [
+        ScoreSums(np.array([n]), {"accuracy": np.array([float(n)]), "loss": np.array([loss])})
+        for n, loss in ((1, 1e16), (2, 1.0), (3, -1e16))
+    ]
     assert plain(total(sums)) == [[6], [6], [0.0]]
     assert plain(total(sums[::-1])) == [[6], [6], [0.0]]
     assert plain(total([sums[0], sums[2], sums[1]])) == [[6], [6], [1.0]]

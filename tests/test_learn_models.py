@@ -13,6 +13,8 @@ from torch import nn
 
 from fairlag.errors import InputError
 from fairlag.learn.flat import Flat
+from fairlag.learn.learner import Blueprint
+from fairlag.learn.local import Recipe
 from fairlag.learn.models import MODELS, MaxPool2x2, build
 
 Layer = tuple[object, ...]
@@ -46,7 +48,7 @@ TOLD = {
 def built(
     use: Any, shape: tuple[int, ...] = (1, 8, 8), classes: int = 10, seed: int = 0, **parameters: Any
 ) -> nn.Module:
-    return build(use, parameters, shape=shape, classes=classes, seed=seed)
+    return Blueprint(use, parameters, Recipe(steps=1), shape, classes, 1.0, 0.0).build(seed)
 
 
 def layers(model: nn.Module) -> list[Layer]:
@@ -173,14 +175,14 @@ def test_a_users_own_model(own: Path, use: str, parameters: dict[str, object], s
         (
             "losing",
             10,
-            "'own_models:losing' has a `loss` of its own, which is never called: training minimises the cross-entropy",
+            "'own_models:losing' has a `loss` of its own, which is never called: training minimises the loss of the",
         ),
         ("missing", 10, "module 'own_models' has no function 'missing'"),
     ],
 )
 def test_a_users_own_model_that_does_not_fit(own: Path, use: str, classes: int, words: str) -> None:
     with pytest.raises(InputError, match=words):
-        build(f"own_models:{use}", {}, shape=(1, 8, 8), classes=classes, seed=0, folder=own)
+        Blueprint(f"own_models:{use}", {}, Recipe(steps=1), (1, 8, 8), classes, 1.0, 0.0, folder=own).build(0)
 
 
 def test_examples_of_a_shape_that_a_model_cannot_take(own: Path) -> None:

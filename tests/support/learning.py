@@ -15,9 +15,10 @@ from fairlag.core.vector import Vector, published
 from fairlag.data.dataset import Dataset
 from fairlag.execute.processes import Processes
 from fairlag.learn.flat import Flat
-from fairlag.learn.learner import Blueprint, Learner, Order, Placement, ScoreSums, keep_memory
+from fairlag.learn.learner import Blueprint, Learner, Order, Placement, keep_memory
 from fairlag.learn.local import Recipe, schedule
 from fairlag.learn.models import Make
+from fairlag.learn.task import ScoreSums
 from fairlag.rules.local import Local
 
 torch.set_num_threads(1)  # as in a worker: several threads on busy cores wait for each other
@@ -144,7 +145,7 @@ class Pools(dict[int, Processes]):
 
 
 def plain(score: ScoreSums) -> list[list[float]]:
-    return [column.tolist() for column in score]
+    return [column.tolist() for column in (score.examples, score.sums["accuracy"], score.sums["loss"])]
 
 
 def inputs_of(plan: Blueprint, examples: Integers) -> torch.Tensor:

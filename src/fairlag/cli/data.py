@@ -61,16 +61,16 @@ def show_(
         resources = Resources(experiment)
         data, groups = resources.data, resources.groups
         train, shares = resources.shares(experiment.seed)
-    labels = data.labels[train]
-    show(holdings_table(experiment.name, groups, shares, labels, data.classes))
+    labels, classes = data.strata[train], data.classes if data.has_classes else 1
+    show(holdings_table(experiment.name, groups, shares, labels, classes))
     if resources.stream is not None:
         show(resources.stream.words)
     if figure is not None:
         if shares.clients <= _MOST_CLIENTS:
-            counts = shares.counts(labels, data.classes)
+            counts = shares.counts(labels, classes)
             names = [f"{group.name} {number}" for group in groups for number in range(group.count)]
         else:
-            counts, names = shares.group_counts(labels, data.classes, groups), [group.name for group in groups]
+            counts, names = shares.group_counts(labels, classes, groups), [group.name for group in groups]
         holdings_figure(counts, names, f"Who holds what in {experiment.name}", figure)
         say(f"The figure was written to {figure}")
 

@@ -16,7 +16,10 @@ from fairlag.errors import InputError
 class Dataset:
     """Examples and their labels. The first ``official`` examples are the official training part.
 
-    A batch becomes ``inputs.astype(float32) * scale + offset``. The arrays of a data set are read-only.
+    Labels are what is to be predicted. For classification, the default task, they are int64, one class number per
+    example; other tasks take int64 or float32 of any shape with one row per example. ``classes`` is the number of
+    classes or tokens, or of numbers per example. A batch becomes ``inputs.astype(float32) * scale + offset``; only
+    token ids, which are int64, stay as they are. The arrays of a data set are read-only.
 
     >>> data = Dataset("tiny", np.zeros((3, 1, 8, 8), np.uint8), np.array([0, 1, 1]), classes=2, official=3)
     >>> data.shape, len(data), data.fingerprint[:8]
@@ -25,7 +28,7 @@ class Dataset:
 
     name: str
     inputs: NDArray[Any]
-    labels: Integers
+    labels: NDArray[Any]
     classes: int
     official: int
     scale: float = 1.0
@@ -53,20 +56,33 @@ class Dataset:
         """The shape of one example; images are channels first."""
         return self.inputs.shape[1:]
 
+    @property
+    def strata(self) -> Integers:
+        """The class of each example, which samples and partitions look at; 0 for all if labels are something else."""
+        return self.labels if self.has_classes else np.zeros(len(self), np.int64)
+
+    @property
+    def has_classes(self) -> bool:
+        """Is each label a class number?"""
+        return self.labels.dtype == np.int64 and self.labels.ndim == 1
+
     @cached_property
     def fingerprint(self) -> str:
         """The sha256 of everything but the name: equal data has the same fingerprint, wherever it came from."""
         numbers = (float(self.scale), float(self.offset), int(self.classes), int(self.official))
         content = sha256(f"{self.inputs.dtype} {self.inputs.shape} {numbers}".encode())
+        if not self.has_classes:  # what has classes keeps the fingerprint that it had before there was anything else
+            content.update(f"{self.labels.dtype} {self.labels.shape}".encode())
         content.update(self.inputs.data)
         content.update(self.labels.data)
         return content.hexdigest()
 
     def _check_inputs(self) -> None:
         inputs = self.inputs
-        if inputs.dtype not in (np.uint8, np.float32) or not inputs.flags.c_contiguous:
+        if inputs.dtype not in (np.uint8, np.float32, np.int64) or not inputs.flags.c_contiguous:
             raise InputError(
-                f"the inputs of {self.name} are {inputs.dtype}, but must be uint8 or float32, and contiguous in C order"
+                f"the inputs of {self.name} are {inputs.dtype}, but must be uint8 or float32, or int64 for token ids, "
+                "and contiguous in C order"
             )
         if inputs.ndim < 2 or not inputs.size:
             raise InputError(
@@ -81,12 +97,18 @@ class Dataset:
             )
 
     def _check_labels(self) -> None:
-        if self.labels.dtype != np.int64 or self.labels.shape != self.inputs.shape[:1]:
+        labels = self.labels
+        if labels.dtype not in (np.int64, np.float32) or labels.shape[:1] != self.inputs.shape[:1] or not labels.size:
             raise InputError(
-                f"the labels of {self.name} are {self.labels.dtype} of the shape {self.labels.shape}, "
-                f"but must be int64 of the shape ({len(self.inputs)},), one per example"
+                f"the labels of {self.name} are {labels.dtype} of the shape {labels.shape}, "
+                f"but must be int64 or float32 of the shape ({len(self.inputs)}, …), one row per example"
             )
-        least, most = int(self.labels.min()), int(self.labels.max())
+        if labels.dtype == np.float32:
+            if not np.isfinite(labels).all():
+                example = int(np.argwhere(~np.isfinite(labels))[0, 0])
+                raise InputError(f"the labels of {self.name} must be finite, but that of example {example} is not")
+            return
+        least, most = int(labels.min()), int(labels.max())
         if least < 0 or most >= self.classes:
             raise InputError(
                 f"the labels of {self.name} range from {least} to {most}, but must lie between 0 and {self.classes - 1}"

@@ -3,6 +3,7 @@
 sources.py says where the files are, formats.py how they are read, and places.py how they are verified.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.util import find_spec
@@ -140,32 +141,37 @@ def _own(name: str, made: object) -> Dataset:
         pooled = inputs[0] if len(inputs) == 1 else np.concatenate(inputs)
     except ValueError as error:
         raise InputError(f"the training and test inputs of {name} cannot be joined: {error}") from None
-    every = np.concatenate(labels)
-    classes = int(every.max(initial=0)) + 1
+    try:
+        every = np.concatenate(labels)
+    except ValueError as error:
+        raise InputError(f"the training and test labels of {name} cannot be joined: {error}") from None
+    classes = int(every.max(initial=0)) + 1 if every.dtype == np.int64 else math.prod(every.shape[1:])
     scaling = _PIXEL if pooled.dtype == np.uint8 else {}
     return Dataset(name, pooled, every, classes=classes, official=len(labels[0]), **scaling)
 
 
 def _inputs(name: str, values: object) -> NDArray[Any]:
-    array = _array(values, f"inputs of {name}", "biuf")
+    array = _array(values, f"inputs of {name}")
     if array.dtype.kind in "iu" and array.dtype != np.uint8:
         raise InputError(
-            f"the inputs of {name} are {array.dtype}: models get float32, so token ids cannot be used; "
-            "convert measurements with .astype('float32') and images with .astype('uint8')"
+            f"the inputs of {name} are {array.dtype}: models get float32, so token ids must come as int64 "
+            "inputs of a fairlag Dataset; convert measurements with .astype('float32') and images with .astype('uint8')"
         )
     with np.errstate(over="ignore"):  # values too large become infinite, which a Dataset refuses with a sentence
         return np.ascontiguousarray(array, np.uint8 if array.dtype == np.uint8 else np.float32)
 
 
-def _labels(name: str, values: object) -> NDArray[np.int64]:
-    return np.ascontiguousarray(_array(values, f"labels of {name}", "biu"), np.int64)
+def _labels(name: str, values: object) -> NDArray[Any]:
+    array = _array(values, f"labels of {name}")
+    with np.errstate(over="ignore"):  # as above
+        return np.ascontiguousarray(array, np.float32 if array.dtype.kind == "f" else np.int64)
 
 
-def _array(values: object, what: str, kinds: str) -> NDArray[Any]:
+def _array(values: object, what: str) -> NDArray[Any]:
     try:
         array = np.asarray(values)
     except ValueError as error:
         raise InputError(f"the {what} are not one array: {error}") from None
-    if array.dtype.kind not in kinds:
-        raise InputError(f"the {what} are {array.dtype}, but must be {'numbers' if 'f' in kinds else 'whole numbers'}")
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"the {what} are {array.dtype}, but must be numbers")
     return array

@@ -36,7 +36,7 @@ def split(dataset: Dataset, holdout: Holdout, seed: int) -> tuple[Integers, Inte
             f"holdout is {holdout!r}, but of {len(dataset)} examples of {dataset.name} it must leave some for training "
             "and some for testing: write a number between 0 and 1, such as 0.2"
         )
-    test = _drawn(dataset.labels, everything, size, np.random.default_rng(seeds.key(seed, "holdout")))
+    test = _drawn(dataset.strata, everything, size, np.random.default_rng(seeds.key(seed, "holdout")))
     return np.setdiff1d(everything, test, assume_unique=True), test
 
 

@@ -17,7 +17,8 @@ from fairlag.rules.local import Local
 
 if TYPE_CHECKING:
     from fairlag.data.dataset import Dataset
-    from fairlag.learn.learner import Blueprint, Learner, Placement, ScoreSums
+    from fairlag.learn.learner import Blueprint, Learner, Placement
+    from fairlag.learn.task import ScoreSums
 
 interrupted: ContextVar[Callable[[], bool]] = ContextVar("interrupted", default=lambda: False)
 """Has the user pressed Ctrl-C? Then an executor that waits for a result computed elsewhere raises Interrupted.

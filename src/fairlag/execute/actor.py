@@ -15,7 +15,8 @@ from fairlag.core.vector import Vector
 from fairlag.execute.worker import Beginning
 from fairlag.learn.blas import ONE_THREAD
 from fairlag.learn.failure import Failure
-from fairlag.learn.learner import Blueprint, Learner, Order, Placement, ScoreSums, keep_memory
+from fairlag.learn.learner import Blueprint, Learner, Order, Placement, keep_memory
+from fairlag.learn.task import ScoreSums
 
 Trained = tuple[Vector, Vector, Report]
 """An update, its client's new memory, and its report."""

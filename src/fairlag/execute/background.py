@@ -8,7 +8,7 @@ from typing import NamedTuple
 from fairlag.core.vector import Vector
 from fairlag.errors import InputError
 from fairlag.learn.failure import reason
-from fairlag.learn.learner import ScoreSums
+from fairlag.learn.task import ScoreSums
 
 
 class _Request(NamedTuple):

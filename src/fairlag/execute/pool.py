@@ -17,7 +17,8 @@ from fairlag.execute import interrupted, named, not_submitted
 from fairlag.execute.memories import Memories
 from fairlag.execute.worker import Beginning
 from fairlag.learn.failure import Failure
-from fairlag.learn.learner import Placement, ScoreSums, chunks, total
+from fairlag.learn.learner import Placement, chunks
+from fairlag.learn.task import ScoreSums, total
 from fairlag.rules.local import Local
 
 DEPTH = 2

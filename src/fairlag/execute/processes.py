@@ -19,7 +19,8 @@ from fairlag.execute.pool import DEPTH, Job, Pool, Request, Worker
 from fairlag.execute.worker import READY, Answer, Beginning, Evaluation, Shared, Trained, Training, work
 from fairlag.learn.failure import Failure
 from fairlag.learn.flat import Flat
-from fairlag.learn.learner import Blueprint, Order, Placement, ScoreSums
+from fairlag.learn.learner import Blueprint, Order, Placement
+from fairlag.learn.task import ScoreSums
 from fairlag.rules.local import Local
 
 _END_TIMEOUT = 5.0

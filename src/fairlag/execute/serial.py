@@ -18,7 +18,8 @@ from fairlag.execute import named, not_submitted
 from fairlag.execute.memories import Memories
 from fairlag.learn.blas import ONE_THREAD
 from fairlag.learn.failure import reason
-from fairlag.learn.learner import Blueprint, Learner, Order, Placement, ScoreSums, chunks, keep_memory, total
+from fairlag.learn.learner import Blueprint, Learner, Order, Placement, chunks, keep_memory
+from fairlag.learn.task import ScoreSums, total
 from fairlag.rules.local import Local
 
 _MAX_TOGETHER = 64

@@ -19,7 +19,8 @@ from fairlag.data.dataset import Dataset
 from fairlag.execute.child import received
 from fairlag.learn.blas import ONE_THREAD
 from fairlag.learn.failure import Failure
-from fairlag.learn.learner import Blueprint, Learner, Order, Placement, ScoreSums, keep_memory
+from fairlag.learn.learner import Blueprint, Learner, Order, Placement, keep_memory
+from fairlag.learn.task import ScoreSums
 from fairlag.rules.admit import well_formed
 from fairlag.rules.local import Local
 

@@ -27,7 +27,7 @@ from fairlag.lab.run import Run
 from fairlag.lab.simulate import single
 from fairlag.lab.store import Store
 from fairlag.lab.track.listen import Trackers
-from fairlag.learn.learner import ScoreSums
+from fairlag.learn.task import LOSS, ScoreSums
 from fairlag.rules.admit import all_of, max_norm
 from fairlag.runtime.flower.link import Link, Work
 from fairlag.runtime.flower.nodes import LOG
@@ -145,7 +145,8 @@ def _given(experiment: Experiment, arrays: "Arrays | nn.Module", evaluate: Judge
     def score(parameters: Vector, stop: int) -> ScoreSums:
         assert evaluate is not None
         examples, correct, loss = evaluate({**layout.split(parameters), **fixed})
-        return ScoreSums(_counts(examples), _counts(correct), np.atleast_1d(np.asarray(loss, np.float64)))
+        sums = {"accuracy": _counts(correct).astype(np.float64), LOSS: np.atleast_1d(np.asarray(loss, np.float64))}
+        return ScoreSums(_counts(examples), sums)
 
     return _Model(setting, Wire(layout, fixed), None if evaluate is None else score)
 

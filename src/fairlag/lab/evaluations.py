@@ -11,7 +11,7 @@ from fairlag.lab.resources import Scoring
 from fairlag.lab.store import Score, Store
 
 if TYPE_CHECKING:
-    from fairlag.learn.learner import ScoreSums
+    from fairlag.learn.task import ScoreSums
 
 
 MOST_PENDING = 2
@@ -112,5 +112,5 @@ def _scores(sums: "ScoreSums", scoring: Scoring, *, whole: bool) -> Iterator[Sco
     for scope, name, chosen in parts:
         examples = int(sums.examples[chosen].sum())
         if examples:
-            loss = float(sums.loss[chosen].sum()) / examples
-            yield Score(scope, name, examples, int(sums.correct[chosen].sum()), loss, whole)
+            loss = float(sums.sums["loss"][chosen].sum()) / examples
+            yield Score(scope, name, examples, int(sums.sums["accuracy"][chosen].sum()), loss, whole)

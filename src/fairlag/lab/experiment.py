@@ -21,7 +21,7 @@ from fairlag.errors import ExperimentError, InputError, StrategyError, nearest
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.imported import is_code
 from fairlag.lab.clients import Clients, check_clients
-from fairlag.lab.learning import Data, Evaluate, LocalTraining, Model, Table
+from fairlag.lab.learning import ChosenTask, Data, Evaluate, LocalTraining, Model, Table
 from fairlag.lab.messages import first_mistake
 from fairlag.lab.strategies import Use, build, strategy_call, takes
 from fairlag.lab.track import checked_names
@@ -89,6 +89,9 @@ class Experiment(Table):
     model: Model | None = Field(
         default=None, description="The [`[model]`](#model) table. `[data]` needs it, and it needs `[data]`."
     )
+    task: ChosenTask = Field(
+        default=None, description="The [`[task]`](#task) table. By default `classification` by cross-entropy."
+    )
     local: LocalTraining = Field(default=LocalTraining(), description="The [`[local]`](#local) table.")
     evaluate: Evaluate = Field(default=Evaluate(), description="The [`[evaluate]`](#evaluate) table.")
     track: Annotated[tuple[str, ...], BeforeValidator(checked_names)] = Field(
@@ -114,6 +117,8 @@ class Experiment(Table):
         if (self.data is None) != (self.model is None):
             missing, given = ("data", "model") if self.data is None else ("model", "data")
             raise ValueError(f"there is a [{given}] but no [{missing}]: training needs both")
+        if self.task is not None and self.data is None:
+            raise ValueError("there is a [task] but no [data]: training needs both")
         check_clients(self.clients, model_bytes=self.model_bytes, in_epochs=self.local.epochs is not None)
         return self
 

@@ -101,6 +101,25 @@ class Model(Made):
     """A `[model]` table: what is trained."""
 
 
+class TaskTable(Made):
+    """A `[task]` table: what is to be learnt, and how models are judged."""
+
+    metrics: tuple[str, ...] = Field(
+        default=(),
+        strict=False,
+        description="The metrics to compute, by name; the first leads: strategies are ranked by it. By default the "
+        "task's own.",
+    )
+
+
+def _unless_default(task: TaskTable | None) -> TaskTable | None:
+    return None if task == TaskTable(use="classification") else task
+
+
+ChosenTask = Annotated[TaskTable | None, AfterValidator(_unless_default)]
+"""None says "classification". It is not written into run directories, so older runs can still be resumed."""
+
+
 def _unless_standard(engine: Literal["standard", "compiled"] | None) -> Literal["standard", "compiled"] | None:
     return None if engine == "standard" else engine
 

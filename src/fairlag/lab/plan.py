@@ -201,7 +201,8 @@ def _experiment(tables: dict[str, Any], file: Path, *, code: bool) -> Experiment
         experiment = check(tables["experiment"])
     except InputError as error:
         raise ExperimentError(f"{file}: {error}") from None
-    given = (*experiment.strategies, *(each for each in (experiment.data, experiment.model) if each is not None))
+    made = experiment.data, experiment.model, experiment.task
+    given = (*experiment.strategies, *(each for each in made if each is not None))
     if own := next((each.use for each in given if str(each.use).startswith("<")), None):
         raise InputError(
             f"{own} was given as a Python object: resume it in Python with fairlag.simulate(…, resume=True)"

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +20,13 @@ from fairlag.execute import EXECUTORS, Learning
 from fairlag.lab.executors import ExecutorChoice
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.learning import share_out
+from fairlag.learn.targets import Targets
 
 if TYPE_CHECKING:
     from fairlag.data.dataset import Dataset
-    from fairlag.learn.learner import Blueprint, Placement, ScoreSums
+    from fairlag.learn.learner import Blueprint, Placement
+    from fairlag.learn.task import ScoreSums, Task
+    from fairlag.learn.tasks import TaskUse
 
 
 class Scoring(NamedTuple):
@@ -61,11 +64,25 @@ class Resources:
 
     @cached_property
     def data(self) -> "Dataset":
-        """The data set."""
+        """The data set, as its task takes it."""
         table = self.experiment.data
         if table is None:
             raise InputError(f"the experiment {self.experiment.name!r} has no [data]")
-        return load(table.use, table.parameters, self.experiment.folder)
+        # Without a [task], nothing here needs torch, which takes a second to import.
+        targets = Targets.CLASSES if self.experiment.task is None else self.task.targets
+        return targets.fitted(load(table.use, table.parameters, self.experiment.folder))
+
+    @cached_property
+    def task(self) -> "Task":
+        """What is to be learnt."""
+        return self._task_use.build(self.experiment.folder)
+
+    @property
+    def _task_use(self) -> "TaskUse":
+        from fairlag.learn.tasks import TaskUse
+
+        table = self.experiment.task
+        return TaskUse() if table is None else TaskUse(table.use, tuple(table.parameters.items()), table.metrics)
 
     @property
     def groups(self) -> list[Holding]:
@@ -97,6 +114,9 @@ class Resources:
             stream=self.stream,
             folder=self.experiment.folder,
             compiled=self.experiment.local.engine == "compiled",
+            task=self._task_use,
+            target=data.labels.shape[1:],
+            tokens=data.inputs.dtype == np.int64,
         )
 
     def shares(self, seed: int) -> tuple[Integers, Shares]:
@@ -107,14 +127,16 @@ class Resources:
         data, groups = self.data, self.groups
         assert self.experiment.data is not None  # otherwise there would be no data
         train, _ = self._split(seed)
-        shares = share_out(self.experiment.data, groups).share(data.labels[train], groups, seed)
+        shares = share_out(self.experiment.data, groups).share(data.strata[train], groups, seed)
         return train, shares if self.stream is None else in_order_of_arrival(shares, seed)
 
-    def held(self, client: int, seed: int | None = None) -> tuple[NDArray[np.float32], Integers]:
+    def held(self, client: int, seed: int | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
         """A client's training examples as inputs of the model, and their labels; for this seed, or the file's."""
         train, shares = self.shares(self.experiment.seed if seed is None else seed)
         mine, data = train[shares.of(client)], self.data
-        inputs = data.inputs[mine].astype(np.float32) * np.float32(data.scale) + np.float32(data.offset)
+        inputs = data.inputs[mine]
+        if inputs.dtype != np.int64:
+            inputs = inputs.astype(np.float32) * np.float32(data.scale) + np.float32(data.offset)
         return inputs, data.labels[mine]
 
     def setting(self, seed: int) -> Setting:
@@ -142,7 +164,8 @@ class Resources:
 
     def scorer(self, setting: Setting) -> "Callable[[Vector, int], ScoreSums]":
         """A function that scores parameters on the first `stop` test examples in this process, without the executor."""
-        from fairlag.learn.learner import Learner, chunks, total
+        from fairlag.learn.learner import Learner, chunks
+        from fairlag.learn.task import total
 
         assert setting.placement is not None  # there is data
         # It only evaluates, so nothing needs to be compiled.
@@ -200,10 +223,10 @@ class Resources:
         train, shares = self.shares(seed)
         _, test = self._split(seed)
         wanted = self.experiment.evaluate.sample
-        sample = stratified(data.labels, test, len(test) if wanted == "all" else wanted, seed)
+        sample = stratified(data.strata, test, len(test) if wanted == "all" else wanted, seed)
         tests = np.concatenate([sample, np.setdiff1d(test, sample, assume_unique=True)])
-        counts = shares.group_counts(data.labels[train], data.classes, groups)
-        held = {group.name: np.flatnonzero(row) for group, row in zip(groups, counts, strict=True)}
+        edges = np.cumsum([0, *(group.count for group in groups)])
+        held = self.task.targets.held(data.labels[train[shares.order]], shares.bounds[edges], data.classes)
         flat = Flat(self.blueprint.build(seed))
         for use in self.experiment.strategies:
             self.experiment.strategy(use).check_model(flat.layout)
@@ -214,5 +237,5 @@ class Resources:
             examples=shares.sizes,
             visible=shares.sizes if self.stream is None else self.stream.at_start(shares.sizes),
             placement=Placement(train[shares.order], shares.bounds, tests, self._own_steps),
-            scoring=Scoring(len(sample), len(tests), held),
+            scoring=Scoring(len(sample), len(tests), dict(zip([group.name for group in groups], held, strict=False))),
         )

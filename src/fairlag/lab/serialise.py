@@ -83,7 +83,7 @@ def toml(experiment: Experiment, head: Sequence[str] = (), beside: Mapping[str, 
         above = _comments((beside or {}).get(table["group"], ()))
         blocks.append([*above, "[[clients]]", *_lines(_changed(table, Clients))])
     blocks += [["[[strategies]]", *_lines(table)] for table in tables["strategies"]]
-    for key in ("data", "model", "local", "evaluate"):
+    for key in ("data", "model", "task", "local", "evaluate"):
         if getattr(experiment, key) != Experiment.model_fields[key].default:
             blocks.append([f"[{key}]", *_lines(tables[key])])
     if experiment.track:

@@ -6,22 +6,23 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.nn import functional
 
-from fairlag.core.types import Floats, Integers
+from fairlag.core.types import Integers
 from fairlag.core.vector import Matrix, Vector
 from fairlag.learn.examples import Examples
 from fairlag.learn.exclusive import exclusive
 from fairlag.learn.flat import Flat
 from fairlag.learn.local import Recipe
+from fairlag.learn.task import Task
 
 
 class Eager:
     """Trains and evaluates a model; results depend only on the arguments and the data."""
 
-    def __init__(self, model: torch.nn.Module, recipe: Recipe, examples: Examples) -> None:
+    def __init__(self, model: torch.nn.Module, recipe: Recipe, examples: Examples, task: Task) -> None:
         self._flat = Flat(model)
         self._recipe = recipe
+        self._task = task
         self._inputs, self._labels = examples.inputs, examples.labels
         self._scaling = examples.scaling
         self._velocity = torch.empty_like(self._flat.weights) if recipe.momentum else None
@@ -65,31 +66,35 @@ class Eager:
                 flat.gradient.zero_()
                 inputs, labels = self._batch(chosen)
                 output = flat.model(inputs)
-                functional.cross_entropy(output, labels).backward()  # type: ignore[no-untyped-call]
+                losses = self._task.losses(output, labels)
+                losses.mean().backward()  # type: ignore[no-untyped-call]
                 if recipe.losses:
-                    losses = functional.cross_entropy(output.detach(), labels, reduction="none").double()
-                    squares += (losses * losses).tolist()
+                    squares += _per_example(losses.detach(), len(chosen)).double().square().tolist()
                 self._step(lr, recalled)
         flat.write_update(parameters, out)
         return squares
 
-    def evaluated(self, parameters: Vector, examples: Integers, seed: int) -> tuple[Floats, NDArray[Any]]:
-        """The loss of each example, and whether the model predicts its label."""
+    def evaluated(
+        self, parameters: Vector, examples: Integers, seed: int
+    ) -> tuple[dict[str, NDArray[Any]], tuple[NDArray[Any], NDArray[Any]] | None]:
+        """What each example adds to the loss and the metrics, and the predictions that metrics need."""
         self._flat.load(parameters)
         self._flat.model.eval()
         # A model may draw random numbers here too. Not inference_mode: tensors that a model keeps could not be trained.
         with exclusive(seed), torch.no_grad():
             inputs, labels = self._batch(examples)
             output = self._flat.model(inputs)
-            losses = functional.cross_entropy(output, labels, reduction="none").double().numpy()
-            return losses, (output.argmax(1) == labels).numpy()
+            return self._task.measured(output, labels), self._task.kept(output, labels)
 
     def _batch(self, chosen: Integers) -> tuple[torch.Tensor, torch.Tensor]:
+        labels = torch.from_numpy(self._labels[chosen])
+        if self._inputs.dtype == np.int64:
+            return torch.from_numpy(self._inputs[chosen]), labels
         # Into a new tensor: torch's results depend on the strides, even those of axes of length 1.
         inputs = torch.empty(len(chosen), *self._inputs.shape[1:]).copy_(torch.from_numpy(self._inputs[chosen]))
         if self._scaling is not None:
             inputs = inputs.mul_(self._scaling[0]).add_(self._scaling[1])
-        return inputs, torch.from_numpy(self._labels[chosen])
+        return inputs, labels
 
     def _step(self, lr: float, memory: Matrix | None) -> None:
         """One step of gradient descent on the flat vector: weight decay, proximal term, direction, momentum, step."""
@@ -103,6 +108,11 @@ class Eager:
         if self._velocity is not None:
             gradient = self._velocity.mul_(recipe.momentum).add_(gradient)
         weights.add_(gradient, alpha=-lr)
+
+
+def _per_example(losses: torch.Tensor, examples: int) -> torch.Tensor:
+    """One loss per example: the mean over its labels, or the batch's if the task has only that."""
+    return losses.expand(examples) if losses.ndim == 0 else losses.flatten(1).mean(1) if losses.ndim > 1 else losses
 
 
 def _batches(examples: Integers, size: int, count: int, key: int) -> Iterator[Integers]:

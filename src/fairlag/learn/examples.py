@@ -12,7 +12,7 @@ class Examples(NamedTuple):
 
     inputs: NDArray[Any]
     """One row per example."""
-    labels: Integers
+    labels: NDArray[Any]
     holdings: Integers
     """Which examples clients hold, client after client."""
     factor: float = 1.0

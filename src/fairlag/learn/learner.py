@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from fairlag.core import seeds
-from fairlag.core.types import CheckedUpdate, Dispatch, Floats, Integers, Report, Update, record_of
+from fairlag.core.types import CheckedUpdate, Dispatch, Integers, Report, Update, record_of
 from fairlag.core.vector import EMPTY, Vector
 from fairlag.data.stream import Stream
 from fairlag.errors import ProtocolError
@@ -23,8 +23,10 @@ from fairlag.learn import models
 from fairlag.learn.eager import Eager
 from fairlag.learn.examples import Examples
 from fairlag.learn.local import Recipe
-from fairlag.learn.small import BATCHED, COMPILED, Lot, Small, step_sizes
+from fairlag.learn.small import BATCHED, BATCHED_TASK, COMPILED, Lot, Small, step_sizes
 from fairlag.learn.stack import Stack, recognised
+from fairlag.learn.task import LOSS, ScoreSums, Task
+from fairlag.learn.tasks import TaskUse
 from fairlag.rules.admit import well_formed
 from fairlag.rules.local import Local
 
@@ -56,11 +58,24 @@ class Blueprint:
     folder: Path | None = None
     compiled: bool = False
     """Does the experiment ask for compiled training? It needs the extra `fast` in every process that trains tasks."""
+    task: TaskUse = TaskUse()  # noqa: RUF009 (frozen)
+    target: tuple[int, ...] = ()
+    """The shape of one label."""
+    tokens: bool = False
+    """Are the inputs token ids, which are int64?"""
 
     def build(self, seed: int) -> torch.nn.Module:
         """The model with the initial weights of this seed."""
+        task = self.task.build(self.folder)
         return models.build(
-            self.model, self.parameters, shape=self.shape, classes=self.classes, seed=seed, folder=self.folder
+            self.model,
+            self.parameters,
+            shape=self.shape,
+            classes=self.classes,
+            seed=seed,
+            folder=self.folder,
+            fits=lambda name, output: task.check(name, output, self.target, self.classes),
+            tokens=self.tokens,
         )
 
     def is_batched(self, local: Local) -> bool:
@@ -73,7 +88,15 @@ class Blueprint:
 
     def stack(self, model: torch.nn.Module, local: Local) -> Stack | None:
         """The model as a stack, if its tasks are trained together; depends only on the model and the settings."""
-        return recognised(model, self.shape) if other_field(self.recipe.asked(local), BATCHED) is None else None
+        return recognised(model, self.shape) if self.declined(local) is None else None
+
+    def declined(self, local: Local) -> str | None:
+        """The key of an experiment that tasks trained together do not implement; None if they implement all."""
+        if self.tokens:
+            return "data"
+        if (field := other_field(self.task, BATCHED_TASK)) is not None:
+            return f"task.{field}"
+        return None if (field := other_field(self.recipe.asked(local), BATCHED)) is None else f"local.{field}"
 
     def compiles(self, stack: Stack | None, local: Local) -> bool:
         """Do compiled loops train this stack? Only if the experiment asks for it and they know all of the recipe."""
@@ -95,19 +118,6 @@ class Placement(NamedTuple):
     def of(self, client: int) -> Integers:
         """The examples of a client."""
         return self.holdings[self.bounds[client] : self.bounds[client + 1]]
-
-
-class ScoreSums(NamedTuple):
-    """Sums over evaluated examples, per class."""
-
-    examples: Integers
-    correct: Integers
-    loss: Floats
-
-
-def total(parts: Sequence[ScoreSums]) -> ScoreSums:
-    """The sum of all parts, added in their order."""
-    return ScoreSums(*(sum(column[1:], column[0]) for column in zip(*parts, strict=True)))
 
 
 def chunks(stop: int) -> list[tuple[int, int]]:
@@ -143,7 +153,7 @@ class Learner:
         self,
         blueprint: Blueprint,
         inputs: NDArray[Any],
-        labels: Integers,
+        labels: NDArray[Any],
         placement: Placement,
         seed: int = 0,
         local: Local = Local(),  # noqa: B008 (frozen)
@@ -152,6 +162,7 @@ class Learner:
         self._blueprint = blueprint
         self._recipe = blueprint.recipe.asked(local)
         self._labels = labels
+        self._task: Task = blueprint.task.build(blueprint.folder)
         self._placement = placement
         self._own_steps = placement.steps.data
         """A memoryview, because it reads single entries faster than an array."""
@@ -170,7 +181,7 @@ class Learner:
         examples = Examples(inputs, labels, placement.holdings, blueprint.scale, blueprint.offset)
         most = int(self._examples.max()) if blueprint.compiles(stack, local) else 0
         self._small = None if stack is None else Small(stack, self._recipe, examples, compiled=most)
-        self._eager = Eager(model, self._recipe, examples)
+        self._eager = Eager(model, self._recipe, examples, self._task)
 
     @property
     def remembered(self) -> int:
@@ -272,16 +283,12 @@ class Learner:
     def evaluate(self, parameters: Vector, start: int, stop: int) -> ScoreSums:
         """The sums over the test examples from start to stop."""
         chosen = self._placement.tests[start:stop]
-        if self._small is None:
-            losses, right = self._eager.evaluated(parameters, chosen, seed=start)
-        else:
-            losses, right = self._small.evaluated(parameters, chosen)
-        count, each = self._blueprint.classes, self._labels[chosen]
-        return ScoreSums(
-            np.bincount(each, minlength=count),
-            np.bincount(each[right], minlength=count),
-            np.bincount(each, losses, minlength=count).astype(np.float64),
-        )
+        targets, classes = self._labels[chosen], self._blueprint.classes
+        if self._small is None or self._blueprint.task.metrics:
+            values, kept = self._eager.evaluated(parameters, chosen, seed=start)
+            return self._task.sums(values, targets, classes, kept)
+        losses, right = self._small.evaluated(parameters, chosen)
+        return self._task.sums({LOSS: losses, self._task.metrics[0].name: right}, targets, classes)
 
 
 def task_key(seed: int, client: int, ordinal: int) -> int:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 BATCHED = frozenset(("steps", "epochs", "batch", "lr", "momentum", "weight_decay", "prox", "losses"))
 """The fields of a recipe that this module implements; if any other is set, PyTorch trains."""
+BATCHED_TASK = frozenset(("metrics",))
+"""The fields of a task that this module implements, with PyTorch computing metrics that are asked for by name."""
 COMPILED = frozenset(("steps", "epochs", "batch", "lr", "momentum", "weight_decay", "prox"))
 """The fields that compiled loops implement; if any other is set, NumPy or PyTorch trains."""
 

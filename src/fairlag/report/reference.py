@@ -18,7 +18,7 @@ from fairlag.fleet.delay import DELAYS
 from fairlag.fleet.timing import TIMINGS
 from fairlag.lab.clients import Clients
 from fairlag.lab.experiment import Experiment
-from fairlag.lab.learning import Data, Evaluate, LocalTraining, Model
+from fairlag.lab.learning import Data, Evaluate, LocalTraining, Model, TaskTable
 from fairlag.lab.strategies import Use
 from fairlag.learn.local import SCHEDULES
 from fairlag.report.algorithms import written
@@ -31,6 +31,7 @@ TABLES: Mapping[str, type[BaseModel]] = {
     "[[strategies]]": Use,
     "[data]": Data,
     "[model]": Model,
+    "[task]": TaskTable,
     "[local]": LocalTraining,
     "[evaluate]": Evaluate,
 }
@@ -63,6 +64,7 @@ _LEADS = {
     ),
     "[data]": "## Data\n\n`[data]`: the training data. Further keys are parameters of the data set.\n",
     "[model]": "## Model\n\n`[model]`: the model that is trained. Further keys are parameters of the model.\n",
+    "[task]": "## Task\n\n`[task]`: what is to be learnt. Further keys are parameters of the task.\n",
     "[local]": "## Local\n\n`[local]`: how a client trains the model that it receives.\n",
     "[evaluate]": "## Evaluate\n\n`[evaluate]`: how often the model is tested, and on how much.\n",
 }
@@ -70,7 +72,8 @@ _LEADS = {
 _OWN = """## Your own data set
 
 `use = "module:function"` in `[data]`: the function returns `(inputs, labels)`, or `(inputs, labels, test inputs, test
-labels)`. Inputs are one array of numbers, one example per row; labels are whole numbers from 0. The module is looked
+labels)`. Inputs are one array of numbers, one example per row; labels are whole numbers from 0, or what the
+[task](#task) needs, such as numbers for a regression. Token ids are int64 inputs of a `Dataset`. The module is looked
 up beside the experiment file. [`examples/own_data.toml`](../examples/own_data.toml) uses
 [`examples/own_data.py`](../examples/own_data.py).
 
@@ -79,6 +82,11 @@ up beside the experiment file. [`examples/own_data.toml`](../examples/own_data.t
 `use = "module:function"` in `[model]`: the function returns a `torch.nn.Module` with one output per label. If it has
 parameters named `shape` and `classes`, it gets those of the data.
 [`examples/own_model.toml`](../examples/own_model.toml) uses [`examples/own_model.py`](../examples/own_model.py).
+
+## Your own task
+
+`use = "module:function"` in `[task]`: the function returns a `fairlag.learn.task.Task`, for example a built-in one with
+a different loss or a further metric.
 
 ## Your own strategy
 
@@ -99,7 +107,7 @@ def reference() -> str:
     parts = []
     for name, model in TABLES.items():
         parts.append(_LEADS[name] + "\n" + _keys(model))
-        parts += {"[[strategies]]": _strategies, "[data]": _datasets, "[model]": _models}.get(name, list)()
+        parts += _CHOICES.get(name, list)()
     parts += [f"## {heading}\n\n{_calls(makers)}" for heading, makers in WORDS.items()]
     return _HEAD + "\n".join([*parts, _OWN])
 
@@ -172,6 +180,12 @@ def _models() -> list[str]:
     return [_table(("`use`", "what it is", "parameters"), rows)]
 
 
+def _tasks() -> list[str]:
+    tasks: Mapping[str, Callable[..., object]] = import_module("fairlag.learn.tasks").TASKS  # it needs torch
+    rows = ((f"`{name}`", _first(make), _defaults(inspect.signature(make).parameters)) for name, make in tasks.items())
+    return [_table(("`use`", "what it is", "parameters"), rows)]
+
+
 def _defaults(parameters: Mapping[str, inspect.Parameter]) -> str:
     return ", ".join(f"`{name} = {written(each.default)}`" for name, each in parameters.items())
 
@@ -192,3 +206,12 @@ def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     head = list(head)
     lines = [head, ["---"] * len(head), *rows]
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+
+
+_CHOICES: Mapping[str, Callable[[], list[str]]] = {
+    "[[strategies]]": _strategies,
+    "[data]": _datasets,
+    "[model]": _models,
+    "[task]": _tasks,
+}
+"""What `use` can be, by table."""
