@@ -12,9 +12,10 @@ from fairlag.analyse.compare import repeated
 from fairlag.analyse.curves import band, curves, evenly
 from fairlag.analyse.spread import Spread
 from fairlag.lab.run import Run
-from fairlag.lab.store import Score, Store
+from fairlag.lab.store import Store
 from tests.support.edits import changed
 from tests.support.runs import bare, curve, made
+from tests.support.scores import scored
 
 
 def test_the_mean_ends_with_the_first_seed_and_does_not_jump_to_the_others() -> None:
@@ -111,7 +112,7 @@ def classified(
     with store:
         for on_whole, found in ((False, rounds), (True, whole or {})):
             for version, right in found.items():
-                scores = [Score("class", str(each), 10, count, 0.0, on_whole) for each, count in enumerate(right)]
+                scores = [scored("class", str(each), 10, count, 0.0, on_whole) for each, count in enumerate(right)]
                 store.evaluated(version, (2.0 + seed) * version, scores)
         store.commit({}, "", 0)
     return Run(folder)
@@ -153,7 +154,7 @@ def test_many_evaluations_of_classes_are_thinned(tmp_path: Path) -> None:
 def test_eleven_classes_are_in_the_order_of_their_numbers_and_an_unknown_one_is_no_number(tmp_path: Path) -> None:
     run = classified(tmp_path, {0: [1] * 11})
     with Store.open(tmp_path) as store:
-        store.evaluated(5, 10.0, [Score("class", "0", 0, 0, 0.0)])
+        store.evaluated(5, 10.0, [scored("class", "0", 0, 0, 0.0)])
         store.commit({}, "", 0)
     found = class_curves(repeated([run])[0])
     assert found is not None

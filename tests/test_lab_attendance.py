@@ -16,11 +16,11 @@ from fairlag.errors import UnreadableError
 from fairlag.lab.attendance import Attendance, ranges
 from fairlag.lab.experiment import Experiment, parse
 from fairlag.lab.run import Run
-from fairlag.lab.schema import LAYOUT, LAYOUTS
+from fairlag.lab.schema import LAYOUTS
 from fairlag.lab.simulate import simulate
 from fairlag.lab.store import Store
 from fairlag.lab.verify import verified
-from tests.support.edits import edited
+from tests.support.edits import edited, of_format_4
 from tests.support.runs import made
 from tests.support.stores import STATE, aggregation, create, rows
 
@@ -214,13 +214,14 @@ def test_a_million_clients_that_are_there_from_the_start_are_one_row(tmp_path: P
 
 def of_format_3(folder: Path) -> None:
     """Makes a run one of the format that did not say who was there."""
-    with edited(folder) as database:
+    of_format_4(folder)
+    with edited(folder, LAYOUTS[4]) as database:
         database.execute("UPDATE meta SET value = '3' WHERE key = 'format'")
     with edited(folder, LAYOUTS[3]) as database:
         kept = database.execute("SELECT number, version, file, refusals, tasks FROM checkpoints").fetchall()
         database.execute("DROP TABLE presence")
         database.execute("DROP TABLE checkpoints")
-        for sql in LAYOUTS[3].definitions - LAYOUT.definitions:
+        for sql in LAYOUTS[3].definitions - LAYOUTS[4].definitions:
             database.execute(sql)
         database.executemany("INSERT INTO checkpoints VALUES (?, ?, ?, ?, ?)", kept)
 

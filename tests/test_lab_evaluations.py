@@ -12,6 +12,7 @@ from fairlag.lab.evaluations import Evaluations
 from fairlag.lab.resources import Scoring
 from fairlag.lab.store import Score
 from fairlag.learn.task import ScoreSums
+from tests.support.scores import scored
 
 SCORING = Scoring(sample=10, whole=40, held={"slow": np.array([1])})
 FIRST = published([0.5])
@@ -84,18 +85,18 @@ def test_scores_are_stored_as_they_come() -> None:
     made, evaluator, store = evaluations()
     offered(made, 0, 2)
     made.collect()
-    assert made.pending and not store.rows and not made.accuracy
+    assert made.pending and not store.rows and not made.scores
     evaluator.ready = 1
     made.collect()
     ((version, time, scores),) = store.rows
     assert (version, time) == (0, 0.0) and made.pending
     assert scores == [
-        Score("all", "", 10, 9, 0.5),
-        Score("class", "0", 4, 4, 0.5),
-        Score("class", "1", 6, 5, 0.5),
-        Score("group", "slow", 6, 5, 0.5),
+        scored("all", "", 10, 9, 0.5),
+        scored("class", "0", 4, 4, 0.5),
+        scored("class", "1", 6, 5, 0.5),
+        scored("group", "slow", 6, 5, 0.5),
     ]
-    assert made.accuracy == {"": 0.9, "slow": 5 / 6}
+    assert made.scores == {"": 0.9, "slow": 5 / 6}
 
 
 def test_what_was_not_scored_when_a_run_was_saved_is_asked_for_again() -> None:

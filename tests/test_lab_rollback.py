@@ -21,6 +21,7 @@ from fairlag.lab.verify import verified
 from tests.support import resuming
 from tests.support.command import Call
 from tests.support.flower_deploy import OWN, QUICK, counted
+from tests.support.scores import scored
 from tests.support.stores import STATE, aggregation, create, rows
 
 TABLES = ("clients", "tasks", "aggregations", "presence", "evaluations", "refusals")
@@ -40,7 +41,7 @@ def test_rows_are_those_of_the_moment_that_it_goes_back_to(tmp_path: Path, keep:
             lost = Ended(Dispatch(1000 + version, 2, 0, 0, 0.0), float(version), Outcome.LOST, "left")
             store.record(lost)
             store.record(Presence(float(version), version, [0, 2], version % 2 == 1))
-            store.evaluated(version, float(version), [("all", "", 4, 3, 0.5, False)])
+            store.evaluated(version, float(version), [scored("all", "", 4, 3, 0.5)])
             store.commit(STATE, str(version), version, refusals={f"reason {version // 10}": version})
             moments[version] = contents(store.folder)
     there = rollback.points(tmp_path / "run")

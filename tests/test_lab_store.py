@@ -25,8 +25,9 @@ from fairlag.lab import checkpoints
 from fairlag.lab import folder as room
 from fairlag.lab.experiment import load
 from fairlag.lab.lock import is_locked
-from fairlag.lab.store import Score, Store
+from fairlag.lab.store import Store
 from fairlag.runtime import virtual
+from tests.support.scores import scored
 from tests.support.stores import STATE, aggregation, alone, create, rows, write
 
 
@@ -51,7 +52,7 @@ def test_a_commit_writes_everything_and_can_be_taken_up(tmp_path: Path) -> None:
         store.record(Ended(Dispatch(9, 2, 0, 0, 0.0), 1.5, Outcome.LOST, "its client left"))
         store.record(Presence(0.0, 0, range(3), True))
         store.record(Presence(1.5, 1, [2, 0], False))
-        store.evaluated(np.int64(1), np.float32(1.0), [Score("class", "3", np.int64(4), np.int32(3), np.float32(0.5))])  # type: ignore[arg-type]
+        store.evaluated(np.int64(1), np.float32(1.0), [scored("class", "3", np.int64(4), np.int32(3), np.float32(0.5))])  # type: ignore[arg-type]
         assert rows(store.folder, "tasks") == []
         store.commit(STATE, '{"ü": 1}', 1, refusals={"too old": 2}, meta={"seconds": 1.5})
         store.record(aggregation(2))
@@ -75,7 +76,10 @@ def test_a_commit_writes_everything_and_can_be_taken_up(tmp_path: Path) -> None:
     ]
     assert rows(store.folder, "aggregations") == [(1, 1.0, 2, 1.0, 0, "")]
     assert rows(store.folder, "presence") == [(1, 0.0, 0, 0, 2, 1), (2, 1.5, 1, 0, 0, 0), (3, 1.5, 1, 2, 2, 0)]
-    assert rows(store.folder, "evaluations") == [(1, 1.0, "class", "3", 4, 3, 0.5, 0)]
+    assert rows(store.folder, "evaluations") == [
+        (1, 1.0, "class", "3", "accuracy", 4, 0.75, 0),
+        (1, 1.0, "class", "3", "loss", 4, 0.5, 0),
+    ]
     assert rows(store.folder, "refusals") == [("too old", 2)]
     assert (store.folder / "experiment.json").read_text() == "{}"
 
@@ -130,9 +134,10 @@ def test_every_task_of_a_real_run_has_one_row_of_plain_numbers(tmp_path: Path) -
 
 def test_numbers_that_are_not_finite_are_kept(tmp_path: Path) -> None:
     with create(tmp_path) as store:
-        store.evaluated(1, 1.0, [Score("all", "", 1, 0, float("nan")), Score("class", "0", 1, 0, float("inf"))])
+        store.evaluated(1, 1.0, [scored("all", "", 1, 0, float("nan")), scored("class", "0", 1, 0, float("inf"))])
         store.commit({}, "", 1)
-    assert [row[6] for row in rows(tmp_path, "evaluations")] == [None, float("inf")]
+    found = {row[2:5]: row[6] for row in rows(tmp_path, "evaluations")}
+    assert found["all", "", "loss"] is None and found["class", "0", "loss"] == float("inf")
 
 
 def test_what_is_half_done_is_cleared_away(tmp_path: Path) -> None:
@@ -184,8 +189,8 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     with create(tmp_path):
         pass
     with closing(sqlite3.connect(tmp_path / "run.sqlite", isolation_level=None)) as database:
-        database.execute("UPDATE meta SET value = '5' WHERE key = 'format'")
-    with pytest.raises(InputError, match="has format 5, but this fairlag reads formats 3 and 4"):
+        database.execute("UPDATE meta SET value = '6' WHERE key = 'format'")
+    with pytest.raises(InputError, match="has format 6, but this fairlag reads formats 3 to 5"):
         Store.open(tmp_path)
 
 

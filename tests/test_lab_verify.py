@@ -15,9 +15,10 @@ from fairlag.lab import checkpoints
 from fairlag.lab import folder as room
 from fairlag.lab.database import Database
 from fairlag.lab.run import Run
-from fairlag.lab.store import Score, Store
+from fairlag.lab.store import Store
 from fairlag.lab.verify import verified
 from tests.support.command import Call
+from tests.support.scores import scored
 from tests.support.stores import STATE, aggregation, create
 
 
@@ -28,7 +29,9 @@ def made(folder: Path, *, commits: int = 4, finished: bool = False) -> Path:
             for version in range(20 * number, 20 * number + 20):
                 store.record(aggregation(version))
             store.record(Ended(Dispatch(10_000 + number, 2, 0, 0, 0.0), 1.5, Outcome.LOST, "its client left"))
-            store.evaluated(20 * number, float(number), [Score("all", "", 4, 3, 0.5), Score("class", "3", 2, 1, 0.25)])
+            store.evaluated(
+                20 * number, float(number), [scored("all", "", 4, 3, 0.5), scored("class", "3", 2, 1, 0.25)]
+            )
             store.commit(STATE, str(number), 20 * number + 19, refusals={"too old": number})
         if finished:
             store.finish({"weight": np.arange(16, dtype=np.float32)}, "done")

@@ -8,7 +8,8 @@ import numpy as np
 
 from fairlag.core.types import Aggregation, Dispatch
 from fairlag.lab.run import Run
-from fairlag.lab.store import Score, Store
+from fairlag.lab.store import Store
+from tests.support.scores import scored
 
 HOSTILE = '<script>alert("1")</script>&amp;'
 
@@ -44,7 +45,7 @@ def hostile(folder: Path) -> Run:
         tasks = (Dispatch(0, 0, 0, 0, 0.0), Dispatch(1, 1, 0, 0, 0.0))
         store.record(Aggregation(1, 1.0, tasks, [1.0, 1.0], np.array([0, 0]), np.array([0.5, 0.5]), False))
         store.evaluated(
-            1, 1.0, [Score(scope, name, 10, 9, 1.0, True) for scope, name in (("all", ""), ("group", HOSTILE))]
+            1, 1.0, [scored(scope, name, 10, 9, 1.0, True) for scope, name in (("all", ""), ("group", HOSTILE))]
         )
         store.fail(HOSTILE)
     return Run(folder)

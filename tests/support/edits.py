@@ -10,7 +10,7 @@ from pathlib import Path
 from fairlag.lab import digest
 from fairlag.lab.folder import DATABASE, EXPERIMENT
 from fairlag.lab.run import Run
-from fairlag.lab.schema import LAYOUT
+from fairlag.lab.schema import LAYOUT, LAYOUTS
 
 
 def changed(run: Run, *statements: str) -> Run:
@@ -38,3 +38,20 @@ def edited(folder: Path, layout: digest.Layout = LAYOUT) -> Iterator[sqlite3.Con
         for table in set(digest.BLOCKS).intersection(layout.tables):
             deque(sums.noted(table, database.execute(f"SELECT * FROM {table}")), maxlen=0)
         digest.seal(database, layout, sums)
+
+
+def of_format_4(folder: Path) -> None:
+    """Makes a run one of the format that had no metric but accuracy."""
+    with edited(folder, LAYOUTS[4]) as database:
+        scores: dict[tuple[object, ...], dict[str, float]] = {}
+        for *key, metric, examples, value, whole in database.execute("SELECT * FROM evaluations").fetchall():
+            scores.setdefault((*key, examples, whole), {})[metric] = value
+        database.execute("DROP TABLE evaluations")
+        for sql in LAYOUTS[4].definitions - LAYOUT.definitions:
+            database.execute(sql)
+        for (*key, examples, whole), found in scores.items():
+            correct = round((found["accuracy"] or 0) * int(str(examples)))
+            row = (*key, examples, correct, found["loss"], whole)
+            database.execute("INSERT INTO evaluations VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+        database.execute("DELETE FROM meta WHERE key = 'metrics'")
+        database.execute("UPDATE meta SET value = '4' WHERE key = 'format'")

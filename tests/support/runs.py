@@ -15,6 +15,7 @@ from fairlag.lab.run import Run
 from fairlag.lab.runs import runs
 from fairlag.lab.simulate import execute
 from fairlag.lab.store import Score, Store
+from tests.support.scores import scored
 
 
 def bare(
@@ -32,7 +33,7 @@ def bare(
         if weight is not None:
             tasks = (Dispatch(0, 0, 0, 0, 0.0), Dispatch(1, 1, 0, 0, 0.0))
             store.record(Aggregation(1, 1.0, tasks, [1.0, 1.0], np.array([0, 0]), np.array([1.0, weight]), False))
-        store.evaluated(0, 0.0, [Score("group", "slow", 0, 0, 0.0)])
+        store.evaluated(0, 0.0, [scored("group", "slow", 0, 0, 0.0)])
         store.commit({}, "", 0)
     return Run(folder)
 
@@ -84,8 +85,8 @@ def played(
         if sent:
             ended = [time] * len(sent)
             store.record(Aggregation(1, time, tasks, ended, np.zeros(len(sent), int), weights, False))
-        scores = [Score("group", name, 100, count, 1.0, True) for name, count in zip(groups, right, strict=True)]
-        store.evaluated(1, time, [Score("all", "", 200, sum(right), 1.0, True), *scores])
+        scores = [scored("group", name, 100, count, 1.0, True) for name, count in zip(groups, right, strict=True)]
+        store.evaluated(1, time, [scored("all", "", 200, sum(right), 1.0, True), *scores])
         if finished:
             store.finish({"bias": np.ones(2, np.float32)}, "1 aggregation was made")
         else:
@@ -130,8 +131,8 @@ def made(
 
 
 def scores(*, whole: bool, right: int) -> list[Score]:
-    halves = [Score("group", "fast", 50, right // 2, 1.0, whole), Score("group", "slow", 50, right // 2, nan, whole)]
-    return [Score("all", "", 100, right, inf, whole), *halves]
+    halves = [scored("group", "fast", 50, right // 2, 1.0, whole), scored("group", "slow", 50, right // 2, nan, whole)]
+    return [scored("all", "", 100, right, inf, whole), *halves]
 
 
 def runs_of(folder: Path, experiment: dict[str, Any], *seeds: int) -> list[Run]:

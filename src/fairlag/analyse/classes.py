@@ -13,16 +13,18 @@ from fairlag.core.types import Floats, Integers
 from fairlag.errors import UnreadableError
 from fairlag.lab.folder import reading
 from fairlag.lab.run import Run
+from fairlag.lab.schema import SCORES
 
 COLUMNS = 150
 """The most evaluations that a reader can tell apart side by side."""
 
 _CURVE = """
-FROM evaluations WHERE scope = 'class' AND whole = (SELECT MIN(whole) FROM evaluations WHERE scope = 'class')
+FROM {scores} WHERE scope = 'class' AND metric = ?
+AND whole = (SELECT MIN(whole) FROM evaluations WHERE scope = 'class')
 """
 """The curve is on the sample of the test set if there is one, otherwise on the whole test set."""
 _VERSIONS = f"SELECT DISTINCT version {_CURVE}"
-_SCORES = f"SELECT version, time, name, CAST(correct AS REAL) / NULLIF(examples, 0) {_CURVE} AND version IN ({{}})"
+_SCORES = f"SELECT version, time, name, value {_CURVE} AND version IN ({{versions}})"
 
 
 class ClassCurve(NamedTuple):
@@ -74,7 +76,8 @@ def class_curves(strategy: Repeated) -> ClassCurves | None:
     rows = []
     for run in runs:
         with reading(run.folder) as database:
-            rows.append(database.execute(_SCORES.format(", ".join("?" * len(kept))), kept).fetchall())
+            query = _SCORES.format(scores=SCORES[run.meta["format"]], versions=", ".join("?" * len(kept)))
+            rows.append(database.execute(query, (run.lead.name, *kept)).fetchall())
     names = sorted({name for found in rows for _, _, name, _ in found}, key=lambda name: (len(name), name))
     return ClassCurves(
         names=tuple(names),
@@ -89,7 +92,8 @@ def _versions(runs: Sequence[Run]) -> Integers:
     found: set[int] = set()
     for run in runs:
         with reading(run.folder) as database:
-            found |= {version for (version,) in database.execute(_VERSIONS)}
+            query = _VERSIONS.format(scores=SCORES[run.meta["format"]])
+            found |= {version for (version,) in database.execute(query, (run.lead.name,))}
     return np.array(sorted(found), np.int64)
 
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from math import floor, nan
+from math import ceil, floor, inf, isfinite, log10, nan
 from pathlib import Path
 from statistics import fmean
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fairlag.analyse import fairness
-from fairlag.analyse.metrics import LEAD, Measured, Scope, Shown, select
+from fairlag.analyse.metrics import Judged, Measured, Scope, Shown, select
 from fairlag.analyse.spread import Spread
 from fairlag.analyse.totals import Totals
 from fairlag.analyse.variants import differing, parameters, settings_of, told_apart
@@ -17,6 +17,7 @@ from fairlag.errors import InputError
 from fairlag.lab.run import Run
 from fairlag.lab.scores import curve_of, final_of
 from fairlag.text.numerals import made_of
+from fairlag.text.scored import ACCURACY, Scored
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,7 +28,7 @@ FRACTION = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """When a curve first reached an accuracy; the means are over the seeds that did."""
+    """When a curve first reached a value of the leading metric; the means are over the seeds that did."""
 
     target: float
     virtual_time: Spread
@@ -38,10 +39,10 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """The final accuracy is that of the last version on the whole test set, over finished runs.
+    """Of the leading metric, which is accuracy unless the task says otherwise.
 
-    The best is the highest point of the curve. The curve uses the sample of the test set that the experiment evaluates
-    on, and includes unfinished runs.
+    Final: the last version on the whole test set, of finished runs. Best: the best point of the curve, which is on the
+    sample of the test set that the experiment evaluates on, and of unfinished runs as well.
     """
 
     final: Spread
@@ -85,7 +86,9 @@ class Comparison(Measured[Spread]):
     deployed: bool = False
     """Was it made by a real fleet?"""
     real_time: bool = False
-    """Is its time real, on a real fleet or on the wall clock?"""
+    """Did its time really pass, on a real fleet or on the wall clock?"""
+    judged: Judged = (ACCURACY,)
+    """The metrics that its models are judged by, the leading one first."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """The settings in which runs of the same experiment differ, with this strategy's values."""
 
@@ -109,35 +112,58 @@ def _flat(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name == "metrics":
-            shown = {metric.name for metric in select(Shown.DATA, *Scope)}
-            found |= {_JSON.get(each, each): value[each] for each in value if each in shown and each not in found}
+            found |= {_JSON.get(each, each): value[each] for each in value if each not in (*found, *_HIDDEN)}
+        elif name == "judged":
+            if value != (ACCURACY,):
+                found["metric"] = value[0].name
         elif name != "by_seed":
             found[name] = value
     return found
 
 
 _JSON = {"share": "update_share"}
-"""Metrics that have a different name in JSON."""
+"""Metrics that have another name there."""
+_HIDDEN = {metric.name for metric in select(Shown.EVERYWHERE, *Scope)} - {
+    metric.name for metric in select(Shown.DATA, *Scope)
+}
+"""Metrics that are not there."""
 
 
 def compare(runs: Iterable[Run], targets: Sequence[float] = (), *, fraction: float = FRACTION) -> list[Comparison]:
     """One comparison per strategy, in the order of the runs.
 
-    Targets are accuracies between 0 and 1. Without targets, each experiment gets one: a `fraction` of the final
-    accuracy of its worst strategy, in whole per cent. It gets none if a model reaches that before any training.
+    Targets are of the leading metric: accuracies, or other shares of examples, are between 0 and 1. Without any, one is
+    chosen for each experiment: a `fraction` of what its worst strategy ended with, in whole per cent, or what that is a
+    fraction of if lower is better; unless a model reaches that before it has learnt anything.
     """
-    for target in targets:
-        if not 0 < target <= 1:
-            raise InputError(f"a target accuracy is {target}, it must be above 0 and at most 1")
     together: dict[str, list[_Strategy]] = {}
     for each in repeated(runs):
         together.setdefault(each.experiment, []).append(_Strategy(each, [_Facts.of(run) for run in each.runs]))
+    for experiment, strategies in together.items():
+        _check_targets(targets, _lead(experiment, strategies))
     return [
         _compared(strategy, goals, _remarks(strategy.facts, strategies))
         for strategies in together.values()
         for goals in [[_Goal(target) for target in targets] or _default_goals(strategies, fraction)]
         for strategy in strategies
     ]
+
+
+def _lead(experiment: str, strategies: "Sequence[_Strategy]") -> Scored:
+    """The leading metric of all runs; refuses runs that are judged by different ones."""
+    leads = {facts.run.lead for strategy in strategies for facts in strategy.facts}
+    if len(leads) > 1:
+        names = " and ".join(sorted(lead.name for lead in leads))
+        raise InputError(f"the runs of {experiment!r} are judged by {names}: compare them separately")
+    return leads.pop()
+
+
+def _check_targets(targets: Sequence[float], lead: Scored) -> None:
+    for target in targets:
+        if lead.rate and not 0 < target <= 1:
+            raise InputError(f"a target {lead.words} is {target}, it must be above 0 and at most 1")
+        if not isfinite(target):
+            raise InputError(f"a target {lead.words} is {target}, it must be a number")
 
 
 class Repeated(NamedTuple):
@@ -204,16 +230,17 @@ class _Facts:
             version=self.version,
             time=self.virtual_time,
             scores=self._scores(),
-            reached=nan if goal is None else _first(curve_of(self.evaluations), goal.target, "time"),
+            reached=nan if goal is None else _first(curve_of(self.evaluations), goal.target, "time", self.run.lead),
         )
 
     def _scores(self) -> dict[tuple[str, str, str], float]:
         scopes = (("all", ""), *(("group", name) for name in self.run.groups))
-        return {(LEAD.name, scope, name): self.final(scope, name) for scope, name in scopes}
+        names = [metric.name for metric in self.run.metrics]
+        return {(each, scope, name): self.final(each, scope, name) for each in names for scope, name in scopes}
 
-    def final(self, scope: str = "all", name: str = "") -> float:
-        """The final accuracy of the run; NaN while it is unfinished."""
-        return final_of(self.evaluations, scope, name or None) if self.finished else nan
+    def final(self, metric: str, scope: str = "all", name: str = "") -> float:
+        """What the run ended with; not a number while it has not."""
+        return final_of(self.evaluations, metric, scope, name or None) if self.finished else nan
 
 
 class _Strategy(NamedTuple):
@@ -222,7 +249,7 @@ class _Strategy(NamedTuple):
 
 
 class _Goal(NamedTuple):
-    """A target accuracy, and how it was chosen."""
+    """A value of the leading metric to be reached, and how it was chosen."""
 
     target: float
     chosen: str = ""
@@ -232,7 +259,8 @@ def _compared(strategy: _Strategy, goals: Sequence[_Goal], remarks: tuple[str, .
     called, facts = strategy
     totals = [each.totals(next(iter(goals), None)) for each in facts]
     seeds = tuple(each.run.seed for each in facts)
-    overall = _measured(totals, seeds, "", Scope.RUN, Scope.TARGET)
+    judged = called.runs[0].metrics
+    overall = _measured(totals, seeds, judged, "", Scope.RUN, Scope.TARGET)
     return Comparison(
         experiment=called.experiment,
         label=called.label,
@@ -245,22 +273,25 @@ def _compared(strategy: _Strategy, goals: Sequence[_Goal], remarks: tuple[str, .
         remarks=remarks,
         deployed=any(run.deployed for run in called.runs),
         real_time=any(run.real_time for run in called.runs),
+        judged=judged,
         settings=dict(called.settings),
     )
 
 
 def _group(totals: Sequence[Totals], facts: list[_Facts], goals: Sequence[_Goal], name: str) -> GroupComparison:
-    measured = _measured(totals, [each.run.seed for each in facts], name, Scope.GROUP)
+    measured = _measured(totals, [each.run.seed for each in facts], facts[0].run.metrics, name, Scope.GROUP)
     first = totals[0].by_group[name]
     accuracy = _accuracy(facts, goals, "group", name, measured)
     return GroupComparison(name, first.clients, accuracy, first.fair, measured)
 
 
-def _measured(totals: Sequence[Totals], seeds: Sequence[int], name: str, *scopes: Scope) -> dict[str, Spread]:
-    """The metrics of these scopes, over seeds."""
+def _measured(
+    totals: Sequence[Totals], seeds: Sequence[int], judged: Judged, name: str, *scopes: Scope
+) -> dict[str, Spread]:
+    """The metrics of these scopes over seeds."""
     return {
         metric.name: Spread.of((metric.of(each, name) for each in totals), seeds)
-        for metric in select(Shown.EVERYWHERE, *scopes)
+        for metric in select(Shown.EVERYWHERE, *scopes, judged=judged)
     }
 
 
@@ -268,15 +299,15 @@ def _accuracy(
     facts: list[_Facts], goals: Sequence[_Goal], scope: str, name: str | None, measured: Mapping[str, Spread]
 ) -> Accuracy:
     curves = [curve_of(each.evaluations, scope, name) for each in facts]
-    seeds = [each.run.seed for each in facts]
+    seeds, lead = [each.run.seed for each in facts], facts[0].run.lead
     return Accuracy(
-        final=measured[LEAD.name],
-        best=Spread.of(curve[LEAD.name].max() for curve in curves),
+        final=measured[lead.name],
+        best=Spread.of(best_of(curve[lead.name], lead) for curve in curves),
         reached=tuple(
             Reached(
                 target,
-                virtual_time=Spread.of((_first(curve, target, "time") for curve in curves), seeds),
-                aggregations=Spread.of(_first(curve, target, "version") for curve in curves),
+                virtual_time=Spread.of((_first(curve, target, "time", lead) for curve in curves), seeds),
+                aggregations=Spread.of(_first(curve, target, "version", lead) for curve in curves),
                 chosen=chosen,
             )
             for target, chosen in goals
@@ -284,19 +315,42 @@ def _accuracy(
     )
 
 
-def _first(curve: "pd.DataFrame", target: float, column: str) -> float:
-    passed = curve.loc[curve[LEAD.name] >= target, column]
-    return float(passed.iloc[0]) if len(passed) else nan
+def best_of(values: "pd.Series[float]", lead: Scored) -> float:
+    """The best value of a curve."""
+    return float(values.max() if lead.higher else values.min())
+
+
+def _first(curve: "pd.DataFrame", target: float, column: str, lead: Scored) -> float:
+    values = curve[lead.name]
+    there = curve.loc[values >= target if lead.higher else values <= target, column]
+    return float(there.iloc[0]) if len(there) else nan
 
 
 def _default_goals(strategies: list[_Strategy], fraction: float) -> list[_Goal]:
-    means = [(Spread.of(each.final() for each in facts).mean, called.label) for called, facts in strategies]
-    lowest, label = min(((mean, label) for mean, label in means if mean is not None), default=(0.0, ""))
-    target = floor(100 * fraction * lowest) / 100
+    lead = strategies[0].facts[0].run.lead
+    means = [(Spread.of(each.final(lead.name) for each in facts).mean, called.label) for called, facts in strategies]
+    known = [(mean, label) for mean, label in means if mean is not None]
+    worst, label = (min if lead.higher else max)(known, default=(0.0, ""))
+    target = floor(100 * fraction * worst) / 100 if lead.higher else _rounded_up(worst / fraction)
     curves = (curve_of(each.evaluations) for _, facts in strategies for each in facts)
-    if not target or any(_first(curve, target, "version") == 0 for curve in curves):
+    if not 0 < target < inf or any(_first(curve, target, "version", lead) == 0 for curve in curves):
         return []
-    return [_Goal(target, f"{100 * fraction:g} % of the lowest final accuracy, {100 * lowest:.1f} % of {label}")]
+    ended = f"{100 * worst:.1f} %" if lead.rate else lead.told(worst)
+    if lead.higher:
+        return [_Goal(target, f"{100 * fraction:g} % of the lowest final {lead.words}, {ended} of {label}")]
+    return [_Goal(target, f"the highest final {lead.words}, {ended} of {label}, is {100 * fraction:g} % of it")]
+
+
+def _rounded_up(value: float) -> float:
+    """To three digits.
+
+    >>> _rounded_up(3141.5), _rounded_up(0.012341), _rounded_up(0.0)
+    (3150.0, 0.0124, 0.0)
+    """
+    if not 0 < value < inf:
+        return value
+    place = 2 - floor(log10(value))
+    return float(f"{ceil(value * 10.0**place) / 10.0**place:.6g}")
 
 
 def _remarks(facts: list[_Facts], strategies: list[_Strategy]) -> tuple[str, ...]:

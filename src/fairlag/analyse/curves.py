@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fairlag.analyse.compare import Repeated
+from fairlag.analyse.compare import Repeated, best_of
 from fairlag.analyse.spread import Spread
 from fairlag.core.types import Floats, Integers
 from fairlag.lab.scores import curve_of, final_of
+from fairlag.text.scored import ACCURACY
+from fairlag.text.scored import Scored as Judge
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,21 +24,23 @@ class Band(NamedTuple):
     where: Floats
     mean: Floats
     spread: Floats
+    rate: bool = True
+    """Is it a share of examples?"""
 
     @property
     def low(self) -> Floats:
-        """The lower edge: no accuracy is below 0."""
-        return np.clip(self.mean - self.spread, 0, 1)
+        """The lower edge: no share of examples is below 0."""
+        return np.clip(self.mean - self.spread, 0, 1) if self.rate else self.mean - self.spread
 
     @property
     def high(self) -> Floats:
-        """The upper edge: no accuracy is above 1."""
-        return np.clip(self.mean + self.spread, 0, 1)
+        """The upper edge: no share of examples is above 1."""
+        return np.clip(self.mean + self.spread, 0, 1) if self.rate else self.mean + self.spread
 
     def thinned(self, most: int) -> "Band":
         """At most `most` of its points, spread evenly over the axis."""
         kept = evenly(self.where, most)
-        return Band(*(each[kept] for each in self))
+        return Band(*(each[kept] for each in self[:3]), self.rate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +48,17 @@ class Scored:
     """The accuracy of a strategy on some test examples."""
 
     curves: tuple["pd.DataFrame", ...]
-    """One per finished seed, or one per seed if none is finished: time, version, accuracy and standard_error."""
+    """Of each finished seed, or of all while none is: time, version, metrics and standard_error of its evaluations."""
     final: Spread
     """The accuracy of the last version on the whole test set, over finished runs."""
     best: Spread
-    """The highest point of the curves."""
+    """The best point of the curves."""
+    lead: Judge = ACCURACY
+    """The metric that they are of."""
 
     def band(self, along: str) -> Band:
         """The curves as one line against "time" or "version"."""
-        return band(self.curves, along)
+        return band(self.curves, along, self.lead)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,22 +78,24 @@ class Curves:
 def curves(strategy: Repeated) -> Curves:
     """The accuracy of a strategy's model on all labels, and on those of each client group."""
     seeds = [(run.evaluated("all", "group"), run.status == "finished") for run in strategy.runs]
-    groups = {name: _scored(seeds, "group", name) for name in strategy.runs[0].groups}
-    return Curves(_scored(seeds, "all", None), {name: found for name, found in groups.items() if found.curves})
+    lead = strategy.runs[0].lead
+    groups = {name: _scored(seeds, lead, "group", name) for name in strategy.runs[0].groups}
+    return Curves(_scored(seeds, lead, "all", None), {name: found for name, found in groups.items() if found.curves})
 
 
-def _scored(seeds: Sequence[tuple["pd.DataFrame", bool]], scope: str, name: str | None) -> Scored:
-    found = [curve_of(frame, scope, name).dropna(subset="accuracy") for frame, _ in seeds]
+def _scored(seeds: Sequence[tuple["pd.DataFrame", bool]], lead: Judge, scope: str, name: str | None) -> Scored:
+    found = [curve_of(frame, scope, name).dropna(subset=lead.name) for frame, _ in seeds]
     ended = [curve for curve, (_, finished) in zip(found, seeds, strict=True) if finished and len(curve)]
     return Scored(
         curves=tuple(ended or [curve for curve in found if len(curve)]),
-        final=Spread.of(final_of(frame, scope, name) if finished else nan for frame, finished in seeds),
-        best=Spread.of(curve["accuracy"].max() for curve in found),
+        final=Spread.of(final_of(frame, lead.name, scope, name) if finished else nan for frame, finished in seeds),
+        best=Spread.of(best_of(curve[lead.name], lead) for curve in found),
+        lead=lead,
     )
 
 
-def band(curves: Sequence["pd.DataFrame"], along: str) -> Band:
-    """The curves as one line with a band.
+def band(curves: Sequence["pd.DataFrame"], along: str, lead: Judge = ACCURACY) -> Band:
+    """The places that all curves cover and where any has a point, their mean there, and the width of its band.
 
     The line is their mean at every point of any curve, as far as all curves reach: beyond the end of the shortest, the
     mean would be over fewer seeds, and jump. The width of the band is the sample standard deviation over seeds; with
@@ -95,12 +103,13 @@ def band(curves: Sequence["pd.DataFrame"], along: str) -> Band:
     """
     places = [curve[along].to_numpy(np.float64) for curve in curves]
     if len(curves) == 1:
-        return Band(places[0], curves[0]["accuracy"].to_numpy(), curves[0]["standard_error"].to_numpy())
+        error = curves[0]["standard_error"].fillna(0.0).to_numpy()  # only a share of examples has one
+        return Band(places[0], curves[0][lead.name].to_numpy(), error, lead.rate)
     where = shared(places)
     values = np.array(
-        [np.interp(where, place, curve["accuracy"].to_numpy()) for place, curve in zip(places, curves, strict=True)]
+        [np.interp(where, place, curve[lead.name].to_numpy()) for place, curve in zip(places, curves, strict=True)]
     )
-    return Band(where, values.mean(axis=0), values.std(axis=0, ddof=1))
+    return Band(where, values.mean(axis=0), values.std(axis=0, ddof=1), lead.rate)
 
 
 def shared(places: Sequence[Floats]) -> Floats:

@@ -6,12 +6,14 @@ Comparisons, rankings, tables, frames, pages, audits, JSON and trackers iterate 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum, Flag, auto
+from functools import cache
 from math import nan
 from typing import Generic, TypeVar
 
 from fairlag.analyse.fairness import GroupFairness
 from fairlag.analyse.totals import Totals
 from fairlag.text.numerals import number
+from fairlag.text.scored import ACCURACY, Scored
 
 
 class Scope(Enum):
@@ -252,25 +254,71 @@ METRICS: tuple[Metric, ...] = (
 """All metrics, in the order in which they are shown."""
 
 LEAD = _ACCURACY
-"""The metric of a model's quality: targets are values of it, and runs that train are ranked by it."""
+"""The metric that says how good a model is, unless runs have others: targets are of it, and runs are ranked by it."""
+
+Judged = tuple[Scored, ...]
+"""The metrics that models are judged by, the leading one first."""
 
 
-def select(where: Shown, *scopes: Scope, uneven: bool | None = None) -> list[Metric]:
-    """The metrics of these scopes that are shown in any of these places; `uneven` is as in `Metric.where`.
+def lead_of(judged: Judged) -> Metric:
+    """The metric that says how good the models of runs are that are judged by these.
+
+    >>> lead_of((Scored("mse", higher=False, rate=False),)).level(0.5), lead_of((ACCURACY,)) == LEAD
+    ('0.5 mse', True)
+    """
+    return next(metric for metric in _metrics(judged) if metric.name == judged[0].name)
+
+
+@cache
+def _metrics(judged: Judged) -> tuple[Metric, ...]:
+    """The table of runs that are judged by these: the leading one in place of accuracy, the others after it."""
+    lead, *others = judged
+    found = []
+    for metric in METRICS:
+        found += [_as(metric, lead)] if metric.name == LEAD.name else [metric]
+        if metric is LEAD:
+            found += [replace(_as(metric, each), shown=Shown.DATA | Shown.TRACKERS) for each in others]
+    return tuple(found)
+
+
+def _as(metric: Metric, scored: Scored) -> Metric:
+    """A metric of accuracy as one of something else."""
+    scope = {Scope.RUN: "all", Scope.GROUP: "group", Scope.CLASS: "class"}[metric.scope]
+    if scored == ACCURACY:
+        return metric
+    return replace(
+        metric,
+        name=scored.name,
+        of=_score(scored.name, scope),
+        title=scored.title,
+        form=scored.form,
+        better=Better.HIGHER if scored.higher else Better.LOWER,
+        words=scored.words,
+        alone=metric.alone and f"group {scored.title}",
+        reading=metric.reading.replace(LEAD.words, scored.words),
+    )
+
+
+def select(where: Shown, *scopes: Scope, uneven: bool | None = None, judged: Judged = (ACCURACY,)) -> list[Metric]:
+    """Those of these scopes that are shown in any of these places, of clients that are entitled alike or not, or both.
 
     >>> [metric.title for metric in select(Shown.RANKING, Scope.GROUP, uneven=True)]
     ['accuracy %', 'influence', 'entitled']
+    >>> select(Shown.RANKING, Scope.RUN, judged=(Scored("mse", higher=False, rate=False),))[0].title
+    'mse'
     """
-    return [metric for metric in METRICS if metric.scope in scopes and where & metric.where(uneven)]
+    return [metric for metric in _metrics(judged) if metric.scope in scopes and where & metric.where(uneven)]
 
 
-def criteria(*, uneven: bool = False) -> dict[str, Metric]:
-    """The metrics that strategies can be ranked by, by the name of the ranking.
+def criteria(*, uneven: bool = False, judged: Judged = (ACCURACY,)) -> dict[str, Metric]:
+    """What strategies can be ranked by.
 
     >>> [*criteria()], criteria()["jain"].title, criteria(uneven=True)["jain"].title
     (['accuracy', 'group', 'influence', 'jain', 'time'], 'Jain', 'Jain÷')
     """
-    found = [metric for metric in select(Shown.TABLES, *Scope, uneven=uneven) if metric.better is not None]
+    found = [
+        metric for metric in select(Shown.TABLES, *Scope, uneven=uneven, judged=judged) if metric.better is not None
+    ]
     by_name = {metric.by or metric.name: metric for metric in found}
     return {name: by_name[name] for name in sorted(by_name)}
 

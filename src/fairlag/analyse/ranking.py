@@ -77,10 +77,10 @@ class Ranking:
 def ranked(comparisons: Iterable[Comparison], by: str = LEAD.name) -> list[Ranking]:
     """One ranking per experiment. Equals keep their order, and strategies that lack the metric come last.
 
-    By "accuracy", or by the accuracy of the least served "group": the highest first. By "influence" of that group: the
-    closest to its fair share first. By "jain": the highest index first. By "time" to the first target: the shortest
-    first, but strategies that reached it with every seed come before those that reached it with some, because a mean
-    over some leaves out the seeds that failed.
+    By "accuracy", which stands for the leading metric, or that of the least served "group": the best first. By
+    "influence" of that group: the closest to its fair share first. By "jain": the highest index first. By "time" to the
+    first target: the shortest first, but those that reached it with every seed before those that did with some, whose
+    mean leaves out the seeds that failed.
     """
     check_criterion(by)
     together: dict[str, list[Comparison]] = {}
@@ -121,7 +121,9 @@ def spread_of(metric: Metric, found: Comparison, group: GroupComparison | None) 
 
 def _ranking(experiment: str, strategies: Sequence[Comparison], by: str) -> Ranking:
     name = least_served(strategies)
-    metric = criteria(uneven=any(each.comes_and_goes for each in strategies))[by]
+    judged = strategies[0].judged
+    known = criteria(uneven=any(each.comes_and_goes for each in strategies), judged=judged)
+    metric = known[judged[0].name if by == LEAD.name else by]
     found = [_key(metric, each, each.group(name)) for each in strategies]
     keys = [(key is None, key or ()) for key in found]
     order = sorted(range(len(keys)), key=keys.__getitem__)

@@ -11,7 +11,6 @@ from fairlag.core.types import Floats, Integers, Presence
 from fairlag.errors import InputError
 from fairlag.imported import is_code
 from fairlag.lab.experiment import check
-from fairlag.lab.schema import FORMAT
 
 _STEADY = """
 SELECT COUNT(*) = 0
@@ -19,6 +18,8 @@ SELECT COUNT(*) = 0
 FROM presence
 """
 _NEWEST = "SELECT COALESCE(MAX(version), 0), COALESCE(MAX(time), 0.0) FROM aggregations"
+_SAID_SINCE = 4
+"""The first format of runs that says who was there when."""
 _CHANGES = """
 SELECT number, time, version, first, last, present FROM presence WHERE number > ? AND version < ? ORDER BY number
 """
@@ -144,7 +145,7 @@ def attended(database: sqlite3.Connection, meta: Mapping[str, Any], terms: Entit
 
     Even then it is not None if `importance` entitles clients to different parts.
     """
-    steady = meta["format"] < FORMAT or database.execute(_STEADY).fetchone()[0]
+    steady = meta["format"] < _SAID_SINCE or database.execute(_STEADY).fetchone()[0]
     if steady and (terms is None or terms.importance == "uniform"):
         return None
     register = Register(database, terms)

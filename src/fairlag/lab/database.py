@@ -13,7 +13,7 @@ from fairlag.files import PARTIAL, place
 from fairlag.lab import digest
 from fairlag.lab.folder import DATABASE, check_own, check_rows, connected, meta_of
 from fairlag.lab.lock import locked
-from fairlag.lab.schema import FORMAT, LAYOUT, SCHEMA
+from fairlag.lab.schema import FORMAT, LACKS, LAYOUT, SCHEMA
 
 
 class Database:
@@ -111,8 +111,8 @@ def _check_writable(folder: Path, meta: Mapping[str, Any]) -> None:
     """Refuses a run of a format that can only be read."""
     if meta["format"] != FORMAT:
         sentence = (
-            f"the run in {str(folder)!r} has format {meta['format']}, which does not record who was present when: this "
-            f"fairlag reads it, but continues only runs of format {FORMAT}; run its experiment again in another folder"
+            f"the run in {str(folder)!r} has format {meta['format']}, which {LACKS[meta['format']]}: this "
+            f"fairlag reads it but continues only runs of format {FORMAT}; run its experiment again in another folder"
         )
         raise UnreadableError.of(folder, sentence)
 

@@ -1,6 +1,7 @@
 """Evaluates versions during a run, and stores their scores."""
 
 from collections.abc import Iterator
+from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,7 +12,7 @@ from fairlag.lab.resources import Scoring
 from fairlag.lab.store import Score, Store
 
 if TYPE_CHECKING:
-    from fairlag.learn.task import ScoreSums
+    from fairlag.learn.task import ScoreSums, Task
 
 
 MOST_PENDING = 2
@@ -51,9 +52,9 @@ class Evaluations:
         self._most_pending = most_pending
         self._pending: list[_Pending] = []
         self._scored = 0
-        """The last version that was, or is being, evaluated for the accuracy curve."""
-        self.accuracy: dict[str, float] = {}
-        """The last scores by name, as in `Progress`."""
+        """The last version that was, or is being, evaluated for the curve."""
+        self.scores: dict[str, float] = {}
+        """The last values of the leading metric by name, as `Progress` has them."""
 
     @property
     def pending(self) -> bool:
@@ -80,9 +81,19 @@ class Evaluations:
             return
         for _, score in self._evaluator.evaluated(patience):
             version, time, stop, _ = self._pending.pop(0)
-            rows = list(_scores(score, self._scoring, whole=stop == self._scoring.whole))
+            task = self._task
+            rows = list(_scores(score, self._scoring, task, whole=stop == self._scoring.whole))
             self._store.evaluated(version, time, rows)
-            self.accuracy = {row.name: row.correct / row.examples for row in rows if row.scope != "class"}
+            lead = task.metrics[0].name
+            self.scores = {row.name: row.values[lead] for row in rows if row.scope != "class" and lead in row.values}
+
+    @cached_property
+    def _task(self) -> "Task":
+        if self._scoring.task is not None:
+            return self._scoring.task
+        from fairlag.learn.tasks import classification
+
+        return classification()
 
     def state(self) -> State:
         """The versions that are still being evaluated."""
@@ -103,14 +114,13 @@ class Evaluations:
             self._evaluator.evaluate(pending.version, pending.parameters, pending.time, pending.stop)
 
 
-def _scores(sums: "ScoreSums", scoring: Scoring, *, whole: bool) -> Iterator[Score]:
-    """The scores of all examples, of every class, and of the labels that each client group holds."""
-    classes = range(len(sums.examples))
-    parts = [("all", "", list(classes))]
-    parts += [("class", str(each), [each]) for each in classes if len(classes) > 1]
+def _scores(sums: "ScoreSums", scoring: Scoring, task: "Task", *, whole: bool) -> Iterator[Score]:
+    """The scores of all examples, of every class or label, and of those that each client group holds."""
+    cells = range(len(sums.examples))
+    parts = [("all", "", list(cells))]
+    parts += [("class", str(each), [each]) for each in cells if len(cells) > 1]
     parts += [("group", name, labels.tolist()) for name, labels in scoring.held.items()]
     for scope, name, chosen in parts:
         examples = int(sums.examples[chosen].sum())
         if examples:
-            loss = float(sums.sums["loss"][chosen].sum()) / examples
-            yield Score(scope, name, examples, int(sums.sums["accuracy"][chosen].sum()), loss, whole)
+            yield Score(scope, name, examples, task.scores(sums, chosen), whole)

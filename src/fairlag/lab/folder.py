@@ -16,6 +16,7 @@ from fairlag.errors import InputError, StoreError, UnreadableError
 from fairlag.files import PARTIAL
 from fairlag.lab import digest
 from fairlag.lab.schema import LAYOUTS
+from fairlag.lab.scores import are_metrics
 from fairlag.limits import json_of, shown
 
 DATABASE = "run.sqlite"
@@ -186,7 +187,7 @@ def meta_of(database: sqlite3.Connection, folder: Path) -> dict[str, Any]:
     except (TypeError, ValueError) as error:
         raise unreadable(folder, f"its table meta is damaged ({error})") from None
     if meta.get("format") not in LAYOUTS:
-        known = " and ".join(map(str, sorted(LAYOUTS)))
+        known = f"{min(LAYOUTS)} to {max(LAYOUTS)}"
         sentence = (
             f"the run in {str(folder)!r} has format {meta.get('format')}, but this fairlag reads formats {known}: "
             f"read it with the version that made it, a fairlag {meta.get('fairlag')}, or run its experiment again"
@@ -256,6 +257,7 @@ _FACTS: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("seed", "aggregations"), _is_count),
     "until_time": lambda value: value is None or isinstance(value, int | float),
     "lateness": lambda value: value is None or _is_lateness(value),
+    "metrics": lambda value: value is None or are_metrics(value),
 }
 """Checks of the values in the table meta, by key."""
 

@@ -117,7 +117,7 @@ class RunLoop:
 
     def _report(self) -> None:
         view, updates = self._server.view, self._server.counts["aggregated"]
-        self._tell(Progress(view.version, view.time, updates, self._evaluations.accuracy))
+        self._tell(Progress(view.version, view.time, updates, self._evaluations.scores))
 
     def _commit(self) -> None:
         began = monotonic()

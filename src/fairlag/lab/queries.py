@@ -1,9 +1,6 @@
 """The SQL queries of `Run`, and the types of their columns."""
 
-EVALUATIONS = """
-SELECT *, CAST(correct AS REAL) / NULLIF(examples, 0) AS accuracy FROM evaluations
-WHERE scope IN ({}) ORDER BY version, scope, name, whole
-"""
+EVALUATIONS = "SELECT * FROM {} WHERE scope IN ({}) ORDER BY version, scope, name, whole"
 
 PER_CLIENT = """
 SELECT client, grp AS "group", examples, COALESCE(updates, 0) AS updates,
@@ -28,9 +25,9 @@ FROM ({PER_CLIENT}) GROUP BY "group"
 
 KINDS = {
     **dict.fromkeys(
-        ("client", "clients", "count", "correct", "examples", "ordinal", "steps", "task", "updates", "version"), "int64"
+        ("client", "clients", "count", "examples", "ordinal", "steps", "task", "updates", "version"), "int64"
     ),
-    **dict.fromkeys(("accuracy", "dispatched", "ended", "loss", "pace", "staleness", "time", "weight"), "float64"),
+    **dict.fromkeys(("dispatched", "ended", "loss", "pace", "staleness", "time", "value", "weight"), "float64"),
     **dict.fromkeys(("partial", "whole"), "bool"),
     "aggregation": "Int64",
 }

@@ -154,7 +154,8 @@ def engine(resources: Resources, planned: Planned) -> dict[str, str]:
     if experiment.data is None:
         return {}
     if not resources.is_compiled(experiment.strategy(planned.use)):
-        return {"engine": "standard"}
+        declined = resources.blueprint.declined(experiment.strategy(planned.use).local)
+        return {"engine": "standard", **({} if declined is None else {"reference": f"because of {declined}"})}
     return {"engine": "compiled", "numba": metadata.version("numba")}
 
 
@@ -194,6 +195,9 @@ def _versions(experiment: Experiment) -> dict[str, str]:
 
 
 def _learnt(resources: Resources) -> dict[str, object]:
-    """The facts that are needed to build the model again, and to check that the data is the same."""
-    data = resources.data
-    return {"data": data.fingerprint, "shape": data.shape, "classes": data.classes}
+    """What must be known to build the model again, and to see that the data is the same."""
+    data, metrics = resources.data, resources.task.metrics
+    facts: dict[str, object] = {"data": data.fingerprint, "shape": data.shape, "classes": data.classes}
+    if resources.blueprint.tokens:
+        facts["tokens"] = True
+    return {**facts, "metrics": [metric.scored._asdict() for metric in metrics]}

@@ -1,6 +1,6 @@
 """What all runs of an experiment share: the data, the model, and the executor that computes tasks and evaluations."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -35,6 +35,8 @@ class Scoring(NamedTuple):
     sample: int
     whole: int
     held: dict[str, Integers]
+    task: "Task | None" = None
+    """None: classification."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,5 +239,10 @@ class Resources:
             examples=shares.sizes,
             visible=shares.sizes if self.stream is None else self.stream.at_start(shares.sizes),
             placement=Placement(train[shares.order], shares.bounds, tests, self._own_steps),
-            scoring=Scoring(len(sample), len(tests), dict(zip([group.name for group in groups], held, strict=False))),
+            scoring=Scoring(len(sample), len(tests), _by_group(groups, held), self.task),
         )
+
+
+def _by_group(groups: Sequence[Holding], held: Sequence[Integers]) -> dict[str, Integers]:
+    """By the name of the group; nothing if there are no classes or labels to hold."""
+    return {group.name: mine for group, mine in zip(groups, held, strict=True)} if held else {}

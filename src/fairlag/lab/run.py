@@ -16,8 +16,10 @@ from fairlag.lab.card import Card, Group
 from fairlag.lab.experiment import check
 from fairlag.lab.folder import EXPERIMENT, MODEL, check_experiment, check_model, meta_of, reading, unpacked, unreadable
 from fairlag.lab.lock import is_locked
-from fairlag.lab.scores import SCOPES, curve_of, final_of, known_name
+from fairlag.lab.schema import SCORES
+from fairlag.lab.scores import SCOPES, curve_of, final_of, in_columns, known_metric, known_name, metrics_of
 from fairlag.limits import json_of, printable, text_of
+from fairlag.text.scored import COLUMNS, Scored
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,7 +53,9 @@ class Run:
         self.planned: int | None = meta.get("aggregations")
         """The planned number of aggregations, if the run ends after a number of them."""
         self.make: Callable[..., nn.Module] | None = None
-        """The function that builds the model, if this process gave the experiment a function."""
+        """The function that builds the model, if the experiment was given one by this process."""
+        self.metrics: tuple[Scored, ...] = metrics_of(meta)
+        """The metrics that its versions are judged by; the first leads."""
         self.trusted = False
         """Did this process make the run, and so import the code that it names?"""
 
@@ -122,14 +126,17 @@ class Run:
 
     @property
     def evaluations(self) -> "pd.DataFrame":
-        """One row per evaluation; the standard error of an accuracy p on n examples is √(p(1 − p)/n)."""
+        """One row per evaluation, with a column per metric.
+
+        `standard_error` is that of the leading metric if it is a share of examples: √(p(1 − p)/n) of p on n examples.
+        """
         return self.evaluated(*SCOPES)
 
     def evaluated(self, *scopes: str) -> "pd.DataFrame":
-        """Only the evaluations of these scopes; those of classes are by far the most."""
-        frame = self._frame(queries.EVALUATIONS.format(", ".join("?" * len(scopes))), scopes)
-        spread = frame["accuracy"] * (1 - frame["accuracy"]) / frame["examples"]
-        return frame.assign(standard_error=spread**0.5)
+        """The evaluations of these scopes alone; those of classes are by far the most."""
+        source = SCORES[self.meta["format"]]
+        rows = self._frame(queries.EVALUATIONS.format(source, ", ".join("?" * len(scopes))), scopes)
+        return in_columns(rows, self.metrics)
 
     @property
     def clients(self) -> "pd.DataFrame":
@@ -182,17 +189,34 @@ class Run:
         except UnreadableError:
             return None
 
-    def curve(self, scope: str = "all", name: str | int | None = None) -> "pd.DataFrame":
-        """The evaluations during the run, one row per version, all on the same examples: a sample, if one was used."""
-        return curve_of(self.evaluations, scope, self._known(scope, name))
+    @property
+    def lead(self) -> Scored:
+        """The metric that says how good its model is."""
+        return self.metrics[0]
 
-    def accuracy(self, scope: str = "all", name: str | int | None = None) -> float:
-        """The accuracy of the last evaluated version, on the whole test set if it was evaluated on that.
+    def curve(self, scope: str = "all", name: str | int | None = None, *, metric: str | None = None) -> "pd.DataFrame":
+        """The evaluations over the run, one row per version, all on the same examples: a sample, if one was taken.
+
+        There is a column per metric, or with `metric` one for that alone, of the versions that have it.
+        """
+        found = curve_of(self.evaluations, scope, self._known(scope, name))
+        if metric is None:
+            return found
+        only = known_metric(metric, self.metrics).name
+        of_others = {*found} - {*COLUMNS} - {only} | ({"standard_error"} if only != self.lead.name else set())
+        return found.drop(columns=[*of_others]).dropna(subset=only).reset_index(drop=True)
+
+    def score(self, metric: str | None = None, scope: str = "all", name: str | int | None = None) -> float:
+        """A metric, or the leading one, of the last version that was evaluated, on the whole test set if that was done.
 
         The scope "all" means all test examples; "group", the labels that a client group holds; and "class", one label,
         such as 3 or "3". NaN if the run has not evaluated any of these examples.
         """
-        return final_of(self.evaluations, scope, self._known(scope, name))
+        return final_of(self.evaluations, known_metric(metric, self.metrics).name, scope, self._known(scope, name))
+
+    def accuracy(self, scope: str = "all", name: str | int | None = None) -> float:
+        """The accuracy of the last version that was evaluated: `score("accuracy", scope, name)`."""
+        return self.score("accuracy", scope, name)
 
     def _known(self, scope: str, name: str | int | None) -> str | None:
         return known_name(scope, name, self.groups, int(self.meta.get("classes", 0)))
@@ -238,6 +262,7 @@ class Run:
             classes=meta["classes"],
             seed=self.seed,
             folder=Path(written["folder"]) if written["folder"] else None,
+            tokens=meta.get("tokens", False),
         )
         try:
             flat = Flat(model)
@@ -287,7 +312,7 @@ class Run:
             planned=self.planned,
             time=time,
             until=meta.get("until_time"),
-            accuracy=final_of(evaluations),
+            accuracy=final_of(evaluations, self.lead.name),
             groups=self._groups(evaluations) if groups else (),
             real_time=self.real_time,
         )
@@ -299,7 +324,7 @@ class Run:
             Group(
                 name=row["group"],
                 clients=row["clients"],
-                accuracy=final_of(evaluations, "group", row["group"]),
+                accuracy=final_of(evaluations, self.lead.name, "group", row["group"]),
                 influence=row["influence"] if any_updates else nan,  # without any influence there are no shares
                 fair=row["fair"],
                 entitled=row["entitled"],

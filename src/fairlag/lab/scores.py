@@ -1,9 +1,11 @@
-"""Accuracies from the evaluations of a run: the curve, and the final value."""
+"""Scores from the evaluations of a run: the curve, and what it ended with."""
 
+from collections.abc import Mapping, Sequence
 from math import nan
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from fairlag.errors import InputError
+from fairlag.errors import InputError, nearest
+from fairlag.text.scored import ACCURACY, COLUMNS, LOSS, Scored
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,6 +32,52 @@ def known_name(scope: str, name: str | int | None, groups: list[str], classes: i
     return str(name)
 
 
+_KEY = ["version", "time", "scope", "name", "whole", "examples"]
+
+
+def metrics_of(meta: Mapping[str, Any]) -> tuple[Scored, ...]:
+    """The metrics that a run has, by what it says of itself; the first leads."""
+    return tuple(Scored(**each) for each in meta.get("metrics", ())) or (ACCURACY,)
+
+
+def are_metrics(value: object) -> bool:
+    """Is this what a run says of its metrics?"""
+    kinds = {"name": str, "higher": bool, "rate": bool}
+    return isinstance(value, list) and all(
+        isinstance(each, dict)
+        and each.keys() == kinds.keys()
+        and all(isinstance(each[name], kind) for name, kind in kinds.items())
+        and each["name"] not in COLUMNS
+        for each in value
+    )
+
+
+def known_metric(metric: str | None, metrics: Sequence[Scored]) -> Scored:
+    """The metric with this name, or the leading one; refuses one that the run does not have.
+
+    >>> known_metric("mse", [ACCURACY])
+    Traceback (most recent call last):
+    ...
+    fairlag.errors.InputError: the run has no metric 'mse': choose from accuracy, loss
+    """
+    known = {each.name: each for each in (*metrics, LOSS)}
+    if metric is None:
+        return metrics[0]
+    if metric not in known:
+        raise InputError(f"the run has no metric {metric!r}: {nearest(metric, known)}")
+    return known[metric]
+
+
+def in_columns(rows: "pd.DataFrame", metrics: Sequence[Scored]) -> "pd.DataFrame":
+    """One row per evaluation, with a column per metric, from one row per metric."""
+    names = dict.fromkeys(each.name for each in (LOSS, *metrics))
+    wide = rows.pivot(index=_KEY, columns="metric", values="value").reindex(columns=[*names]).astype("float64")
+    wide = wide.rename_axis(columns=None).reset_index().astype(rows.dtypes[_KEY].to_dict())
+    lead = wide[metrics[0].name]
+    error = (lead * (1 - lead) / wide["examples"]) ** 0.5 if metrics[0].rate else nan * lead
+    return wide[[*_KEY[:4], "examples", "whole", *names]].assign(standard_error=error)
+
+
 def curve_of(evaluations: "pd.DataFrame", scope: str = "all", name: str | None = None) -> "pd.DataFrame":
     """`Run.curve` from evaluations that were already read."""
     rows = _chosen(evaluations, scope, name)
@@ -37,10 +85,10 @@ def curve_of(evaluations: "pd.DataFrame", scope: str = "all", name: str | None =
     return (sampled if len(sampled) else rows).reset_index(drop=True)
 
 
-def final_of(evaluations: "pd.DataFrame", scope: str = "all", name: str | None = None) -> float:
-    """`Run.accuracy` from evaluations that were already read."""
-    accuracies = _chosen(evaluations, scope, name)["accuracy"]
-    return float(accuracies.iloc[-1]) if len(accuracies) else nan
+def final_of(evaluations: "pd.DataFrame", metric: str, scope: str = "all", name: str | None = None) -> float:
+    """`Run.score` from evaluations that were read already."""
+    values = _chosen(evaluations, scope, name)[metric]
+    return float(values.iloc[-1]) if len(values) else nan
 
 
 def _chosen(evaluations: "pd.DataFrame", scope: str, name: str | None) -> "pd.DataFrame":

@@ -47,9 +47,8 @@ class Score(NamedTuple):
     """The examples: "all", "class" or "group"."""
     name: str
     examples: int
-    correct: int
-    loss: float
-    """The mean over the examples."""
+    values: Mapping[str, float]
+    """The metrics and the mean loss, by name."""
     whole: bool = False
     """Was it measured on the whole test set, not on the sample for the curve?"""
 
@@ -150,12 +149,13 @@ class Store:
         """Releases the run. Uncommitted rows are dropped, because they are newer than the checkpoint."""
         self._database.close()
 
-    def evaluated(self, version: int, time: float, scores: Iterable[tuple[str, str, int, int, float, bool]]) -> None:
-        """Takes the scores of a version, one row per score; the next commit writes them."""
-        # Converted, because SQLite would store NumPy's numbers as raw bytes.
+    def evaluated(self, version: int, time: float, scores: Iterable[Score]) -> None:
+        """A version was evaluated, one row per metric of each score; the next commit writes them."""
+        # Converted, because numbers of numpy would be stored as the bytes of their memory.
         self._scores += [
-            (int(version), float(time), scope, str(name), int(examples), int(correct), rows.number(loss), int(whole))
-            for scope, name, examples, correct, loss, whole in scores
+            (int(version), float(time), scope, str(name), metric, int(examples), rows.number(value), int(whole))
+            for scope, name, examples, values, whole in scores
+            for metric, value in values.items()
         ]
 
     def commit(
@@ -270,9 +270,9 @@ class Store:
         self._database.note(meta)
 
     def _new_scores(self) -> list[tuple[object, ...]]:
-        """The scores to write: the last version may be evaluated twice, for the curve and because it is the last."""
-        known = "SELECT 1 FROM evaluations WHERE version = ? AND scope = ? AND name = ? AND whole = ?"
-        fresh = {(row[0], row[2], row[3], row[7]): row for row in self._scores}
+        """The last version may be evaluated twice in the same way: for the curve, and because it is the last."""
+        known = "SELECT 1 FROM evaluations WHERE version = ? AND scope = ? AND name = ? AND metric = ? AND whole = ?"
+        fresh = {(row[0], *row[2:5], row[7]): row for row in self._scores}
         return [row for key, row in fresh.items() if self._database.execute(known, key).fetchone() is None]
 
 

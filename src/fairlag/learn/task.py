@@ -15,8 +15,9 @@ from fairlag.core.types import Floats, Integers
 from fairlag.errors import InputError
 from fairlag.learn.failure import reason
 from fairlag.learn.targets import Shape, Targets
+from fairlag.text import scored
 
-LOSS = "loss"
+LOSS = scored.LOSS.name
 """The name under which the mean loss is recorded, beside the metrics of every task."""
 
 
@@ -55,8 +56,18 @@ class Metric:
     """Is it a share of examples? It is then written in per cent, and has a standard error."""
 
     def __post_init__(self) -> None:
+        if not self.name.isidentifier() or self.name in scored.COLUMNS:
+            others = ", ".join(scored.COLUMNS)
+            raise InputError(
+                f"a metric is named {self.name!r}, it must be a word such as macro_f1, but none of {others}"
+            )
         if (self.adds is None) == (self.whole is None):
             raise InputError(f"the metric {self.name!r} must have either `adds` or `whole`")
+
+    @property
+    def scored(self) -> scored.Scored:
+        """What runs record of it."""
+        return scored.Scored(self.name, self.better is Better.HIGHER, self.rate)
 
 
 class ScoreSums(NamedTuple):

@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fairlag.analyse.metrics import Scope, Shown, select
+from fairlag.analyse.metrics import Judged, Scope, Shown, select
 from fairlag.analyse.totals import Totals
 from fairlag.core.types import Floats, Integers
 from fairlag.lab.attendance import Register
 from fairlag.lab.folder import meta_of, reading
 from fairlag.lab.run import Run
-from fairlag.lab.store import Score
+from fairlag.lab.scores import metrics_of
+from fairlag.text.scored import ACCURACY
 
 _MERGED = """
 SELECT (aggregation + ?1 - 1) / ?1 AS stretch, client, COUNT(*), SUM(weight), SUM(staleness) FROM tasks
@@ -34,14 +35,18 @@ WHERE version > ?2 AND version <= ?3 AND (version % ?1 = 0 OR version = ?3) ORDE
 """
 _REACHED = "SELECT MAX(version) FROM evaluations WHERE version % ? = 0"
 _CURVE = """
-SELECT version, scope, name, examples, correct, loss, whole FROM evaluations
+SELECT version, metric, scope, name, value FROM evaluations
 WHERE version > ? AND version <= ? AND whole = (SELECT MIN(whole) FROM evaluations)
 """
 """All on the same examples: a sample, if one was used."""
 _LAST = """
-SELECT scope, name, examples, correct, loss, whole FROM evaluations
+SELECT metric, scope, name, value FROM evaluations
 WHERE (version, whole) = (SELECT version, whole FROM evaluations ORDER BY version DESC, whole DESC LIMIT 1)
 """
+
+
+_Scores = dict[tuple[Any, ...], float]
+"""By metric, scope, and name of the group or class."""
 
 
 class Point(NamedTuple):
@@ -53,15 +58,15 @@ class Point(NamedTuple):
     """As far as there are any; the time comes last."""
 
     @classmethod
-    def of(cls, totals: Totals) -> "Point":
+    def of(cls, totals: Totals, judged: Judged = (ACCURACY,)) -> "Point":
         """The metrics that trackers are told, by names such as "jain", "staleness/all" and "staleness/group/slow"."""
-        classes = [name for metric, scope, name in totals.scores if (metric, scope) == ("accuracy", "class")]
+        classes = [name for metric, scope, name in totals.scores if (metric, scope) == (judged[0].name, "class")]
         parts = {Scope.GROUP: ("group", totals.groups), Scope.CLASS: ("class", classes)}
         found: dict[str, float] = {}
-        for metric in (split := select(Shown.TRACKERS, *parts)):
+        for metric in (split := select(Shown.TRACKERS, *parts, judged=judged)):
             word, names = parts[metric.scope]
             found |= {f"{metric.name}/{word}/{name}": metric.of(totals, name) for name in names}
-        for metric in select(Shown.TRACKERS, Scope.RUN):
+        for metric in select(Shown.TRACKERS, Scope.RUN, judged=judged):
             whole = "/all" if any(each.name == metric.name for each in split) else ""
             found[f"{metric.name}{whole}"] = metric.of(totals, "")
         found["virtual_time"] = found.pop("virtual_time")
@@ -78,7 +83,9 @@ class Points:
     def __init__(self, folder: Path, every: int, *, trains: bool) -> None:
         self._folder, self._every, self._trains = folder, every, trains
         with reading(folder) as database:
-            self._groups: list[str] = meta_of(database, folder)["groups"]
+            meta = meta_of(database, folder)
+            self._groups: list[str] = meta["groups"]
+            self._judged = metrics_of(meta)
             self._register = Register(database, Run(folder).terms)
         places, names = {name: place for place, name in enumerate(self._groups)}, self._register.groups
         self._group_of: Integers = np.array([places[name] for name in names], np.int64)
@@ -104,22 +111,22 @@ class Points:
             made: list[tuple[int, float, float | None]] = [(0, 0.0, None)] if self._told < 0 else []
             made += database.execute(_TIMES, span).fetchall()
             merged, parts = (self._by_point(database.execute(query, span), stop) for query in (_MERGED, _PARTS))
-            scores: dict[int, list[Score]] = {}
-            for version, *row in database.execute(_CURVE, span[1:]):
-                scores.setdefault(version, []).append(Score(*row))
+            scores: dict[int, _Scores] = {}
+            for version, *key, value in database.execute(_CURVE, span[1:]):
+                scores.setdefault(version, {})[*key] = nan if value is None else value
             points = []
             for version, time, acted in made:
                 self._count(merged.get(version, []), parts.get(version, []), acted)
                 self._register.read(database, version)
                 self._entitled = self._register.attendance.entitled(version)
-                points.append(self._point(version, time, scores.get(version, [])))
+                points.append(self._point(version, time, scores.get(version, {})))
         self._told = stop
         return points
 
     def last(self) -> Point:
         """The newest point, with its scores on the whole test set if it was evaluated on that."""
         with reading(self._folder) as database:
-            scores = [Score(*row) for row in database.execute(_LAST)]
+            scores = {tuple(key): nan if value is None else value for *key, value in database.execute(_LAST)}
         return self._point(self.version, self.time, scores)
 
     def _by_point(self, rows: Iterable[tuple[Any, ...]], stop: int) -> dict[int, list[tuple[Any, ...]]]:
@@ -152,7 +159,7 @@ class Points:
             self._owed[client] += before
         self._weight = self._own if acted is None else self._part * acted - self._owed
 
-    def _point(self, version: int, time: float, scores: list[Score]) -> Point:
+    def _point(self, version: int, time: float, scores: _Scores) -> Point:
         self.version, self.time = version, time
         # A run that does not say who was present is one of clients that always were.
         return Point.of(
@@ -165,11 +172,7 @@ class Points:
                 self._entitled if self._entitled.any() else None,
                 version=version,
                 time=time,
-                scores={key: value for score in scores for key, value in _metrics(score)},
-            )
+                scores=scores,
+            ),
+            self._judged,
         )
-
-
-def _metrics(score: Score) -> Iterable[tuple[tuple[str, str, str], float]]:
-    yield ("accuracy", score.scope, score.name), score.correct / score.examples
-    yield ("loss", score.scope, score.name), nan if score.loss is None else score.loss
