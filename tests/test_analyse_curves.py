@@ -20,7 +20,7 @@ from tests.support.scores import scored
 
 def test_the_mean_ends_with_the_first_seed_and_does_not_jump_to_the_others() -> None:
     rising = [curve([0.0, 8.0], [0.0, 0.8]), curve([0.0, 5.0, 10.0], [0.0, 0.3, 0.6])]
-    where, mean, spread = band(rising, "time")
+    where, mean, spread, _ = band(rising, "time")
     assert where.tolist() == [0.0, 5.0, 8.0]
     assert mean.tolist() == pytest.approx([0.0, 0.4, 0.64])  # at 10 it would be 0.6: a hook
     assert spread.tolist() == pytest.approx([0.0, 0.2 / np.sqrt(2), 0.32 / np.sqrt(2)])
@@ -37,7 +37,7 @@ def test_a_seed_that_has_just_begun_does_not_hide_those_that_are_finished(tmp_pa
 
 
 def test_seeds_are_read_off_wherever_one_of_them_has_a_point() -> None:
-    where, mean, spread = band([curve([0.0, 10.0], [0.0, 1.0]), curve([0.0, 5.0, 10.0], [0.0, 0.1, 1.0])], "time")
+    where, mean, spread, _ = band([curve([0.0, 10.0], [0.0, 1.0]), curve([0.0, 5.0, 10.0], [0.0, 0.1, 1.0])], "time")
     assert where.tolist() == [0.0, 5.0, 10.0]
     assert mean.tolist() == pytest.approx([0.0, 0.3, 1.0])
     assert spread.tolist() == pytest.approx([0.0, 0.4 / np.sqrt(2), 0.0])

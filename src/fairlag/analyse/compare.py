@@ -112,7 +112,10 @@ def _flat(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in pairs:
         if name == "metrics":
-            found |= {_JSON.get(each, each): value[each] for each in value if each not in (*found, *_HIDDEN)}
+            every, shown = (
+                {metric.name for metric in select(where, *Scope)} for where in (Shown.EVERYWHERE, Shown.DATA)
+            )
+            found |= {_JSON.get(each, each): value[each] for each in value if each not in {*found, *(every - shown)}}
         elif name == "judged":
             if value != (ACCURACY,):
                 found["metric"] = value[0].name
@@ -123,10 +126,6 @@ def _flat(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 _JSON = {"share": "update_share"}
 """Metrics that have another name there."""
-_HIDDEN = {metric.name for metric in select(Shown.EVERYWHERE, *Scope)} - {
-    metric.name for metric in select(Shown.DATA, *Scope)
-}
-"""Metrics that are not there."""
 
 
 def compare(runs: Iterable[Run], targets: Sequence[float] = (), *, fraction: float = FRACTION) -> list[Comparison]:

@@ -269,12 +269,16 @@ def lead_of(judged: Judged) -> Metric:
     return next(metric for metric in _metrics(judged) if metric.name == judged[0].name)
 
 
-@cache
 def _metrics(judged: Judged) -> tuple[Metric, ...]:
     """The table of runs that are judged by these: the leading one in place of accuracy, the others after it."""
+    return _replaced(METRICS, judged)
+
+
+@cache
+def _replaced(metrics: tuple[Metric, ...], judged: Judged) -> tuple[Metric, ...]:
     lead, *others = judged
     found = []
-    for metric in METRICS:
+    for metric in metrics:
         found += [_as(metric, lead)] if metric.name == LEAD.name else [metric]
         if metric is LEAD:
             found += [replace(_as(metric, each), shown=Shown.DATA | Shown.TRACKERS) for each in others]

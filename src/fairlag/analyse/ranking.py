@@ -6,7 +6,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from fairlag.analyse.compare import Comparison, GroupComparison, Reached
-from fairlag.analyse.metrics import LEAD, Better, Metric, Scope, criteria
+from fairlag.analyse.metrics import LEAD, Better, Judged, Metric, Scope, criteria
 from fairlag.analyse.significance import Test, told_apart
 from fairlag.analyse.spread import Spread
 from fairlag.errors import InputError, nearest
@@ -52,6 +52,11 @@ class Ranking:
     def uneven(self) -> bool:
         """Are clients entitled to different shares under some strategy, for instance because they join and leave?"""
         return any(row.comparison.comes_and_goes for row in self.rows)
+
+    @property
+    def judged(self) -> Judged:
+        """The metrics that models are judged by, the leading one first."""
+        return self.rows[0].comparison.judged
 
     def knows(self, row: Ranked) -> bool:
         """Does the strategy have the metric that is ranked by?"""

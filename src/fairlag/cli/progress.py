@@ -20,6 +20,7 @@ from fairlag.lab.experiment import Experiment
 from fairlag.lab.folder import is_run
 from fairlag.lab.plan import Plan, Planned
 from fairlag.lab.run import Run
+from fairlag.text.scored import ACCURACY, Scored
 
 _STYLES = {"finished": "green", "running": "cyan", "waiting": "dim", "interrupted": "yellow", "failed": "red"}
 _REFRESHES = 2
@@ -82,8 +83,9 @@ class Row:
             words += f", {self.speed:,.0f} updates/s"
         if not self.now.accuracy:
             return words
-        groups = [f"{name} {_percent(value)} %" for name, value in self.now.accuracy.items() if name]
-        return f"{words}, accuracy {_percent(self.now.accuracy[''])} % ({', '.join(groups)})"
+        lead, found = self.now.lead, self.now.accuracy
+        groups = ", ".join(f"{name} {_short(value, lead)}{_sign(lead)}" for name, value in found.items() if name)
+        return f"{words}, {lead.words} {_short(found[''], lead)}{_sign(lead)}" + (f" ({groups})" if groups else "")
 
 
 def _kept(folder: Path) -> tuple[Progress, bool]:
@@ -91,9 +93,9 @@ def _kept(folder: Path) -> tuple[Progress, bool]:
 
     def read(runs: list[Run]) -> tuple[Progress, bool]:
         (run,) = runs
-        found = {"": run.accuracy(), **{name: run.accuracy("group", name) for name in run.groups}}
+        found = {"": run.score(), **{name: run.score(scope="group", name=name) for name in run.groups}}
         accuracy = {} if isnan(found[""]) else {name: value for name, value in found.items() if not isnan(value)}
-        return Progress(run.version, run.virtual_time, 0, accuracy), run.status == "finished"
+        return Progress(run.version, run.virtual_time, 0, accuracy, run.lead), run.status == "finished"
 
     with suppress(InputError):  # a damaged run is reported when it is continued
         if is_run(folder):
@@ -159,7 +161,9 @@ class Board(Watch):
 
     def _table(self, rows: list[Row], width: int) -> Table:
         fits = len(self._groups) <= (width - _FIXED) // _ACCURACY
-        names = ["all %", *(self._groups if fits else ["worst"])] if self._trains else []
+        lead = next((row.now.lead for row in rows if row.now.accuracy), ACCURACY)
+        whole = "all %" if lead.rate else lead.words
+        names = [whole, *(self._groups if fits else ["worst"])] if self._trains else []
         table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
         table.add_column("strategy")
         for name in ("seed", *([""] if width >= _WIDE else []), "versions", "time", *names, "updates/s", "left"):
@@ -167,14 +171,15 @@ class Board(Watch):
         for row in rows:
             bar = [ProgressBar(total=1.0, completed=row.share, width=20)] if width >= _WIDE else []
             accuracy = dict(row.now.accuracy)
-            found = {"all %": accuracy.pop("", None), "worst": min(accuracy.values(), default=None), **accuracy}
+            worst = min if lead.higher else max
+            found = {whole: accuracy.pop("", None), "worst": worst(accuracy.values(), default=None), **accuracy}
             table.add_row(
                 Text(row.label, no_wrap=True, overflow="ellipsis"),
                 str(row.seed),
                 *bar,
                 row.versions.replace(" of ", "/"),
                 f"{row.now.time:,.0f}",
-                *(_percent(found.get(name)) for name in names),
+                *(_short(found.get(name), lead) for name in names),
                 f"{row.speed:,.0f}" if row.speed else "",
                 Text(_clock(row.left) if row.status == "running" else row.status, style=_STYLES[row.status]),
             )
@@ -190,8 +195,12 @@ class Board(Watch):
         return f"{whole}, about {_clock(speeds[-1] * sum(1 - row.share for row in rows))} left"
 
 
-def _percent(accuracy: float | None) -> str:
-    return "" if accuracy is None else f"{100 * accuracy:.1f}"
+def _short(value: float | None, lead: Scored) -> str:
+    return "" if value is None else f"{100 * value:.1f}" if lead.rate else f"{value:.4g}"
+
+
+def _sign(lead: Scored) -> str:
+    return " %" if lead.rate else ""
 
 
 def _clock(seconds: float | None) -> str:

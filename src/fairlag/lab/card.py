@@ -5,7 +5,8 @@ from math import isnan
 from typing import NamedTuple
 
 from fairlag.text.markup import Markup, bar, cell, element, head, line, table
-from fairlag.text.numerals import clock, made_of, number, percent
+from fairlag.text.numerals import clock, made_of, number
+from fairlag.text.scored import ACCURACY, Scored
 
 
 class Group(NamedTuple):
@@ -19,20 +20,22 @@ class Group(NamedTuple):
     entitled: float
     """What its influence is compared with; it differs from `fair` if clients join and leave."""
     staleness: float
+    lead: Scored = ACCURACY
+    """The metric that `accuracy` is of."""
 
     def cells(self) -> tuple[str, ...]:
         """Its row, below `HEADS`."""
         return (
             self.name,
             f"{self.clients:,}",
-            percent(self.accuracy),
+            self.lead.written(self.accuracy),
             number(self.influence, "{:.3f}"),
             number(self.entitled, "{:.3f}"),
             number(self.staleness, "{:.2f}"),
         )
 
 
-HEADS = ("group", "clients", "accuracy %", "influence", "fair", "staleness")
+HEADS = ("group", "clients", ACCURACY.title, "influence", "fair", "staleness")
 _SHOWN = 0.0005
 """Smaller differences are not visible in a card."""
 
@@ -57,6 +60,8 @@ class Card:
     groups: tuple[Group, ...]
     real_time: bool = False
     """Did its time really pass?"""
+    lead: Scored = ACCURACY
+    """The metric that `accuracy` is of."""
 
     @property
     def done(self) -> float:
@@ -67,13 +72,14 @@ class Card:
 
     def _heads(self) -> list[str]:
         differs = any(abs(group.entitled - group.fair) > _SHOWN for group in self.groups)
-        return ["entitled" if differs and name == "fair" else name for name in HEADS]
+        names = {ACCURACY.title: self.lead.title, "fair": "entitled" if differs else "fair"}
+        return [names.get(name, name) for name in HEADS]
 
     def _facts(self) -> str:
         aggregations = f"{made_of(self.version, self.planned)} aggregations"
         until = f" of {self.until:,.1f}" if self.until else ""
-        accuracy = "not evaluated yet" if isnan(self.accuracy) else f"accuracy {percent(self.accuracy)} %"
-        return f"{aggregations}, {clock(self.real_time)} {self.time:,.1f}{until}, {accuracy}"
+        score = "not evaluated yet" if isnan(self.accuracy) else f"{self.lead.words} {self.lead.told(self.accuracy)}"
+        return f"{aggregations}, {clock(self.real_time)} {self.time:,.1f}{until}, {score}"
 
     def _status(self) -> str:
         return f"{self.status}: {self.reason}" if self.reason else self.status

@@ -34,6 +34,7 @@ from fairlag.runtime.flower.nodes import LOG
 from fairlag.runtime.flower.options import Options
 from fairlag.runtime.flower.roster import Roster
 from fairlag.runtime.flower.wire import Wire
+from fairlag.text.scored import Scored
 
 if TYPE_CHECKING:
     from flwr.serverapp import Grid
@@ -267,8 +268,14 @@ class _Teller:
         if isinstance(event, Progress) and event.version > self._told:
             self._told = event.version
             known = {} if event.accuracy == self._accuracy else event.accuracy
-            scores = "".join(f", {name or 'accuracy'} {value:.1%}" for name, value in known.items())
+            scores = "".join(
+                f", {name or event.lead.words} {_short(value, event.lead)}" for name, value in known.items()
+            )
             self._accuracy = event.accuracy
             LOG.info("Version %s at %.0f s, from %s updates%s", event.version, event.time, event.updates, scores)
         for tell in self._tellers:
             tell(event)
+
+
+def _short(value: float, lead: Scored) -> str:
+    return f"{value:.1%}" if lead.rate else lead.told(value)

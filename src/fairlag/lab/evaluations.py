@@ -10,6 +10,7 @@ from fairlag.core.vector import Vector
 from fairlag.execute import Evaluating
 from fairlag.lab.resources import Scoring
 from fairlag.lab.store import Score, Store
+from fairlag.text.scored import ACCURACY, Scored
 
 if TYPE_CHECKING:
     from fairlag.learn.task import ScoreSums, Task
@@ -55,6 +56,11 @@ class Evaluations:
         """The last version that was, or is being, evaluated for the curve."""
         self.scores: dict[str, float] = {}
         """The last values of the leading metric by name, as `Progress` has them."""
+
+    @property
+    def lead(self) -> Scored:
+        """The metric that says how good a model is."""
+        return ACCURACY if self._scoring.task is None else self._task.metrics[0].scored
 
     @property
     def pending(self) -> bool:

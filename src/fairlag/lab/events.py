@@ -4,6 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from fairlag.text.scored import ACCURACY, Scored
+
 
 class Begun(NamedTuple):
     """A run begins, or continues from its last checkpoint."""
@@ -28,10 +30,12 @@ class Progress(NamedTuple):
     time: float
     updates: int
     accuracy: dict[str, float]
-    """The last evaluated accuracies: on all test examples, under the name "", and on each client group's labels.
+    """What the leading metric was last: on all test examples, under the name "", and on each client group's labels.
 
     Empty until the first evaluation, also after a resume.
     """
+    lead: Scored = ACCURACY
+    """The metric that these are of."""
 
 
 class Kept(NamedTuple):

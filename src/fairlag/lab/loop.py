@@ -117,7 +117,7 @@ class RunLoop:
 
     def _report(self) -> None:
         view, updates = self._server.view, self._server.counts["aggregated"]
-        self._tell(Progress(view.version, view.time, updates, self._evaluations.scores))
+        self._tell(Progress(view.version, view.time, updates, self._evaluations.scores, self._evaluations.lead))
 
     def _commit(self) -> None:
         began = monotonic()

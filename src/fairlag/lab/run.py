@@ -315,6 +315,7 @@ class Run:
             accuracy=final_of(evaluations, self.lead.name),
             groups=self._groups(evaluations) if groups else (),
             real_time=self.real_time,
+            lead=self.lead,
         )
 
     def _groups(self, evaluations: "pd.DataFrame") -> tuple[Group, ...]:
@@ -329,6 +330,7 @@ class Run:
                 fair=row["fair"],
                 entitled=row["entitled"],
                 staleness=row["staleness"],
+                lead=self.lead,
             )
             for row in shares.to_dict("records")
         )

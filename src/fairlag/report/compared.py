@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, overload
 
 from fairlag.analyse import compare as comparing
 from fairlag.analyse.compare import Comparison
-from fairlag.analyse.metrics import LEAD, Measured, Scope, Shown, select
+from fairlag.analyse.metrics import LEAD, Judged, Measured, Scope, Shown, select
 from fairlag.analyse.ranking import Ranked, Ranking, check_criterion, ranked
 from fairlag.analyse.spread import Spread
 from fairlag.lab.damaged import made_of
@@ -86,16 +86,16 @@ def _columns(ranking: Ranking, row: Ranked) -> Iterator[tuple[str, object]]:
     yield from (("experiment", ranking.experiment), ("rank", row.rank), ("strategy", found.label))
     yield from found.settings.items()
     yield from (("seeds", len(found.seeds)), ("finished", found.finished))
-    yield from _means(found, Scope.RUN)
+    yield from _means(found, Scope.RUN, found.judged)
     yield from (("best", found.accuracy.best.mean), ("target", goal and goal.target))
     yield "time_to_target", goal and goal.virtual_time.mean
     for group in found.groups:
-        for name, value in (*_means(group, Scope.GROUP), ("fair", group.fair)):
+        for name, value in (*_means(group, Scope.GROUP, found.judged), ("fair", group.fair)):
             yield f"{name}: {group.name}", value
 
 
-def _means(found: Measured[Spread], scope: Scope) -> Iterator[tuple[str, float | None]]:
-    for metric in select(Shown.DATA, scope):
+def _means(found: Measured[Spread], scope: Scope, judged: Judged) -> Iterator[tuple[str, float | None]]:
+    for metric in select(Shown.DATA, scope, judged=judged):
         spread = found.metrics[metric.name]
         yield metric.name, spread.mean
         if metric.deviates:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from math import isnan, nan
+from math import isnan
 from os.path import commonpath
 from pathlib import Path
 from textwrap import wrap
@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fairlag.analyse.compare import Comparison, GroupComparison
-from fairlag.analyse.metrics import LEAD, Metric, Scope, Shown, select
+from fairlag.analyse.metrics import Metric, Scope, Shown, lead_of, select
 from fairlag.analyse.ranking import Ranking
 from fairlag.errors import InputError
 from fairlag.lab.damaged import without_damaged
@@ -22,10 +22,9 @@ from fairlag.report.ranking import about, with_least_served
 from fairlag.report.ranking_terminal import ranking_terminal
 from fairlag.report.tables import block, metric_widths, titled, with_groups
 from fairlag.text import numerals
+from fairlag.text.scored import ACCURACY, Scored
 
 _NAME = 13
-_COLUMNS = {"clients": 9, "final %": 14, "best %": 14}
-"""The columns between a group's name and its metrics, and their widths."""
 
 _FEW = 6
 """The most strategies that are shown with details: more would hide which is best."""
@@ -47,7 +46,8 @@ class Listed:
     planned: int | None = None
     time: float | None = None
     accuracy: float | None = None
-    """None if no version was evaluated."""
+    """The leading metric, which is accuracy unless `metric` says otherwise; None if no version was evaluated."""
+    metric: Scored = ACCURACY
     error: str = ""
     """Why it cannot be read."""
 
@@ -56,7 +56,7 @@ class Listed:
         """The run in a folder."""
 
         def read(runs: list[Run]) -> Listed:
-            run, accuracy = runs[0], runs[0].accuracy()
+            run, accuracy = runs[0], runs[0].score()
             return cls(
                 folder=folder,
                 experiment=run.experiment,
@@ -67,6 +67,7 @@ class Listed:
                 planned=run.planned,
                 time=float(run.virtual_time),
                 accuracy=None if isnan(accuracy) else accuracy,
+                metric=run.lead,
             )
 
         try:
@@ -75,15 +76,19 @@ class Listed:
             return cls(folder, error=str(error))
 
     def as_json(self) -> dict[str, object]:
-        """The record that `fairlag runs --json` prints."""
-        return {**asdict(self), "folder": str(self.folder)}
+        """What `fairlag runs --json` prints of it."""
+        found = {**asdict(self), "folder": str(self.folder)}
+        metric = found.pop("metric").name
+        return found if metric == ACCURACY.name else {**found, "metric": metric}
 
 
 def runs_table(runs: Sequence[Listed]) -> RenderableType:
     """One row per run: what it is, its progress, and the accuracy of its model."""
     above = Path(commonpath([run.folder.parent for run in runs])) if runs else Path()
     table = titled(f"Runs in {above}", dense=True)
-    for name in ("run", "strategy", "seed", "status", "versions", "time", "accuracy"):
+    leads = {run.metric for run in runs if not run.error}
+    score = next(iter(leads or {ACCURACY})).words if len(leads) < 2 else "score"
+    for name in ("run", "strategy", "seed", "status", "versions", "time", score):
         wide = name in ("run", "strategy")
         table.add_column(
             name, justify="left" if wide or name == "status" else "right", no_wrap=not wide, overflow="fold"
@@ -107,7 +112,7 @@ def _run_row(run: Listed) -> list[Text]:
         status,
         Text(f"{run.version:,}" + (f"/{run.planned:,}" if run.planned else "")),
         Text(f"{run.time:,.0f}"),
-        Text(numerals.number(nan if run.accuracy is None else 100 * run.accuracy, "{:.2f} %")),
+        Text(numerals.NONE if run.accuracy is None else run.metric.told(run.accuracy)),
     ]
 
 
@@ -131,37 +136,49 @@ def compare_table(
 
 
 def _details(strategies: Sequence[Comparison], *, uneven: bool) -> list[RenderableType]:
-    """One block per strategy, one row per group; then the time that each took to reach an accuracy."""
-    of_groups, overall = (select(Shown.DETAILS, scope, uneven=uneven) for scope in (Scope.GROUP, Scope.RUN))
+    """One block per strategy, one row per group; then how long each took to an accuracy."""
+    judged = strategies[0].judged
+    lead, highest = lead_of(judged), "highest" if judged[0].higher else "lowest"
+    of_groups, overall = (
+        select(Shown.DETAILS, scope, uneven=uneven, judged=judged) for scope in (Scope.GROUP, Scope.RUN)
+    )
     of_all = {metric.name: metric for metric in overall if metric.name in {each.name for each in of_groups}}
     alone = [metric for metric in overall if metric.name not in of_all]
-    columns = with_groups(_COLUMNS | metric_widths(of_groups, gap=2), most=_NAME)
+    names = {f"{what} %" if judged[0].rate else what: 14 for what in ("final", "best")}
+    columns = with_groups({"clients": 9, **names} | metric_widths(of_groups, gap=2), most=_NAME)
     parts: list[RenderableType] = [block(columns, [[Text(name, style="dim") for name in columns]])]
     for each in strategies:
         words = [about(each), *(f"{metric.words or metric.title} {_written(metric, each)}" for metric in alone)]
         parts.append(Text.assemble((each.label, "bold"), (f"  {', '.join(words)}", "dim")))
         clients = sum(group.clients for group in each.groups)
         cells = [_written(of_all[metric.name], each) if metric.name in of_all else "" for metric in of_groups]
-        rows = [_row("all", clients, each, cells)]
+        rows = [_row("all", clients, each, cells, lead)]
         for group in each.groups:
-            rows.append(_row(group.name, group.clients, group, [_written(metric, group) for metric in of_groups]))
+            cells = [_written(metric, group) for metric in of_groups]
+            rows.append(_row(group.name, group.clients, group, cells, lead))
         parts.append(block(columns, rows))
     if any(each.accuracy.reached for each in strategies):
-        parts += [Text(), _targets_table(strategies)]
+        parts += [Text(), _targets_table(strategies, lead)]
     reading = [line for each in of_groups if each.reading for line in wrap(each.reading, 80, subsequent_indent="  ")]
-    return [*parts, Text(), *(Text(line, style="dim") for line in (*_READING, *reading))]
+    return [
+        *parts,
+        Text(),
+        *(Text(line, style="dim") for line in (*(each.format(highest) for each in _READING), *reading)),
+    ]
 
 
 _READING = (
-    "final: the last version on all test examples, over the finished seeds",
-    "best: the highest point of the curve, on its sample of the test examples",
-    "  both: mean ± standard deviation; for a group on the labels that it holds",
+    "final: the last version on all test examples, over the seeds that finished",
+    "best: the {} point of the curve, on the sample of them that it is drawn on",
+    "  both mean ± standard deviation, for a group on the labels that it holds",
 )
 
 
-def _row(name: str, clients: int, found: Comparison | GroupComparison, cells: Sequence[str]) -> list[Text]:
-    accuracy = (LEAD.written(each.mean, each.deviation) for each in (found.accuracy.final, found.accuracy.best))
-    return [Text(each) for each in (f"  {name}", f"{clients:,}", *accuracy, *cells)]
+def _row(
+    name: str, clients: int, found: Comparison | GroupComparison, cells: Sequence[str], lead: Metric
+) -> list[Text]:
+    scores = (lead.written(each.mean, each.deviation) for each in (found.accuracy.final, found.accuracy.best))
+    return [Text(each) for each in (f"  {name}", f"{clients:,}", *scores, *cells)]
 
 
 def _written(metric: Metric, found: Comparison | GroupComparison) -> str:
@@ -169,18 +186,19 @@ def _written(metric: Metric, found: Comparison | GroupComparison) -> str:
     return metric.written(spread.mean, spread.deviation)
 
 
-def _targets_table(comparisons: Sequence[Comparison]) -> Table:
-    """When each strategy first reached each accuracy."""
-    table = titled("Time to an accuracy", dense=True)
+def _targets_table(comparisons: Sequence[Comparison], lead: Metric) -> Table:
+    """When each strategy first reached each target."""
+    article = "an" if lead.words[0] in "aeiou" else "a"
+    table = titled(f"Time to {article} {lead.words}", dense=True)
     table.add_column("strategy")
     time = numerals.clock(*(each.real_time for each in comparisons))
-    for name in ("accuracy", time, "aggregations", "seeds"):
+    for name in (lead.words, time, "aggregations", "seeds"):
         table.add_column(name, justify="right")
     for each in comparisons:
         for goal in each.accuracy.reached:
             table.add_row(
-                Text(each.label),  # not a plain string: rich would read brackets as a style
-                f"{100 * goal.target:g} %",
+                Text(each.label),  # as it is: brackets in a plain string would be a style
+                f"{100 * goal.target:g} %" if comparisons[0].judged[0].rate else f"{goal.target:g}",
                 number(goal.virtual_time, "{:,.0f}"),
                 number(goal.aggregations, "{:,.0f}"),
                 f"{goal.virtual_time.seeds} of {len(each.seeds)}",

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fairlag.analyse.compare import Comparison
-from fairlag.analyse.metrics import LEAD, Metric, Scope, Shown, select
+from fairlag.analyse.metrics import Metric, Scope, Shown, lead_of, select
 from fairlag.analyse.ranking import Ranked, Ranking, spread_of
 from fairlag.analyse.significance import LEVEL
 from fairlag.report.labels import number
@@ -81,7 +81,7 @@ def with_all_groups(ranking: Ranking, where: Shown, *, known: bool = False) -> R
 
 
 def _overall(ranking: Ranking, where: Shown) -> list[Column]:
-    found = select(where, Scope.RUN, Scope.TARGET, uneven=ranking.uneven)
+    found = select(where, Scope.RUN, Scope.TARGET, uneven=ranking.uneven, judged=ranking.judged)
     return [Column(metric, metric.title, metric is ranking.metric) for metric in found]
 
 
@@ -93,7 +93,7 @@ def _of_group(ranking: Ranking, where: Shown, name: str | None, *, alone: bool =
             metric is ranking.metric and name == ranking.group,
             name,
         )
-        for metric in select(where, Scope.GROUP, uneven=ranking.uneven)
+        for metric in select(where, Scope.GROUP, uneven=ranking.uneven, judged=ranking.judged)
     ]
 
 
@@ -133,18 +133,19 @@ def _reading(ranking: Ranking, columns: Sequence[Column], *, alone: bool) -> Ite
     if ranking.metric.better is not None:
         yield f"{MARK} {ranking.metric.better.value}"
     metrics = list(dict.fromkeys(column.metric for column in columns))
-    for metric in sorted(metrics, key=lambda each: (each is not LEAD) + (each.scope is not Scope.GROUP)):
+    lead = lead_of(ranking.judged)
+    for metric in sorted(metrics, key=lambda each: (each is not lead) + (each.scope is not Scope.GROUP)):
         if metric.scope is Scope.TARGET:
             yield from _to_target(ranking)
         elif metric.scope is Scope.GROUP and alone:
-            yield from _of_one(metric, ranking.group)
+            yield from _of_one(metric, ranking.group, lead)
         elif metric.reading:
             yield metric.reading
 
 
-def _of_one(metric: Metric, group: str | None) -> Iterator[str]:
-    """How to read a column about one group."""
-    if group is not None and metric.name == LEAD.name:
+def _of_one(metric: Metric, group: str | None, lead: Metric) -> Iterator[str]:
+    """How a column is to be read that is about one group."""
+    if group is not None and metric.name == lead.name:
         yield f"group: the same on the labels of {group}, whose clients send the fewest updates"
     elif group is not None and metric.reading:
         yield metric.reading.replace("the group's", f"group {group}'s")
@@ -156,7 +157,7 @@ def _to_target(ranking: Ranking) -> Iterator[str]:
         after = "; (1/2): only one of two seeds reached it" if any(row.partly for row in ranking.rows) else ""
         time = numerals.clock(*(row.comparison.real_time for row in ranking.rows))
         chosen = f" ({goal.chosen})" if goal.chosen else ""
-        yield f"time: {time} to {LEAD.level(goal.target)}{chosen}{after}"
+        yield f"time: {time} to {lead_of(ranking.judged).level(goal.target)}{chosen}{after}"
 
 
 def told_apart(ranking: Ranking) -> Iterator[str]:

@@ -125,8 +125,10 @@ def _draw(axes: "Axes", strategies: Sequence[_Strategy], along: str, group: str 
         axes.plot(
             band.where, band.mean, linestyle=line, color=colour, label=strategy.label, marker=marker, markersize=3
         )
-    axes.set_ylabel("accuracy")
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    lead = strategies[0].curves.overall.lead
+    axes.set_ylabel(lead.words)
+    if lead.rate:
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     axes.margins(x=0.01)

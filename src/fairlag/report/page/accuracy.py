@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from fairlag.analyse.curves import Band, Curves, Scored
-from fairlag.report.labels import bands_in_words, percent
+from fairlag.report.labels import bands_in_words, percent, with_deviation
 from fairlag.report.page.charts import (
     ALONG,
     MOST_GROUPS,
@@ -21,6 +21,7 @@ from fairlag.report.page.charts import (
 )
 from fairlag.report.page.spec import Chart, Json, Named, Section, Switch, Table, View, numbers
 from fairlag.text.numerals import NONE, VIRTUAL
+from fairlag.text.scored import Scored as Judge
 
 POINTS = 300
 """The most points per line: more could not be told apart."""
@@ -42,7 +43,8 @@ def accuracy_section(shown: Sequence[tuple[Named, Curves]], groups: Sequence[str
     evaluated = [(named, found if found.of(None) else None) for named, found in shown]
     known, remarks = present(evaluated, "nothing has been evaluated yet")
     if not known:
-        return empty(_SECTION, "No version has been evaluated yet. Evaluation needs data and a model.")
+        return empty(_SECTION, "No version has been evaluated: that needs data and a model, and takes until the first.")
+    lead = known[0][1].overall.lead
     held = [name for name in groups if any(found.of(name) for _, found in known)]
     remarks += left_out(len(held))
     on: dict[str, str | None] = {"all": None}
@@ -50,10 +52,10 @@ def accuracy_section(shown: Sequence[tuple[Named, Curves]], groups: Sequence[str
     most = min(POINTS, max(_FEWEST, _ALL_POINTS // (2 * len(on) * len(known))))
     chart = Chart(
         name="accuracy",
-        title="Accuracy over time",
+        title=f"{_capital(lead)} over time",
         reading=(
-            "One line per strategy; higher is better. The band shows how much the seeds differ. With one seed, it "
-            "shows how much another test sample might differ."
+            f"One line per strategy, the {'higher' if lead.higher else 'lower'} the better. Its band shows how much "
+            f"seeds differ{' or, with one seed, how much another test sample might' if lead.rate else ''}."
         ),
         views={
             f"{along}|{key}": _view(known, along, clock, group, most) for along in ALONG for key, group in on.items()
@@ -68,8 +70,13 @@ def accuracy_section(shown: Sequence[tuple[Named, Curves]], groups: Sequence[str
     )
     longest = max(len(curve) for _, found in known for curve in found.overall.curves)
     if longest > most:
-        remarks.append(f"Each line shows {most} of up to {longest:,} evaluations, spread evenly over the axis.")
-    return Section(_SECTION.name, _SECTION.title, _SECTION.lead, [chart], remarks=remarks)
+        remarks.append(f"Lines are drawn through {most} of up to {longest:,} evaluations, evenly over the axis.")
+    return Section(_SECTION.name, _capital(lead), _SECTION.lead, [chart], remarks=remarks)
+
+
+def _capital(lead: Judge) -> str:
+    """The name of the metric as a title."""
+    return lead.words[:1].upper() + lead.words[1:]
 
 
 def _view(shown: Sequence[tuple[Named, Curves]], along: str, clock: str, group: str | None, most: int) -> View:
@@ -84,9 +91,10 @@ def _view(shown: Sequence[tuple[Named, Curves]], along: str, clock: str, group: 
         key = strategy_key(named.place)
         shaded = shade(band.where, band.low, band.high, named.colour, key)
         traces += [*shaded, _line(band, name, named, scored, along, f"{where}<br>{words}", key)]
+    lead = shown[0][1].overall.lead
     layout = {
         "xaxis": axis(title, tickformat=",~r", rangemode="tozero"),
-        "yaxis": axis(f"accuracy on {where}", tickformat=".0%"),
+        "yaxis": axis(f"{lead.words} on {where}", tickformat=".0%" if lead.rate else "~g"),
     }
     return View(traces, layout, bands_in_words([len(scored.curves) for _, _, scored in seen]))
 
@@ -94,7 +102,9 @@ def _view(shown: Sequence[tuple[Named, Curves]], along: str, clock: str, group: 
 def _line(band: Band, name: str, named: Named, scored: Scored, along: str, where: str, key: str) -> Json:
     seeds = len(scored.curves)
     width = f"standard deviation over {seeds} seeds" if seeds > 1 else "standard error of the test sample"
-    spread = [f"±{100 * each:.2f}" for each in band.spread]
+    lead = scored.lead
+    spread = [f"±{100 * each:.2f}" if lead.rate else f"±{each:.3g}" for each in band.spread]
+    value = "%{y:.2%}" if lead.rate else "%{y:.4g}"
     return {
         "type": "scatter",
         "mode": "lines" if len(band.where) > 1 else "markers",
@@ -106,9 +116,14 @@ def _line(band: Band, name: str, named: Named, scored: Scored, along: str, where
         "line": {"color": named.colour, "dash": named.dash, "width": 2},
         "marker": {"color": named.colour},
         "hovertemplate": (
-            f"%{{fullData.name}}<br>accuracy %{{y:.2%}} %{{text}} on {where}<br>±: {width}<extra></extra>"
+            f"%{{fullData.name}}<br>{lead.words} {value} %{{text}} on {where}<br>±: {width}<extra></extra>"
         ),
     }
+
+
+def _cells(scored: Scored) -> list[str]:
+    rate, form = scored.lead.rate, scored.lead.form
+    return [percent(each) if rate else with_deviation(each, form) for each in (scored.final, scored.best)]
 
 
 def _table(shown: Sequence[tuple[Named, Curves]], groups: Sequence[str | None]) -> Table:
@@ -116,14 +131,14 @@ def _table(shown: Sequence[tuple[Named, Curves]], groups: Sequence[str | None]) 
     rows = []
     for named, found in shown:
         scored = [found.of(name) for name in groups]
-        cells = [
-            cell for each in scored for cell in ((percent(each.final), percent(each.best)) if each else (NONE,) * 2)
-        ]
+        cells = [cell for each in scored for cell in (_cells(each) if each else (NONE, NONE))]
         rows.append([named.label, f"{len(found.overall.curves)}", *cells])
+    lead = shown[0][1].overall.lead
     return Table(
         caption=(
-            "Accuracy in per cent, mean ± standard deviation over seeds. Final: the last version of finished runs, on "
-            "the whole test set. Best: the highest point of the curve."
+            f"{_capital(lead)}{' in per cent' if lead.rate else ''}, mean ± standard deviation over seeds. Final: of "
+            "the last version on the whole test set, of finished runs; best: the "
+            f"{'highest' if lead.higher else 'lowest'} point of the curve."
         ),
         head=["strategy", "seeds", *(f"{what}{head}" for head in heads for what in ("final", "best"))],
         rows=rows,

@@ -195,30 +195,32 @@ def _findings(compared: Sequence[Comparison]) -> list[str]:
 
 
 def _ended(ranking: Ranking) -> str:
-    """The strategies with the highest and lowest final accuracy, as far as the seeds can tell."""
+    """Who ended with the best value of the leading metric and who with the worst, as far as seeds tell."""
+    lead = ranking.judged[0]
+    highest, lowest = ("highest", "lowest") if lead.higher else ("lowest", "highest")
     ended = [row.comparison for row in ranking.rows if row.comparison.accuracy.final.mean is not None]
     (best, *_), worst = ended, ended[-1]
     if worst is best:
-        return f"{best.label} ended with an accuracy of {_accuracy(best)}."
+        article = "an" if lead.words[0] in "aeiou" else "a"
+        return f"{best.label} ended with {article} {lead.words} of {_accuracy(best)}."
     above, below = ([found for found in ranking.rivals(place) if not found[1].clear] for place in (0, -1))
     if len(above) == len(ended) - 1:
         words = above[0][1].words if len({test.words for _, test in above}) == 1 else UNCLEAR
         return (
-            f"The strategies are not distinguishable by accuracy ({words}): it ranges from {_accuracy(worst)} for "
+            f"The strategies are not distinguishable by {lead.words} ({words}): from {_accuracy(worst)} for "
             f"{worst.label} to {_accuracy(best)} for {best.label}."
         )
-    line = f"{best.label} ended with the highest accuracy, {_accuracy(best)}."
+    line = f"{best.label} ended with the {highest} {lead.words}, {_accuracy(best)}."
     if above:
         rivals = several([row.comparison.label for row, _ in above])
-        line = (
-            f"No strategy is clearly the most accurate: {best.label}, {_accuracy(best)}, is not distinguishable from "
-        )
-        line += f"{rivals} ({UNCLEAR})."
-    return line if below else f"{line} {worst.label} ended with the lowest, {_accuracy(worst)}."
+        line = f"No strategy ended {highest}: {best.label}, {_accuracy(best)}, is not distinguishable from {rivals}"
+        line += f" ({UNCLEAR})."
+    return line if below else f"{line} {worst.label} ended with the {lowest}, {_accuracy(worst)}."
 
 
 def _accuracy(found: Comparison) -> str:
-    return f"{100 * (found.accuracy.final.mean or 0):.1f}\N{NO-BREAK SPACE}%"
+    mean, lead = found.accuracy.final.mean or 0.0, found.judged[0]
+    return f"{100 * mean:.1f}\N{NO-BREAK SPACE}%" if lead.rate else lead.told(mean)
 
 
 def _extremes(heard: Sequence[Comparison]) -> list[Comparison]:
