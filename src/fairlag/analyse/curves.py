@@ -40,7 +40,7 @@ class Band(NamedTuple):
     def thinned(self, most: int) -> "Band":
         """At most `most` of its points, spread evenly over the axis."""
         kept = evenly(self.where, most)
-        return Band(*(each[kept] for each in self[:3]), self.rate)
+        return Band(self.where[kept], self.mean[kept], self.spread[kept], self.rate)
 
 
 @dataclass(frozen=True, slots=True)
