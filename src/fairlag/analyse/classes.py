@@ -14,6 +14,7 @@ from fairlag.errors import UnreadableError
 from fairlag.lab.folder import reading
 from fairlag.lab.run import Run
 from fairlag.lab.schema import SCORES
+from fairlag.text.scored import ACCURACY, Scored
 
 COLUMNS = 150
 """The most evaluations that a reader can tell apart side by side."""
@@ -49,7 +50,9 @@ class ClassCurves:
     """The client groups that hold each class, if the experiment says so."""
     seeds: tuple[ClassCurve, ...]
     evaluations: int
-    """The number of evaluations before thinning."""
+    """How many there were before they were thinned."""
+    lead: Scored = ACCURACY
+    """The metric that `accuracy` is of."""
 
     def mean(self, along: str, most: int = COLUMNS) -> tuple[Floats, Floats]:
         """At most `most` places that all seeds cover, and the mean accuracy there: one row per class."""
@@ -84,6 +87,7 @@ def class_curves(strategy: Repeated) -> ClassCurves | None:
         holders=_holders(strategy.runs[0]),
         seeds=tuple(_curve(found, names) for found in rows if found),
         evaluations=len(versions),
+        lead=strategy.runs[0].lead,
     )
 
 

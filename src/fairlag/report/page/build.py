@@ -33,6 +33,7 @@ from fairlag.report.page.summary import Tables, counted, experiment_section, fin
 from fairlag.report.page.timeline import BARS, timeline_section
 from fairlag.report.page.weights import POINTS, weights_section
 from fairlag.text import numerals
+from fairlag.text.scored import ACCURACY
 
 Found = TypeVar("Found")
 
@@ -117,10 +118,11 @@ def _rankings(experiments: Sequence[Tables], compared: Sequence[Comparison]) -> 
 
 
 def _learnt(found: Sequence[Repeated], named: Sequence[Named], groups: Sequence[str], clock: str) -> list[Section]:
-    return [
-        accuracy_section(_each(found, named, curves), groups, clock),
-        classes_section(_each(found, named, class_curves), groups, clock),
-    ]
+    over_time = accuracy_section(_each(found, named, curves), groups, clock)
+    classes = _each(found, named, class_curves)
+    if not any(each for _, each in classes) and all(each.runs[0].lead != ACCURACY for each in found):
+        return [over_time]  # a regression has no classes
+    return [over_time, classes_section(classes, groups, clock)]
 
 
 def _heard(found: Sequence[Repeated], named: Sequence[Named], clock: str) -> list[Section]:

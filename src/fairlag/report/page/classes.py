@@ -85,9 +85,9 @@ def _view(found: ClassCurves, along: str, clock: str, most: int, groups: Sequenc
         "zmin": 0,
         "zmax": 1,
         "colorscale": "Viridis",
-        "colorbar": {"title": {"text": "accuracy"}, "tickformat": ".0%", "thickness": 14},
+        "colorbar": {"title": {"text": found.lead.words}, "tickformat": ".0%", "thickness": 14},
         "hoverongaps": False,
-        "hovertemplate": f"class %{{y}}<br>accuracy %{{z:.2%}}<br>{words}<extra></extra>",
+        "hovertemplate": f"class %{{y}}<br>{found.lead.words} %{{z:.2%}}<br>{words}<extra></extra>",
     }
     layout = {
         "xaxis": axis(title, tickformat=",~r", showgrid=False) | _ends(where),
