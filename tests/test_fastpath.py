@@ -27,9 +27,23 @@ from fairlag.rules.weigh import by_balance, uniform
 from fairlag.runtime.compiled import paged, spec
 from tests.support.learning import PLACEMENT, blueprint, data, drawn, first, trained_plainly
 
+REFERENCE = {
+    "direction",
+    "optimiser",
+    "optimiser_state",
+    "clip_norm",
+    "clip_value",
+    "accumulate",
+    "lr_within_task",
+    "precision",
+    "train",
+    "memory",
+}
+"""What only PyTorch, task by task, implements."""
+
 FAST_PATHS: dict[str, tuple[type[Any], frozenset[str], set[str]]] = {
-    "batched training": (Recipe, BATCHED, {"direction"}),
-    "compiled training": (Recipe, COMPILED, {"direction", "losses"}),
+    "batched training": (Recipe, BATCHED, REFERENCE),
+    "compiled training": (Recipe, COMPILED, REFERENCE | {"losses"}),
     "compiled timeline": (Strategy, spec.STRATEGY, set()),
     "its local training": (Local, spec.LOCAL, {"steps"}),
     "its client groups": (Group, spec.GROUP, {"availability", "join", "leave", "vanish"}),

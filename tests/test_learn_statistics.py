@@ -67,10 +67,10 @@ class Held:
         self.versions = 0
         train, publish, init = Eager.train, Versions.publish, Versions.__init__
 
-        def trained(eager: Eager, *given: Any) -> list[float]:
-            squares = train(eager, *given)
-            self._hold(given[5][-STATISTICS:])
-            return squares
+        def trained(eager: Eager, *given: Any) -> tuple[int, list[float]]:
+            made = train(eager, *given)
+            self._hold(given[2][-STATISTICS:])
+            return made
 
         def published(versions: Versions, parameters: Vector) -> None:
             now = parameters[-STATISTICS:]

@@ -78,9 +78,9 @@ AnyWorker = TypeVar("AnyWorker", bound=Worker[Any])
 class Pool(ABC, Generic[AnyWorker]):
     """The side towards the runtime; each executor defines its workers and how to communicate with them."""
 
-    def __init__(self, trained: int) -> None:
-        """`trained` is the model's number of trained parameters."""
-        self._trained = trained
+    def __init__(self, trained: int, kept: int = 0) -> None:
+        """`trained` is the model's number of trained parameters, `kept` how many numbers a client always remembers."""
+        self._trained, self._kept = trained, kept
         self._workers: list[AnyWorker] = []
         self._lock = RLock()
         self._beginning = Beginning()
@@ -91,11 +91,15 @@ class Pool(ABC, Generic[AnyWorker]):
         self._waiting: list[tuple[float, int, int]] = []
         self._sequence = count()
         self._done: dict[int, tuple[Update, Vector] | Failure] = {}
-        self._memories = Memories(self._beginning.local.vectors * self._trained)
+        self._memories = Memories(self._remembered(self._beginning.local.vectors))
         self._deaths: Counter[tuple[str, str, int]] = Counter()
         self._parts = count(-1, -1)
         self._evaluations: deque[tuple[int, list[int]]] = deque()
         self._scores: dict[int, ScoreSums | Failure] = {}
+
+    def _remembered(self, vectors: int) -> int:
+        """How many numbers a client remembers under a strategy that asks for this many vectors."""
+        return vectors * self._trained + self._kept
 
     @property
     def learner(self) -> None:

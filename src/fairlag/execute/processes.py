@@ -17,6 +17,7 @@ from fairlag.execute import children
 from fairlag.execute.child import Failed
 from fairlag.execute.pool import DEPTH, Job, Pool, Request, Worker
 from fairlag.execute.worker import READY, Answer, Beginning, Evaluation, Shared, Trained, Training, work
+from fairlag.learn.descent import kept_numbers
 from fairlag.learn.failure import Failure
 from fairlag.learn.flat import Flat
 from fairlag.learn.learner import Blueprint, Order, Placement
@@ -56,14 +57,15 @@ class Processes(Pool[_Worker]):
         flat = Flat(blueprint.build(0))
         jobs = workers * DEPTH
         self._blueprint = blueprint
-        self._shared = Shared.room(data, placement, flat.layout.size, vectors * flat.trained, jobs)
+        kept = kept_numbers(flat, blueprint.recipe)
+        self._shared = Shared.room(data, placement, flat.layout.size, vectors * flat.trained + kept, jobs)
         self._closed = finalize(self, self._shared.close)
         self._slots, self._rows = self._shared.slots.array, self._shared.rows.array
         self._recalled = self._shared.memories.array
         self._lines = DefaultSelector()
         """Selects the workers that have sent something; made once, because one per call takes several times as long."""
         self._checked = monotonic()
-        super().__init__(flat.trained)
+        super().__init__(flat.trained, kept)
         try:
             for start in range(0, jobs, DEPTH):
                 self._workers.append(self._start(list(range(start, start + DEPTH))))
@@ -78,7 +80,7 @@ class Processes(Pool[_Worker]):
         self._pins = [0] * len(self._slots)
 
     def _check(self, local: Local) -> None:
-        if local.vectors * self._trained > self._recalled.shape[1]:
+        if self._remembered(local.vectors) > self._recalled.shape[1]:
             raise ProtocolError(f"clients are to remember {local.vectors} vectors, the workers have no memory for them")
         children.check_picklable(local)
 

@@ -17,6 +17,7 @@ from fairlag.execute import children
 from fairlag.execute.actor import Actor
 from fairlag.execute.cluster import Cluster
 from fairlag.execute.pool import Job, Pool, Request, Worker
+from fairlag.learn.descent import kept_numbers
 from fairlag.learn.failure import Failure
 from fairlag.learn.flat import Flat
 from fairlag.learn.learner import Blueprint, Order, Placement
@@ -72,7 +73,8 @@ class Actors(Pool[_Worker]):
             raise InputError(f"workers is {workers}, it must be at least 1")
         self._cluster = Cluster(address)
         self._ray = self._cluster.ray
-        super().__init__(Flat(blueprint.build(0)).trained)
+        flat = Flat(blueprint.build(0))
+        super().__init__(flat.trained, kept_numbers(flat, blueprint.recipe))
         try:
             self._check_picklable(blueprint)
             self._made = self._ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(Actor)

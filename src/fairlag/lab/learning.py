@@ -9,7 +9,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from fairlag.data import partition, stream
 from fairlag.data.shares import Holding
 from fairlag.errors import InputError
+from fairlag.imported import is_code
+from fairlag.learn import optimiser
 from fairlag.learn.local import Recipe, schedule
+from fairlag.learn.within import within
 
 
 class Table(BaseModel):
@@ -54,6 +57,8 @@ def _as_written(parse: Callable[[str], object]) -> AfterValidator:
 
 
 Partition = Annotated[str, _as_written(partition.parse)]
+Optimiser = Annotated[str, _as_written(optimiser.parse)]
+Within = Annotated[str, _as_written(within)]
 Stream = Annotated[str, _as_written(stream.parse)]
 
 
@@ -128,6 +133,18 @@ Engine = Annotated[Literal["standard", "compiled"] | None, AfterValidator(_unles
 """None means "standard". It is not written into run directories, so older runs can still be resumed."""
 
 
+Precision = Annotated[
+    Literal["float32", "bfloat16"] | None, AfterValidator(lambda given: None if given == "float32" else given)
+]
+"""None says "float32", for the same reason."""
+
+
+def _checked_train(train: object) -> object:
+    if train is None or callable(train) or is_code(train):
+        return train
+    raise ValueError(f"it is {train!r}, but must be 'module:function', or a function")
+
+
 class LocalTraining(Table):
     """A `[local]` table: how a client trains the model that it receives."""
 
@@ -164,11 +181,66 @@ class LocalTraining(Table):
         'layers. `"compiled"` trains these small models by compiled loops, and all others like `"standard"`. It is '
         "faster, needs the extra `fast`, and changes the last bits of results.",
     )
+    optimiser: Optimiser | None = Field(
+        default=None,
+        description="The optimiser of `torch.optim` that makes the steps, in lower case, with its parameters: "
+        '`"adamw"`, `"adamw(betas=[0.9, 0.95], weight_decay=0.01)"`, `"sgd(momentum=0.9, nesterov=true)"`. Its step '
+        "size is `lr`. By default gradient descent with `momentum` and `weight_decay`.",
+    )
+    optimiser_state: Literal["kept"] | None = Field(
+        default=None,
+        description='`"kept"`: each client keeps the state of its optimiser (for Adam two numbers per parameter) '
+        "for its next task. By default every task begins without state.",
+    )
+    clip_norm: float | None = Field(
+        default=None,
+        gt=0,
+        lt=inf,
+        description="Scales a gradient down to this Euclidean norm if it is longer. The proximal term is part of the "
+        "gradient, weight decay is not.",
+    )
+    clip_value: float | None = Field(
+        default=None,
+        gt=0,
+        lt=inf,
+        description="Cuts the numbers of a gradient to between minus this and this. Give this or `clip_norm`.",
+    )
+    accumulate: int | None = Field(
+        default=None,
+        ge=1,
+        description="How many batches a step takes its mean gradient from, by default 1. `steps` counts steps, not "
+        "batches.",
+    )
+    lr_within_task: Within | None = Field(
+        default=None,
+        description="A factor on the step size that changes with the steps of a task: a "
+        "[schedule within a task](#schedules-within-a-task). By default it is always 1.",
+    )
+    precision: Precision = Field(
+        default=None,
+        description='`"bfloat16"` computes the model and its loss in mixed precision (`torch.autocast`). Parameters, '
+        'updates and evaluations stay in `"float32"`, the default.',
+    )
+    train: Annotated[Any, AfterValidator(_checked_train)] = Field(
+        default=None,
+        description='`"module:function"`: a function `train(model, batches, context)` '
+        "[of your own](own-training.md) that changes the model in place, for what no key covers. In Python also the "
+        "function itself.",
+    )
+    memory: int | None = Field(
+        default=None,
+        ge=1,
+        description="How many vectors of the size of the trained parameters a client keeps for your `train` function.",
+    )
 
     def build(self) -> Recipe:
         """The recipe of local training; one step if neither steps nor epochs are given."""
-        steps = 1 if self.steps is None and self.epochs is None else self.steps
-        return Recipe(**{**self.model_dump(exclude={"engine"}), "steps": steps, "lr": schedule(self.lr)})
+        given = self.model_dump(exclude={"engine"})
+        given["steps"] = 1 if self.steps is None and self.epochs is None else self.steps
+        given["lr"] = schedule(self.lr)
+        given["optimiser"] = None if self.optimiser is None else optimiser.parse(self.optimiser)
+        given["lr_within_task"] = None if self.lr_within_task is None else within(self.lr_within_task)
+        return Recipe(**given)
 
 
 class Evaluate(Table):

@@ -105,7 +105,7 @@ class Resources:
         model, data = self.experiment.model, self.data
         if model is None:
             raise InputError(f"the experiment {self.experiment.name!r} has no [model]")
-        return Blueprint(
+        blueprint = Blueprint(
             model=model.use,
             parameters=model.parameters,
             recipe=self.experiment.local.build(),
@@ -120,6 +120,8 @@ class Resources:
             target=data.labels.shape[1:],
             tokens=data.inputs.dtype == np.int64,
         )
+        _ = blueprint.train  # imported now, to fail before anything is written
+        return blueprint
 
     def shares(self, seed: int) -> tuple[Integers, Shares]:
         """The training examples, as indices into the data, and which client holds which of them, for a seed.

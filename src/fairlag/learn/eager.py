@@ -1,33 +1,59 @@
 """Local training of any model in PyTorch, one task after the other."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from itertools import islice
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from fairlag.core.types import Integers
-from fairlag.core.vector import Matrix, Vector
+from fairlag.core.vector import Vector
+from fairlag.learn.descent import Descent
 from fairlag.learn.examples import Examples
 from fairlag.learn.exclusive import exclusive
 from fairlag.learn.flat import Flat
 from fairlag.learn.local import Recipe
+from fairlag.learn.own import Context, OwnTraining
 from fairlag.learn.task import Task
+
+_AS_IT_IS = nullcontext()
+
+
+class LocalTask(NamedTuple):
+    """What a task trains: on which examples, and how much."""
+
+    key: int
+    client: int
+    version: int
+    examples: Integers
+    steps: int
+    batches: int
+    """How many batches the steps take together."""
+    lr: float
 
 
 class Eager:
     """Trains and evaluates a model; results depend only on the arguments and the data."""
 
-    def __init__(self, model: torch.nn.Module, recipe: Recipe, examples: Examples, task: Task) -> None:
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        recipe: Recipe,
+        examples: Examples,
+        task: Task,
+        train: Callable[..., Any] | None = None,
+    ) -> None:
+        """`train` is the user's own function if the recipe names one."""
         self._flat = Flat(model)
         self._recipe = recipe
         self._task = task
         self._inputs, self._labels = examples.inputs, examples.labels
         self._scaling = examples.scaling
-        self._velocity = torch.empty_like(self._flat.weights) if recipe.momentum else None
-        self._start = torch.empty_like(self._flat.weights) if recipe.prox else None
-        self._drift = torch.empty_like(self._flat.weights) if recipe.prox else None
+        self._descent = Descent(self._flat, recipe)
+        self._own = None if train is None else OwnTraining(train, self._flat, recipe)
 
     @property
     def size(self) -> int:
@@ -37,42 +63,59 @@ class Eager:
     @property
     def remembered(self) -> int:
         """How many numbers a client remembers between tasks."""
-        return 0 if self._recipe.direction is None else self._recipe.direction.vectors * self._flat.trained
+        return self._descent.remembered
 
     def train(
-        self,
-        key: int,
-        examples: Integers,
-        steps: int,
-        lr: float,
-        parameters: Vector,
-        out: Vector,
-        memory: Vector | None = None,
-    ) -> list[float]:
+        self, task: LocalTask, parameters: Vector, out: Vector, memory: Vector | None = None
+    ) -> tuple[int, list[float]]:
         """Writes the update into `out`, and overwrites the client's memory.
 
-        Returns the squared losses of the examples if the recipe asks for them.
+        Returns the number of steps, and the squared losses of the examples if the recipe asks for them.
         """
-        flat, recipe, squares = self._flat, self._recipe, list[float]()
+        flat = self._flat
         flat.load(parameters)
-        if self._start is not None:
-            self._start.copy_(flat.weights)
         flat.model.train()
-        if self._velocity is not None:
-            self._velocity.zero_()
-        recalled = None if recipe.direction is None or memory is None else memory.reshape(recipe.direction.vectors, -1)
-        with exclusive(key):
-            for chosen in _batches(examples, recipe.batch, steps, key):
-                flat.gradient.zero_()
+        with exclusive(task.key):
+            chosen = _batches(task.examples, self._recipe.batch, task.batches, task.key)
+            made = self._by_steps(task, chosen, memory) if self._own is None else self._by_own(task, chosen, memory)
+        flat.write_update(parameters, out)
+        return made
+
+    def _by_steps(self, task: LocalTask, batches: Iterator[Integers], memory: Vector | None) -> tuple[int, list[float]]:
+        flat, recipe, squares = self._flat, self._recipe, list[float]()
+        together = recipe.accumulate or 1
+        self._descent.begin(task.lr, memory)
+        for step in range(task.steps):
+            flat.gradient.zero_()
+            count = min(together, task.batches - step * together)
+            for chosen in islice(batches, count):
                 inputs, labels = self._batch(chosen)
-                output = flat.model(inputs)
-                losses = self._task.losses(output, labels)
-                losses.mean().backward()  # type: ignore[no-untyped-call]
+                with self._autocast():
+                    output = flat.model(inputs)
+                    losses = self._task.losses(output, labels)
+                    loss = losses.mean()
+                (loss if count == 1 else loss / count).backward()  # type: ignore[no-untyped-call]
                 if recipe.losses:
                     squares += _per_example(losses.detach(), len(chosen)).double().square().tolist()
-                self._step(lr, recalled)
-        flat.write_update(parameters, out)
-        return squares
+            self._descent.step(task.lr * recipe.factor(step, task.steps))
+        self._descent.end()
+        return task.steps, squares
+
+    def _by_own(self, task: LocalTask, batches: Iterator[Integers], memory: Vector | None) -> tuple[int, list[float]]:
+        assert self._own is not None
+        key, client, version, _, steps, _, lr = task
+        context = Context(lr, steps, version, client, key, self._loss, self._own.rows(memory))
+        return self._own(map(self._batch, batches), context)
+
+    def _loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        """The mean loss of a batch."""
+        return self._task.losses(output, target).mean()
+
+    def _autocast(self) -> AbstractContextManager[None]:
+        """Inside, the model computes in the recipe's precision."""
+        if self._recipe.precision is None:
+            return _AS_IT_IS
+        return torch.autocast(self._flat.weights.device.type, getattr(torch, self._recipe.precision))
 
     def evaluated(
         self, parameters: Vector, examples: Integers, seed: int
@@ -95,19 +138,6 @@ class Eager:
         if self._scaling is not None:
             inputs = inputs.mul_(self._scaling[0]).add_(self._scaling[1])
         return inputs, labels
-
-    def _step(self, lr: float, memory: Matrix | None) -> None:
-        """One step of gradient descent on the flat vector: weight decay, proximal term, direction, momentum, step."""
-        recipe, weights, gradient = self._recipe, self._flat.weights, self._flat.gradient
-        if recipe.weight_decay:
-            gradient.add_(weights, alpha=recipe.weight_decay)
-        if self._start is not None:
-            gradient.add_(torch.sub(weights, self._start, out=self._drift), alpha=recipe.prox)
-        if recipe.direction is not None and memory is not None:
-            recipe.direction.turn(gradient.numpy(), memory)
-        if self._velocity is not None:
-            gradient = self._velocity.mul_(recipe.momentum).add_(gradient)
-        weights.add_(gradient, alpha=-lr)
 
 
 def _per_example(losses: torch.Tensor, examples: int) -> torch.Tensor:

@@ -19,8 +19,8 @@ from fairlag.core.vector import EMPTY, Vector
 from fairlag.data.stream import Stream
 from fairlag.errors import ProtocolError
 from fairlag.fastpath import other_field
-from fairlag.learn import models
-from fairlag.learn.eager import Eager
+from fairlag.learn import models, own
+from fairlag.learn.eager import Eager, LocalTask
 from fairlag.learn.examples import Examples
 from fairlag.learn.local import Recipe
 from fairlag.learn.small import BATCHED, BATCHED_TASK, COMPILED, Lot, Small, step_sizes
@@ -77,6 +77,11 @@ class Blueprint:
             fits=lambda name, output: task.check(name, output, self.target, self.classes),
             tokens=self.tokens,
         )
+
+    @property
+    def train(self) -> Callable[..., Any] | None:
+        """The user's own train function, imported; None if there is none."""
+        return own.found(self.recipe, self.folder)
 
     def is_batched(self, local: Local) -> bool:
         """Are tasks trained together in a run whose strategy asks for `local`?"""
@@ -169,7 +174,7 @@ class Learner:
         self._examples = np.diff(placement.bounds)
         self._usual_steps = np.where(self._examples > 0, placement.steps, 0)
         lazy = (self._examples > 0) & (placement.steps == 0)
-        self._usual_steps[lazy] = [self._recipe.batches(count) for count in self._examples[lazy].tolist()]
+        self._usual_steps[lazy] = [self._recipe.task_steps(count) for count in self._examples[lazy].tolist()]
         """Per client: the steps of a task if the strategy asks for no number and the client always has all examples."""
         self._keys = seeds.subkeys(_tasks_key(seed), len(self._examples))
         """Per client: the parent of its tasks' keys."""
@@ -181,7 +186,7 @@ class Learner:
         examples = Examples(inputs, labels, placement.holdings, blueprint.scale, blueprint.offset)
         most = int(self._examples.max()) if blueprint.compiles(stack, local) else 0
         self._small = None if stack is None else Small(stack, self._recipe, examples, compiled=most)
-        self._eager = Eager(model, self._recipe, examples, self._task)
+        self._eager = Eager(model, self._recipe, examples, self._task, blueprint.train)
 
     @property
     def remembered(self) -> int:
@@ -261,8 +266,10 @@ class Learner:
         mine = self._placement.of(client)
         if self._blueprint.stream is not None:
             mine = mine[: self._visible(client, len(mine), time)]
-        made, lr = self._steps(client, len(mine), steps), self._recipe.lr.at(version) * pace
-        squares = self._eager.train(key, mine, made, lr, parameters, out, memory)
+        asked_for, lr = steps or self._own_steps[client], self._recipe.lr.at(version) * pace
+        batches = self._recipe.batches(len(mine), asked_for) if len(mine) else 0
+        task = LocalTask(key, client, version, mine, self._steps(client, len(mine), steps), batches, lr)
+        made, squares = self._eager.train(task, parameters, out, memory)
         return self._report(len(mine), made, lr, squares)[0]
 
     def _visible(self, client: int, examples: int, time: float) -> int:
@@ -272,7 +279,7 @@ class Learner:
 
     def _steps(self, client: int, examples: int, asked: int) -> int:
         """The number of steps of a task: as many as the strategy asks for, or the client's own number."""
-        return (asked or self._own_steps[client] or self._recipe.batches(examples)) if examples else 0
+        return (asked or self._own_steps[client] or self._recipe.task_steps(examples)) if examples else 0
 
     def _report(self, examples: int, steps: int, lr: float, squares: Sequence[float]) -> tuple[Report, bool]:
         """The report of an update, and whether the server would find it well formed."""

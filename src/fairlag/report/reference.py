@@ -21,6 +21,7 @@ from fairlag.lab.experiment import Experiment
 from fairlag.lab.learning import Data, Evaluate, LocalTraining, Model, TaskTable
 from fairlag.lab.strategies import Use
 from fairlag.learn.local import SCHEDULES
+from fairlag.learn.within import WITHIN
 from fairlag.report.algorithms import written
 from fairlag.zoo import ALGORITHMS
 from fairlag.zoo.parameters import PARAMETERS
@@ -44,6 +45,7 @@ WORDS: Mapping[str, Mapping[str, Callable[..., object]]] = {
     "Availabilities": AVAILABILITIES,
     "Timings": TIMINGS,
     "Schedules": SCHEDULES,
+    "Schedules within a task": WITHIN,
 }
 """Values that are written as calls, by heading."""
 

@@ -14,6 +14,7 @@ from fairlag.limits import DEPTH, clipped, shown
 
 Made = TypeVar("Made")
 Value: TypeAlias = "int | float | str | Call"
+Argument: TypeAlias = "Value | tuple[Value, ...]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +28,8 @@ class Call:
 
     text: str
     name: str
-    arguments: tuple[Value, ...]
-    keywords: Mapping[str, Value]
+    arguments: tuple[Argument, ...]
+    keywords: Mapping[str, Argument]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +52,15 @@ class Written:
         return type(self).__name__.lower()
 
 
-def read(text: str, noun: str, example: str) -> Value:
+def read(text: str, noun: str, example: str, *, lists: bool = False) -> Value:
     """The value of a text: a number, a quoted string, or a call whose arguments are values of these kinds.
+
+    With `lists`, arguments may also be lists of such values.
 
     >>> read("2.5", "delay", "uniform(1, 2)")
     2.5
+    >>> read("adam(betas=[0.9, 0.95])", "optimiser", "adamw", lists=True).keywords
+    {'betas': (0.9, 0.95)}
     """
     text = text.strip()
     if _too_deep(text):
@@ -66,20 +71,20 @@ def read(text: str, noun: str, example: str) -> Value:
         tree = ast.parse(text, mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise InputError(f"the {noun} {shown(text)} cannot be read; write for example {example}") from None
-    return _value(tree.body, text, noun, example)
+    return _value(tree.body, text, noun, example, lists)
 
 
 def _too_deep(text: str) -> bool:
     """Counted before parsing. Parentheses within quotes count too, but no file name has that many."""
     depth = 0
     for letter in text:
-        depth += (letter == "(") - (letter == ")")
+        depth += (letter in "([") - (letter in ")]")
         if depth > DEPTH:
             return True
     return False
 
 
-def _value(node: ast.expr, text: str, noun: str, example: str) -> Value:
+def _value(node: ast.expr, text: str, noun: str, example: str, lists: bool) -> Value:
     match node:
         case ast.Constant(value=int() | float() | str() as plain):
             return plain
@@ -93,14 +98,20 @@ def _value(node: ast.expr, text: str, noun: str, example: str) -> Value:
             return Call(
                 text=ast.get_source_segment(text, node) or text,
                 name=name,
-                arguments=tuple(_value(argument, text, noun, example) for argument in arguments),
-                keywords={str(word.arg): _value(word.value, text, noun, example) for word in keywords},
+                arguments=tuple(_argument(argument, text, noun, example, lists) for argument in arguments),
+                keywords={str(word.arg): _argument(word.value, text, noun, example, lists) for word in keywords},
             )
     part = ast.get_source_segment(text, node)
     raise InputError(
         f"{shown(part)} in the {noun} {shown(text)} must be a number, a file name in quotes, "
         f"or a call such as {example}"
     )
+
+
+def _argument(node: ast.expr, text: str, noun: str, example: str, lists: bool) -> Argument:
+    if lists and isinstance(node, ast.List | ast.Tuple):
+        return tuple(_value(part, text, noun, example, lists) for part in node.elts)
+    return _value(node, text, noun, example, lists)
 
 
 def _distinct(keywords: Iterable[ast.keyword]) -> bool:

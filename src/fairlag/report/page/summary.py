@@ -101,7 +101,7 @@ def _task(local: Tables) -> str:
     said = "steps", "epochs", "batch", "lr", "engine"
     names = {"prox": "proximal term"}
     rest = {names.get(key, key.replace("_", " ")): value for key, value in local.items() if key not in said and value}
-    words = [f"{name} {value:g}" for name, value in rest.items()]
+    words = [f"{name} {value if isinstance(value, str) else format(value, 'g')}" for name, value in rest.items()]
     more = f", with {' and '.join(words)}" if words else ""
     return f"A task is {length} on batches of {local['batch']} at a learning rate of {local['lr']}{more}."
 
