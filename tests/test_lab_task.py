@@ -50,7 +50,7 @@ def test_a_regression_learns_and_workers_change_nothing(tmp_path: Path) -> None:
     curve = run.curve()
     assert curve["mse"].iloc[0] > 1 > 0.6 > curve["mse"].iloc[-1]
     assert curve["r2"].iloc[0] < 0.1 < 0.4 < curve["r2"].iloc[-1]
-    assert run.meta["reference"] == "because of task.use" and run.lead.name == "mse"
+    assert run.meta["engine_reason"].endswith("'task.use'") and run.lead.name == "mse"
     assert set(run.evaluations["scope"]) == {"all"}
     other = simulate(experiment, out=tmp_path / "two", workers=2)
     assert other.evaluations.equals(run.evaluations)
@@ -65,7 +65,7 @@ def test_metrics_that_are_asked_for_are_computed_beside_fast_training(tmp_path: 
     plain = simulate(parse(tables), out=tmp_path / "plain", workers=1)
     asked = parse({**tables, "task": {"use": "classification", "metrics": ["macro_f1", "accuracy", "auroc"]}})
     run = simulate(asked, out=tmp_path / "asked", workers=1)
-    assert run.lead.name == "macro_f1" and "reference" not in run.meta
+    assert run.lead.name == "macro_f1" and "engine_reason" not in run.meta
     assert 0 < run.score() < 1 and 0.5 < run.score("auroc") < 1
     assert run.accuracy() == plain.accuracy() and run.accuracy("class", 3) == plain.accuracy("class", 3)
     assert (tmp_path / "asked/model.safetensors").read_bytes() == (tmp_path / "plain/model.safetensors").read_bytes()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fairlag import imported
 from fairlag.core.server import Server
 from fairlag.core.strategy import Strategy
 from fairlag.core.types import Integers
@@ -237,6 +238,12 @@ def _work(resources: Resources, planned: Planned, examples: Integers, options: O
             f"{planned.use.label} needs clients that remember vectors from one task to the next, "
             "which fairlag does not ask of a Flower ClientApp: use another strategy"
         )
+    for name in ("train", "optimiser_state"):
+        if (value := getattr(experiment.local, name)) is not None:
+            raise InputError(
+                f"{name} of [local] is {imported.name_of(value)!r}, which fairlag does not ask of a Flower ClientApp: "
+                "it trains by its own code, so remove the key"
+            )
     most = options.max_examples or int(examples.max(initial=0))
     if not most:
         raise InputError(

@@ -25,7 +25,10 @@ from fairlag.lab.learning import ChosenTask, Data, Evaluate, LocalTraining, Mode
 from fairlag.lab.messages import first_mistake
 from fairlag.lab.strategies import Use, build, strategy_call, takes
 from fairlag.lab.track import checked_names
+from fairlag.learn.local import Recipe
 from fairlag.limits import DEPTH, TooMuchError, check_depth, text_of
+from fairlag.rules.rule import made_with
+from fairlag.rules.weigh import by_effort
 
 _MOST_AGGREGATIONS = 10**15
 
@@ -215,10 +218,10 @@ def parse(tables: dict[str, Any], folder: Path | None = None, *, code: bool = Tr
     experiment = check(tables)
     experiment._folder, experiment._code = folder, code
     experiment.fleet()
+    recipe = experiment.local.build()
     for use in experiment.strategies:
         if code or not is_code(use.use):
-            experiment.strategy(use)
-    experiment.local.build()
+            _check_local(experiment.strategy(use), recipe, use.label)
     return experiment
 
 
@@ -300,6 +303,19 @@ def _read(path: Path, shipped: dict[str, str]) -> str:
         ) from None
     except (OSError, ValueError) as error:
         raise ExperimentError(f"cannot read the experiment file {str(path)!r}: {error}") from None
+
+
+def _check_local(strategy: Strategy, recipe: Recipe, label: str) -> None:
+    """Refuses a strategy that asks for something that the local training cannot do, or cannot say of itself."""
+    try:
+        asked = recipe.asked(strategy.local)
+    except InputError as error:
+        raise StrategyError(f"{label} does not fit [local]: {error}") from None
+    if asked.uncounted and made_with(strategy.weigh, by_effort):
+        raise StrategyError(
+            f"{label} divides updates by how often gradients count in them, which is not known with {asked.uncounted}: "
+            "use gradient descent (momentum and weight_decay of [local]), or another strategy"
+        )
 
 
 def _check_importance(strategy: Strategy, groups: list[str]) -> None:

@@ -9,7 +9,7 @@ from fairlag.learn.local import Recipe
 from fairlag.runtime.flower.options import Options
 from fairlag.runtime.flower.wire import Told
 
-_NOT_SENT = frozenset(("steps", "epochs", "lr", "direction", "losses"))
+_NOT_SENT = frozenset(("steps", "epochs", "lr", "direction", "losses", "optimiser_state", "train", "memory"))
 """The fields of a recipe that are sent in a different form, or not sent to a Flower ClientApp."""
 _FLOWER = {"batch": "batch-size", "prox": "proximal-mu"}
 """Flower's names for fields of a recipe, if they differ."""
@@ -40,6 +40,8 @@ class Orders:
         """A client's settings, under the names that Flower's own strategies and examples use, if they have one."""
         recipe, steps = self.recipe, self._fixed(task)
         given = {field.name: getattr(recipe, field.name) for field in fields(recipe) if field.name not in _NOT_SENT}
+        for name in ("optimiser", "lr_within_task"):
+            given[name] = None if given[name] is None else str(given[name])
         return {
             "local-steps" if steps else "local-epochs": steps or recipe.epochs,
             "lr": self._lr(task),
@@ -56,7 +58,7 @@ class Orders:
         """
         options = self.options
         examples = min(told.examples, self.most_examples)
-        expected = self._fixed(task) or self.recipe.batches(max(examples, 1))
+        expected = self._fixed(task) or self.recipe.task_steps(max(examples, 1))
         steps = expected if told.steps is None else told.steps
         if steps > 0:  # otherwise it is refused
             least = math.ceil(expected / options.steps_within)

@@ -153,9 +153,11 @@ def engine(resources: Resources, planned: Planned) -> dict[str, str]:
     experiment = resources.experiment
     if experiment.data is None:
         return {}
-    if not resources.is_compiled(experiment.strategy(planned.use)):
-        declined = resources.blueprint.declined(experiment.strategy(planned.use).local)
-        return {"engine": "standard", **({} if declined is None else {"reference": f"because of {declined}"})}
+    strategy = experiment.strategy(planned.use)
+    if not resources.is_compiled(strategy):
+        key = resources.blueprint.unimplemented(strategy.local)
+        way = "compiled training" if resources.blueprint.compiled else "training many small models at once"
+        return {"engine": "standard"} | ({"engine_reason": f"{way} does not implement {key!r}"} if key else {})
     return {"engine": "compiled", "numba": metadata.version("numba")}
 
 

@@ -3,7 +3,7 @@
 import ctypes
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -93,15 +93,20 @@ class Blueprint:
 
     def stack(self, model: torch.nn.Module, local: Local) -> Stack | None:
         """The model as a stack, if its tasks are trained together; depends only on the model and the settings."""
-        return recognised(model, self.shape) if self.declined(local) is None else None
+        return recognised(model, self.shape) if self._unknown_to(BATCHED, local) is None else None
 
-    def declined(self, local: Local) -> str | None:
-        """The key of an experiment that tasks trained together do not implement; None if they implement all."""
+    def unimplemented(self, local: Local) -> str | None:
+        """The key that keeps a small model from being trained the fast way; None if there is none."""
+        key = self._unknown_to(COMPILED if self.compiled else BATCHED, local)
+        return None if key is None or recognised(self.build(0), self.shape) is None else key
+
+    def _unknown_to(self, known: Set[str], local: Local) -> str | None:
+        """The first key of the experiment that a way of training does not know, which knows these of [local]."""
         if self.tokens:
-            return "data"
+            return "data.use"
         if (field := other_field(self.task, BATCHED_TASK)) is not None:
             return f"task.{field}"
-        return None if (field := other_field(self.recipe.asked(local), BATCHED)) is None else f"local.{field}"
+        return None if (field := other_field(self.recipe.asked(local), known)) is None else f"local.{field}"
 
     def compiles(self, stack: Stack | None, local: Local) -> bool:
         """Do compiled loops train this stack? Only if the experiment asks for it and they know all of the recipe."""

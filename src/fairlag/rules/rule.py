@@ -69,6 +69,21 @@ def with_provenance(function: Rule, make: Callable[..., object], /, **arguments:
     return function
 
 
+def made_with(rule: object, part: object) -> bool:
+    """Is a rule that part, or was it made with it? Only what fairlag's own functions made of it is known.
+
+    >>> from fairlag.rules.weigh import by_effort, capped, uniform
+    >>> made_with(capped(by_effort, 2.0), by_effort), made_with(capped(uniform, 2.0), by_effort)
+    (True, False)
+    """
+    if rule is part:
+        return True
+    if isinstance(rule, tuple | list):
+        return any(made_with(each, part) for each in rule)
+    known = provenance(rule)
+    return known is not None and made_with(list(known.arguments.values()), part)
+
+
 def traits(rule: object) -> Traits:
     """The traits of a rule; a plain function has only a name.
 
