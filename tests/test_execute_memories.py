@@ -15,8 +15,11 @@ from fairlag.core.vector import Matrix, Vector
 from fairlag.errors import InputError, ProtocolError
 from fairlag.execute import Learning
 from fairlag.execute.memories import Memories
+from fairlag.execute.processes import Processes
 from fairlag.execute.serial import Serial
 from fairlag.learn.learner import Learner, Order
+from fairlag.learn.local import Recipe
+from fairlag.learn.optimiser import parse
 from fairlag.rules.local import Local, toward_drift
 from tests.support.executors import compute_until, computed, pids
 from tests.support.learning import Pools, data
@@ -74,6 +77,35 @@ def test_workers_remember_the_same_bytes(serial: Serial, pools: Pools, workers: 
     assert results[0] == results[1]
     assert len(set(results[0][0])) == 4 * CLIENTS
     assert (pids(pool) != before) == kill
+
+
+KEPT = {
+    "optimiser": Recipe(
+        steps=3, batch=4, optimiser=parse("adamw"), optimiser_state="kept", clip_norm=0.5, accumulate=2
+    ),
+    "own": Recipe(steps=3, batch=4, train="tests.support.trains:by_average", memory=1),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_so_do_they_what_the_experiment_lets_clients_keep(name: str) -> None:
+    """An optimiser's state, beside the memory of a strategy; and the memory of a user's own function."""
+    plan, local = replace(PLAN, recipe=KEPT[name]), ASO if name == "optimiser" else Local()
+    with closing(Processes(plan, data(), PLACES, workers=2, vectors=local.vectors)) as pool:
+        serial = Serial(plan, data(), PLACES)
+        results = []
+        for executor in (serial, pool):
+            executor.begin(4, PLACES, local)
+            found = rounds(executor, 0, 1)
+            state: State = unpack(*pack(executor.state()))
+            found += rounds(executor, 2)
+            results.append((found, saved(executor)))
+            executor.begin(4, PLACES, local)
+            fresh = rounds(executor, 2)
+            executor.restore(state)
+            assert rounds(executor, 2) == found[2 * CLIENTS :] != fresh
+        assert results[0] == results[1]
+        assert all(np.frombuffer(row, np.float32).any() for row in remembered(serial).values())
 
 
 def test_a_discarded_task_changes_no_memory(serial: Serial, pools: Pools) -> None:

@@ -114,6 +114,23 @@ def test_killed_at_each_step_training_ends_with_the_same_bytes(tmp_path: Path) -
     alone(kill_training_at_each_step, tmp_path)
 
 
+def test_what_clients_keep_of_their_optimiser_survives_a_kill(tmp_path: Path) -> None:
+    alone(kill_with_kept_states, tmp_path)
+
+
+def kill_with_kept_states(folder: Path) -> None:
+    local = {"steps": 2, "lr": 0.01, "optimiser": "adamw(weight_decay=0.1)", "optimiser_state": "kept"}
+    whole, killed, fresh = (
+        Plan(experiment({"use": "fedbuff", "buffer": 3}, 60, tables), (3,), folder / name)
+        for name, tables in {"whole": local, "killed": local, "fresh": {**local, "optimiser_state": None}}.items()
+    )
+    assert lived(whole) == lived(fresh) == 0
+    kills = next(kill for kill in count() if lived(killed, 30 + kill) == 0)
+    assert kills >= 2
+    one, other, third = (contents(each.folder) for (each,) in (whole, killed, fresh))
+    assert one == other and one["model"] != third["model"]
+
+
 def kill_plans_at_each_step(folder: Path) -> None:
     two = [{"use": "fedbuff", "buffer": 3}, {"use": "fairshare", "buffer": 3}]
     kill_at_each_step(partial(Plan, idle(*two, aggregations=4), (3,)), folder)

@@ -39,7 +39,10 @@ if __name__ == "__main__":
 """
 
 
-def experiment(use: Mapping[str, Any], aggregations: int) -> Experiment:
+GRADIENT_DESCENT: dict[str, Any] = {"steps": 2, "lr": 0.05, "momentum": 0.5}
+
+
+def experiment(use: Mapping[str, Any], aggregations: int, local: Mapping[str, Any] = GRADIENT_DESCENT) -> Experiment:
     """An experiment on digits, with dropout in the model, on a fleet whose clients join, leave and vanish."""
     return parse(
         {
@@ -58,7 +61,7 @@ def experiment(use: Mapping[str, Any], aggregations: int) -> Experiment:
             "strategies": [dict(use)],
             "data": {"use": "digits", "partition": "dirichlet(0.5)"},
             "model": {"use": "tests.support.models:dropout_mlp"},
-            "local": {"steps": 2, "lr": 0.05, "momentum": 0.5},
+            "local": dict(local),
             "evaluate": {"every": 7, "sample": 100},
         }
     )
@@ -71,8 +74,10 @@ def contents(folder: Path) -> dict[str, Any]:
     return {**rows, "model": (folder / "model.safetensors").read_bytes()}
 
 
-def planned(folder: Path, use: Mapping[str, Any], aggregations: int) -> Plan:
-    plan = Plan(experiment(use, aggregations), (3,), folder)
+def planned(
+    folder: Path, use: Mapping[str, Any], aggregations: int, local: Mapping[str, Any] = GRADIENT_DESCENT
+) -> Plan:
+    plan = Plan(experiment(use, aggregations, local), (3,), folder)
     plan.save()
     return plan
 
