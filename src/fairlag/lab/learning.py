@@ -140,7 +140,8 @@ Precision = Annotated[
 
 
 def _checked_train(train: object) -> object:
-    if train is None or callable(train) or is_code(train):
+    # A run that was given the function itself has its name in angle brackets.
+    if train is None or callable(train) or is_code(train) or str(train).startswith("<"):
         return train
     raise ValueError(f"it is {train!r}, but must be 'module:function', or a function")
 
