@@ -207,6 +207,16 @@ MEDIAN = replace(buffered_fedavg(buffer=2), reduce=median)
             "steps_within is None, it must be a number of at least",
         ),
         (OWN, {"arrays": nn.Linear(1, 1), "strategy": "asofed"}, "needs clients that remember vectors"),
+        (
+            {**OWN, "local": {"train": "own:train"}},
+            {"arrays": nn.Linear(1, 1)},
+            "train of [local] is 'own:train', which fairlag does not ask of a Flower ClientApp",
+        ),
+        (
+            {**OWN, "local": {"optimiser": "adam", "optimiser_state": "kept"}},
+            {"arrays": nn.Linear(1, 1)},
+            "optimiser_state of [local] is 'kept', which fairlag does not ask",
+        ),
         (OWN, {"arrays": nn.Linear(1, 1), "strategy": "fedstaleweigth"}, "did you mean 'fedstaleweight'?"),
     ],
 )

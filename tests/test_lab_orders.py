@@ -10,6 +10,8 @@ import pytest
 from fairlag.core.types import Dispatch, Report
 from fairlag.lab.orders import Orders
 from fairlag.learn.local import Recipe, schedule
+from fairlag.learn.optimiser import parse
+from fairlag.learn.within import within
 from fairlag.runtime.flower.options import Options
 from fairlag.runtime.flower.wire import Told
 
@@ -60,6 +62,24 @@ def test_a_new_field_of_a_recipe_is_sent_if_it_is_given() -> None:
     plain = orders(Recipe(steps=20)).asked(TASK)
     assert orders(NewRecipe(steps=20)).asked(TASK) == plain
     assert orders(NewRecipe(steps=20, new_field=0.5)).asked(TASK) == {**plain, "new-field": 0.5}
+
+
+def test_an_optimiser_is_sent_as_it_is_written() -> None:
+    given = {"optimiser": parse("adamw(betas=[0.9, 0.95])"), "lr_within_task": within("warmup(3)"), "clip_norm": 0.5}
+    asked = orders(Recipe(steps=20, accumulate=2, precision="bfloat16", **given)).asked(TASK)
+    assert asked == {
+        **orders(Recipe(steps=20)).asked(TASK),
+        "optimiser": "adamw(betas=[0.9, 0.95])",
+        "lr-within-task": "warmup(3)",
+        "clip-norm": 0.5,
+        "accumulate": 2,
+        "precision": "bfloat16",
+    }
+
+
+def test_the_steps_of_epochs_are_fewer_than_their_batches_if_steps_accumulate() -> None:
+    accumulated = orders(Recipe(epochs=1, batch=10, accumulate=4))
+    assert accumulated.report(TASK, Told(100, None, 0.0)).steps == 3
 
 
 @pytest.mark.parametrize(
