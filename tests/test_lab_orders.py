@@ -65,7 +65,11 @@ def test_a_new_field_of_a_recipe_is_sent_if_it_is_given() -> None:
 
 
 def test_an_optimiser_is_sent_as_it_is_written() -> None:
-    given = {"optimiser": parse("adamw(betas=[0.9, 0.95])"), "lr_within_task": within("warmup(3)"), "clip_norm": 0.5}
+    given: dict[str, Any] = {
+        "optimiser": parse("adamw(betas=[0.9, 0.95])"),
+        "lr_within_task": within("warmup(3)"),
+        "clip_norm": 0.5,
+    }
     asked = orders(Recipe(steps=20, accumulate=2, precision="bfloat16", **given)).asked(TASK)
     assert asked == {
         **orders(Recipe(steps=20)).asked(TASK),

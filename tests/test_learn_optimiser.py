@@ -72,7 +72,7 @@ class Twin:
                     with self.precision:
                         output = self.model(inputs_of(self.plan, batch))
                         loss = functional.cross_entropy(output, torch.from_numpy(data().labels[batch]))
-                    (loss / len(some)).backward()
+                    torch.autograd.backward(loss / len(some))
                 self.before_step(self.model)
                 if self.rates is not None:
                     optimiser.param_groups[0]["lr"] = self.rates[step // self.together]
@@ -279,7 +279,7 @@ def test_a_direction_turns_the_gradient_that_the_optimiser_sees() -> None:
         grads = [each.grad for each in model.parameters() if each.grad is not None]
         gradient = torch.cat([each.flatten() for each in grads])
         Feedback(0.3).turn(gradient.numpy(), memory)
-        for each, part in zip(grads, gradient.split([each.numel() for each in grads]), strict=True):
+        for each, part in zip(grads, torch.split(gradient, [each.numel() for each in grads]), strict=True):
             each.copy_(part.view_as(each))
 
     twin.before_step = turn
