@@ -120,9 +120,18 @@ def test_a_run_notes_what_keeps_it_from_the_fast_way(
     assert run.meta["engine"] == "standard" and run.meta.get("engine_reason") == reason
 
 
-def test_a_train_function_that_is_not_there_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"module 'tests.support.trains' has no function 'missing'"):
-        simulate(experiment({"train": "tests.support.trains:missing"}), out=tmp_path / "run", workers=1)
+@pytest.mark.parametrize(
+    ("local", "words"),
+    [
+        ({"train": "tests.support.trains:missing"}, "^module 'tests.support.trains' has no function 'missing'$"),
+        ({"optimiser": "muon"}, "^the optimiser muon cannot be used: Muon only supports 2D parameters"),
+    ],
+)
+def test_what_does_not_fit_the_model_is_refused_before_anything_is_written(
+    tmp_path: Path, local: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(InputError, match=words):
+        simulate(experiment(local), out=tmp_path / "run", workers=1)
     assert not list(tmp_path.rglob("*.sqlite"))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fairlag.errors import InputError
-from fairlag.learn.local import Constant, Cosine, Recipe, Step, schedule
+from fairlag.learn.local import Constant, Cosine, Recipe, Step, Warmup, schedule
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,7 @@ def test_how_many_batches_a_task_has(local: Recipe, examples: int, batches: int)
         ("step(0.5, every=10, factor=0.5)", {0: 0.5, 9: 0.5, 10: 0.25, 19: 0.25, 20: 0.125}),
         ("step(1, 3)", {2: 1.0, 3: 0.1}),
         ("cosine(1, 100)", {0: 1.0, 25: (1 + math.sqrt(0.5)) / 2, 50: 0.5, 100: 0.0, 1000: 0.0}),
+        ("warmup(2, 4)", {0: 0.5, 1: 1.0, 3: 2.0, 1000: 2.0}),
         ("cosine(1, 100, last=0.5)", {0: 1.0, 50: 0.75, 100: 0.5, 101: 0.5}),
     ],
 )
@@ -43,9 +44,9 @@ def test_the_step_size_at_a_version(text: object, sizes: dict[int, float]) -> No
 
 
 @pytest.mark.parametrize(
-    "made", [Constant(0.25), Step(0.5, 10, 0.5), Step(0.5, 10), Cosine(1.0, 100), Cosine(1.0, 100, 0.5)]
+    "made", [Constant(0.25), Step(0.5, 10, 0.5), Step(0.5, 10), Cosine(1.0, 100), Cosine(1.0, 100, 0.5), Warmup(1.0, 5)]
 )
-def test_what_is_written_is_read_back(made: Constant | Step | Cosine) -> None:
+def test_what_is_written_is_read_back(made: Constant | Step | Cosine | Warmup) -> None:
     assert schedule(str(made)) == made
 
 

@@ -11,6 +11,7 @@ from fairlag.errors import InputError
 from fairlag.fleet import availability, delay, timing
 from fairlag.lab.experiment import Experiment, load
 from fairlag.learn.local import schedule
+from fairlag.learn.within import within
 from fairlag.report.reference import TABLES, WORDS
 from fairlag.zoo import ALGORITHMS
 from fairlag.zoo.parameters import PARAMETERS
@@ -52,6 +53,7 @@ def test_every_word_is_in_the_page_and_is_accepted() -> None:
         "Availabilities": availability.parse,
         "Timings": timing.parse,
         "Schedules": schedule,
+        "Schedules within a task": within,
     }
     assert WORDS.keys() == parsers.keys()
     for heading, makers in WORDS.items():

@@ -220,6 +220,7 @@ class Resources:
         return split(self.data, self.experiment.data.holdout, seed)
 
     def _setting(self, seed: int) -> Setting:
+        from fairlag.learn.descent import Descent
         from fairlag.learn.flat import Flat
         from fairlag.learn.learner import Placement
 
@@ -232,6 +233,7 @@ class Resources:
         edges = np.cumsum([0, *(group.count for group in groups)])
         held = self.task.targets.held(data.labels[train[shares.order]], shares.bounds[edges], data.classes)
         flat = Flat(self.blueprint.build(seed))
+        Descent(flat, self.blueprint.recipe)  # refuses an optimiser that does not take the model
         for use in self.experiment.strategies:
             self.experiment.strategy(use).check_model(flat.layout)
         return Setting(

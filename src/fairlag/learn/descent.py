@@ -41,11 +41,8 @@ class Descent:
         self._start = torch.empty_like(flat.weights) if recipe.prox else None
         self._drift = torch.empty_like(flat.weights) if recipe.prox else None
         self._turned = 0 if recipe.direction is None else recipe.direction.vectors * flat.trained
-
-    @property
-    def remembered(self) -> int:
+        self.remembered = self._turned + kept_numbers(flat, recipe)
         """How many numbers a client remembers between tasks."""
-        return self._turned + kept_numbers(self._flat, self._recipe)
 
     def begin(self, lr: float, memory: Vector | None) -> None:
         """A task begins, from the weights that the model has now."""
