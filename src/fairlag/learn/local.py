@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 from fairlag.errors import InputError
 from fairlag.imported import name_of
 from fairlag.learn.optimiser import Optimiser
-from fairlag.learn.within import Within
+from fairlag.learn.within import Within, no_call
 from fairlag.rules.local import Direction, Local
 from fairlag.text import calls
 
@@ -116,7 +116,7 @@ def schedule(value: object) -> Schedule:
     if isinstance(value, str):
         read = calls.read(value, "lr", "0.01 or step(0.1, every=1000)")
         if isinstance(read, calls.Call):
-            return calls.build(read, SCHEDULES, "schedule", nested=_refuse)
+            return calls.build(read, SCHEDULES, "schedule", nested=no_call)
         value = read
     return Constant(value)  # type: ignore[arg-type]
 
@@ -135,10 +135,6 @@ _OF_STEPS = (
     "precision",
 )
 """The fields that say how a step is made."""
-
-
-def _refuse(call: calls.Call) -> object:
-    raise InputError(f"{call.text} cannot be part of a schedule, write a number")
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +196,7 @@ class Recipe:
         if self.optimiser is not None and (twice := self._given("momentum", "weight_decay")):
             raise InputError(
                 f"{twice} of [local] is for gradient descent, but the optimiser is {self.optimiser}: "
-                f"write it among the optimiser's parameters, if it has one"
+                "write it among the optimiser's parameters, if it has one"
             )
         self._check_own_train()
 

@@ -84,8 +84,9 @@ def within(text: str) -> Within:
     read = calls.read(text, "lr_within_task", example)
     if not isinstance(read, calls.Call):
         raise InputError(f"lr_within_task is {shown(text)}, but must be a schedule such as {example}")
-    return calls.build(read, WITHIN, "schedule within a task", nested=_refuse)
+    return calls.build(read, WITHIN, "schedule within a task", nested=no_call)
 
 
-def _refuse(call: calls.Call) -> object:
+def no_call(call: calls.Call) -> object:
+    """Refuses a call among the arguments of a schedule."""
     raise InputError(f"{call.text} cannot be part of a schedule, write a number")
