@@ -108,8 +108,8 @@ def test_fednova_takes_what_it_can_count(local: dict[str, Any]) -> None:
     ("local", "model", "reason"),
     [
         ({}, "logistic", None),
-        ({"optimiser": "adamw"}, "logistic", "training many small models at once does not implement 'optimiser'"),
-        ({"clip_norm": 1.0}, "logistic", "training many small models at once does not implement 'clip_norm'"),
+        ({"optimiser": "adamw"}, "logistic", "training many small models at once does not implement 'local.optimiser'"),
+        ({"clip_norm": 1.0}, "logistic", "training many small models at once does not implement 'local.clip_norm'"),
         ({"optimiser": "adamw"}, "tests.support.models:dropout_mlp", None),
     ],
 )
