@@ -52,7 +52,7 @@ def test_synthetic_data_is_decided_by_its_parameters() -> None:
         (
             "imagenet",
             {},
-            "unknown data set 'imagenet': choose from cifar10, digits, fashion_mnist, mnist, ",
+            "unknown data set 'imagenet': choose from cifar10, digits, fashion_mnist, file, huggingface, leaf, ",
         ),
         ("digits", {"seed": 3}, "the data set digits has no parameter 'seed': there are none"),
         ("synthetic", {"exampels": 3}, "has no parameter 'exampels': did you mean 'examples'?"),

@@ -107,12 +107,12 @@ def json_of(text: str | bytes) -> Any:
     return value
 
 
-def text_of(file: Path, encoding: str = "utf-8") -> str:
+def text_of(file: Path, encoding: str = "utf-8", most: int = TEXT) -> str:
     """The text of a file, which must be a regular file of bounded size; raises OSError or ValueError."""
     if not file.is_file() and file.exists():
         raise TooMuchError("it is not a regular file")
     with file.open("rb") as stream:
-        content = stream.read(TEXT + 1)
-    if len(content) > TEXT:
-        raise TooMuchError(f"it has more than {TEXT:,} bytes")
+        content = stream.read(most + 1)
+    if len(content) > most:
+        raise TooMuchError(f"it has more than {most:,} bytes")
     return content.decode(encoding)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairlag.core.types import Integers
+from fairlag.core.types import Floats, Integers
 from fairlag.errors import InputError
 
 
@@ -33,6 +33,14 @@ class Dataset:
     official: int
     scale: float = 1.0
     offset: float = 0.0
+    class_names: tuple[str, ...] = ()
+    """What the classes are called, if not by their numbers."""
+    clients: tuple[str, ...] = ()
+    """The names of the clients that hold the examples, if the data says so."""
+    owners: Integers | None = None
+    """Per example: the place of its client in `clients`. In the official test part it may be −1, for none of them."""
+    times: Floats | None = None
+    """Per example: when it arrives, in seconds. In the official test part it may be NaN."""
 
     def __post_init__(self) -> None:
         """Refuses arrays that cannot be used for training; keeps read-only views of the others."""
@@ -42,10 +50,12 @@ class Dataset:
             raise InputError(
                 f"{self.name} has {self.official} official training examples, it must be a number from 1 to {len(self)}"
             )
-        for field in ("inputs", "labels"):
-            view = getattr(self, field).view()
-            view.flags.writeable = False
-            object.__setattr__(self, field, view)
+        self._check_origins()
+        for field in ("inputs", "labels", "owners", "times"):
+            if (array := getattr(self, field)) is not None:
+                view = array.view()
+                view.flags.writeable = False
+                object.__setattr__(self, field, view)
 
     def __len__(self) -> int:
         """The number of examples."""
@@ -75,6 +85,11 @@ class Dataset:
             content.update(f"{self.labels.dtype} {self.labels.shape}".encode())
         content.update(self.inputs.data)
         content.update(self.labels.data)
+        # What most data sets do not have is left out, so that their fingerprints stay what they were.
+        for names in (self.class_names, self.clients):
+            content.update(repr(names).encode() if names else b"")
+        for array in (self.owners, self.times):
+            content.update(b"" if array is None else array.data)
         return content.hexdigest()
 
     def _check_inputs(self) -> None:
@@ -113,3 +128,22 @@ class Dataset:
             raise InputError(
                 f"the labels of {self.name} range from {least} to {most}, but must lie between 0 and {self.classes - 1}"
             )
+
+    def _check_origins(self) -> None:
+        """Refuses class names, clients and times that do not fit the examples."""
+        if self.class_names and len(self.class_names) != self.classes:
+            raise InputError(f"{self.name} has {len(self.class_names)} class names, but {self.classes} classes")
+        for what, array, kind in (("owners", self.owners, np.int64), ("times", self.times, np.float64)):
+            if array is not None and (array.dtype != kind or array.shape != self.labels.shape):
+                raise InputError(
+                    f"the {what} of {self.name} are {array.dtype} of the shape {array.shape}, "
+                    f"but must be {np.dtype(kind)} of the shape ({len(self)},), one per example"
+                )
+        if self.owners is not None and not -1 <= self.owners.min() <= self.owners.max() < len(self.clients):
+            raise InputError(
+                f"the owners of {self.name} range from {self.owners.min()} to {self.owners.max()}, "
+                f"but must lie between 0 and {len(self.clients) - 1}"
+            )
+        if self.times is not None and not np.isfinite(self.times[: self.official]).all():
+            example = int(np.argmin(np.isfinite(self.times)))
+            raise InputError(f"the times of {self.name} must be finite, but that of example {example} is not")

@@ -12,22 +12,22 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fairlag import imported
 from fairlag.core import seeds
+from fairlag.data.arrays import inputs_of, joined, labels_of, scaling
 from fairlag.data.dataset import Dataset
 from fairlag.data.download import get
+from fairlag.data.huggingface import from_disk
+from fairlag.data.leaf import from_json
 from fairlag.data.places import contents, find
 from fairlag.data.sources import SOURCES
+from fairlag.data.table import from_file
 from fairlag.data.whole import whole
 from fairlag.errors import InputError
 from fairlag.text.calls import number
 
 __all__ = ["Dataset", "Known", "get", "known", "load"]
-
-_PIXEL = {"scale": 1 / 127.5, "offset": -1.0}
-"""Maps a byte, 0 to 255, to a number from −1 to 1."""
 
 
 def load(
@@ -48,7 +48,11 @@ def load(
     3
     """
     name = imported.name_of(use)
-    made = imported.called(imported.found(use, DATASETS, "data set", folder), name, parameters, "data set")
+    makers: dict[str, imported.Maker] = {
+        **DATASETS,
+        **{each: partial(read, folder or Path()) for each, read in FILES.items()},
+    }
+    made = imported.called(imported.found(use, makers, "data set", folder), name, parameters, "data set")
     return made if isinstance(made, Dataset) else _own(name, made)
 
 
@@ -82,7 +86,7 @@ def known() -> list[Known]:
 
 def _published(name: str) -> Dataset:
     inputs, labels, official = SOURCES[name].decode(contents(SOURCES[name]))
-    return Dataset(name, inputs, labels, classes=10, official=official, **_PIXEL)
+    return Dataset(name, inputs, labels, 10, official, *scaling(inputs))
 
 
 def _digits() -> Dataset:
@@ -127,6 +131,24 @@ DATASETS: Mapping[str, imported.Maker] = {
 }
 """The function that makes each data set, by name."""
 
+FILES: Mapping[str, imported.Maker] = {"file": from_file, "leaf": from_json, "huggingface": from_disk}
+"""What reads a user's own files, by name: functions of the folder that paths are relative to, and of parameters."""
+
+PARAMETERS: Mapping[str, str] = {
+    "path": "The file, or for `leaf` and `huggingface` also the folder, relative to the experiment file.",
+    "target": "The column with the labels. Whole numbers or text: the classes are the distinct values in order.",
+    "features": "The columns to learn from, as a list. By default all columns of numbers that have no other role.",
+    "input": "The column to learn from, or a list of columns.",
+    "client": "The column that says which client holds an example, for the [partition](#partitions) `natural`.",
+    "time": "The column that says when an example arrives: seconds or dates, counted from the earliest. By default "
+    "the [stream](#streams) is then `recorded`.",
+    "test": "The official test part: a second file, or for `huggingface` a split. `holdout` is then `official` by "
+    "default.",
+    "split": "The split to train on, if the folder holds several.",
+    "shape": "The shape of one example, such as `[28, 28]` for an image with one channel, or `[3, 32, 32]`.",
+}
+"""What the parameters of `FILES` mean."""
+
 
 def _own(name: str, made: object) -> Dataset:
     if not isinstance(made, tuple | list) or len(made) not in (2, 4):
@@ -135,43 +157,8 @@ def _own(name: str, made: object) -> Dataset:
             f"the data set {name} returned {shown}, but must return (inputs, labels), "
             "(inputs, labels, test inputs, test labels), or a fairlag Dataset"
         )
-    inputs = [_inputs(name, values) for values in made[::2]]
-    labels = [_labels(name, values) for values in made[1::2]]
-    try:
-        pooled = inputs[0] if len(inputs) == 1 else np.concatenate(inputs)
-    except ValueError as error:
-        raise InputError(f"the training and test inputs of {name} cannot be joined: {error}") from None
-    try:
-        every = np.concatenate(labels)
-    except ValueError as error:
-        raise InputError(f"the training and test labels of {name} cannot be joined: {error}") from None
+    pooled = joined(f"inputs of {name}", [inputs_of(name, values) for values in made[::2]])
+    labels = [labels_of(name, values) for values in made[1::2]]
+    every = joined(f"labels of {name}", labels)
     classes = int(every.max(initial=0)) + 1 if every.dtype == np.int64 else math.prod(every.shape[1:])
-    scaling = _PIXEL if pooled.dtype == np.uint8 else {}
-    return Dataset(name, pooled, every, classes=classes, official=len(labels[0]), **scaling)
-
-
-def _inputs(name: str, values: object) -> NDArray[Any]:
-    array = _array(values, f"inputs of {name}")
-    if array.dtype.kind in "iu" and array.dtype != np.uint8:
-        raise InputError(
-            f"the inputs of {name} are {array.dtype}: models get float32, so token ids must come as int64 "
-            "inputs of a fairlag Dataset; convert measurements with .astype('float32') and images with .astype('uint8')"
-        )
-    with np.errstate(over="ignore"):  # values too large become infinite, which a Dataset refuses with a sentence
-        return np.ascontiguousarray(array, np.uint8 if array.dtype == np.uint8 else np.float32)
-
-
-def _labels(name: str, values: object) -> NDArray[Any]:
-    array = _array(values, f"labels of {name}")
-    with np.errstate(over="ignore"):  # as above
-        return np.ascontiguousarray(array, np.float32 if array.dtype.kind == "f" else np.int64)
-
-
-def _array(values: object, what: str) -> NDArray[Any]:
-    try:
-        array = np.asarray(values)
-    except ValueError as error:
-        raise InputError(f"the {what} are not one array: {error}") from None
-    if array.dtype.kind not in "biuf":
-        raise InputError(f"the {what} are {array.dtype}, but must be numbers")
-    return array
+    return Dataset(name, pooled, every, classes, len(labels[0]), *scaling(pooled))

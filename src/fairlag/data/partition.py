@@ -4,25 +4,28 @@ Every kind says which client owns which example, so each example is held exactly
 object is made per client, and a million clients take seconds.
 """
 
-from abc import ABC, abstractmethod
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from fairlag.core import seeds
 from fairlag.core.types import Integers
 from fairlag.data.deal import by_label, cut, filled, held_at_random, uneven
-from fairlag.data.shares import Holding, Shares, check_all_hold
+from fairlag.data.natural import File, Natural
+from fairlag.data.shares import Holding, Shares
+from fairlag.data.sharing import Partition
 from fairlag.data.whole import apportion, whole
 from fairlag.errors import InputError
-from fairlag.text.calls import Call, Written, build, number, read
+from fairlag.text.calls import Call, build, number, read
 
 __all__ = [
     "Dirichlet",
+    "File",
     "Holding",
     "Iid",
     "Labels",
+    "Natural",
     "OneClass",
     "Partition",
     "Quantity",
@@ -32,32 +35,6 @@ __all__ = [
     "Sorted",
     "parse",
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class Partition(Written, ABC):
-    """A way to partition training examples; ``str`` gives the text that :func:`parse` reads."""
-
-    def share(self, labels: Integers, groups: Sequence[Holding], seed: int) -> Shares:
-        """Assigns the examples with these labels to clients; clients are numbered group by group.
-
-        >>> parse("sorted").share(np.array([1, 0, 1, 0]), [Holding("all", 2)], seed=0).of(1).tolist()
-        [0, 2]
-        """
-        clients = sum(group.count for group in groups)
-        if not 0 < clients <= len(labels):
-            raise InputError(
-                f"{len(labels)} training examples cannot be shared among {clients} clients: "
-                "there must be at least one client, and at least one example per client"
-            )
-        rng = np.random.default_rng(seeds.key(seed, "partition"))
-        shares = Shares.from_owners(self._owners(labels, groups, clients, rng), clients)
-        check_all_hold(shares, groups)
-        return shares
-
-    @abstractmethod
-    def _owners(self, labels: Integers, groups: Sequence[Holding], clients: int, rng: np.random.Generator) -> Integers:
-        """The client of each example."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,14 +224,16 @@ PARTITIONS: Mapping[str, Callable[..., Partition]] = {
     "sorted": Sorted,
     "remove_labels": RemoveLabels,
     "quantity": Quantity,
+    "natural": Natural,
+    "file": File,
 }
 
 
 def parse(text: str | Partition) -> Partition:
     """The partition that a text describes; a partition is returned as it is.
 
-    >>> parse("dirichlet(0.5)"), str(parse("shards(2)"))
-    (Dirichlet(alpha=0.5), 'shards(2)')
+    >>> parse("dirichlet(0.5)"), str(parse("shards(2)")), str(parse("file(map.csv)"))
+    (Dirichlet(alpha=0.5), 'shards(2)', "file('map.csv')")
     >>> parse("dirichlet")
     Traceback (most recent call last):
     ...
@@ -262,7 +241,9 @@ def parse(text: str | Partition) -> Partition:
     """
     if isinstance(text, Partition):
         return text
-    call = read(text, "partition", "dirichlet(0.5)")
+    # A file name may stand without quotes, which no other argument is.
+    quoted = re.sub(r"^\s*file\(\s*([^'\"()]+?)\s*\)\s*$", lambda found: f"file({found[1]!r})", text)
+    call = read(quoted, "partition", "dirichlet(0.5)")
     if not isinstance(call, Call):
         raise InputError(f"the partition {text!r} cannot be read; write for example dirichlet(0.5)")
     return build(call, PARTITIONS, "partition", nested=str)

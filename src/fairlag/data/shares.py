@@ -21,6 +21,8 @@ class Holding:
     name: str
     count: int
     labels: tuple[int, ...] | None = None
+    names: tuple[str, ...] | None = None
+    """Which clients of the data they are, for the partition `natural`; None for any."""
 
     def __post_init__(self) -> None:
         """Refuses a group without clients."""

@@ -1,0 +1,171 @@
+"""Partitions by owner: the data, or a file beside it, says which client holds which example."""
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from fairlag.core.types import Integers
+from fairlag.data.columns import located
+from fairlag.data.dataset import Dataset
+from fairlag.data.shares import Holding
+from fairlag.data.sharing import Partition
+from fairlag.data.table import coded
+from fairlag.errors import InputError, nearest
+from fairlag.limits import shown, text_of
+
+
+@dataclass(frozen=True, slots=True)
+class Natural(Partition):
+    """``natural``: the data itself says which client holds which example, such as a file with a `client` column.
+
+    Clients are sorted by name and fill the groups in order. A group with ``names`` takes exactly these clients.
+
+    >>> data = Dataset("tiny", np.zeros((3, 1), np.uint8), np.zeros(3, np.int64), 1, 3, clients=("ann", "bob"),
+    ...                owners=np.array([1, 0, 1]))
+    >>> Natural().bound(data, np.arange(3)).share(data.labels, [Holding("all", 2)], seed=0).of(1).tolist()
+    [0, 2]
+    """
+
+    def bound(self, data: Dataset, train: Integers) -> Partition:
+        """The partition of these training examples."""
+        if data.owners is None:
+            raise InputError(
+                f"the partition natural needs data that says which client holds an example, but {data.name} does not: "
+                "name the column in `client`, or use another partition, such as iid"
+            )
+        owners = data.owners[train]
+        if (owners < 0).any():
+            raise InputError(
+                f"example {train[owners < 0][0]} of {data.name} has no client, but each training example needs one"
+            )
+        return _Owned(data.name, owners, data.clients)
+
+    def _owners(self, labels: Integers, groups: Sequence[Holding], clients: int, rng: np.random.Generator) -> Integers:
+        raise InputError(f"the partition {self} cannot be used without a data set")
+
+
+@dataclass(frozen=True, slots=True)
+class File(Natural):
+    """``file(map.csv)``: like ``natural``, but a CSV file says which client holds which example. It has the columns
+    ``example`` (its place in the data set, from 0) and ``client`` below a header, or one client per line.
+
+    >>> str(File("map.csv"))
+    "file('map.csv')"
+    """
+
+    path: Path
+
+    def __post_init__(self) -> None:
+        """Refuses anything but a file name."""
+        if not isinstance(self.path, str | Path):
+            raise InputError(f"path of file is {shown(self.path)}, but must be a file name such as 'map.csv'")
+        object.__setattr__(self, "path", Path(self.path))
+
+    def owned(self, data: Dataset, folder: Path) -> Dataset:
+        """The data set with the owners that the file names."""
+        file = located(folder, self.path)
+        try:
+            rows = list(csv.reader(io.StringIO(text_of(file, "utf-8-sig"), newline="")))
+        except OSError as error:
+            raise InputError(f"the partition file {str(file)!r} cannot be opened ({error.strerror})") from None
+        except (csv.Error, ValueError) as error:
+            raise InputError(f"the partition file {str(file)!r} is not a CSV file in UTF-8 ({error})") from None
+        while rows and not any(cell.strip() for cell in rows[-1]):
+            rows.pop()
+        owner_of = dict(_entries(rows, file, data))
+        values = np.array(list(owner_of.values()), object)
+        if all(each.isdecimal() and str(int(each)) == each for each in values):
+            values = values.astype(np.int64)  # 9 comes before 10
+        clients, codes = coded(values)
+        owners = np.full(len(data), -1)
+        owners[list(owner_of)] = codes
+        return replace(data, clients=clients, owners=owners)
+
+
+def _entries(rows: Sequence[Sequence[str]], file: Path, data: Dataset) -> Iterator[tuple[int, str]]:
+    """The examples and their clients."""
+    header = [cell.strip() for cell in rows[0]] if rows else []
+    where, seen = f"of the partition file {str(file)!r}", {}  # type: tuple[str, dict[int, int]]
+    if "client" in header and "example" in header:
+        places = header.index("example"), header.index("client")
+        for line, row in enumerate(rows[1:], 2):
+            if len(row) != len(header):
+                raise InputError(f"line {line} {where} has {len(row)} cells, but the header has {len(header)}")
+            example, client = (row[place].strip() for place in places)
+            if not (example.isdecimal() and int(example) < len(data)):
+                raise InputError(
+                    f"line {line} {where} has the example {shown(example)}, but must have a number from 0 to "
+                    f"{len(data) - 1}"
+                )
+            if (before := seen.setdefault(int(example), line)) != line:
+                raise InputError(f"line {line} {where} has the example {example} again: it is in line {before}, too")
+            yield int(example), _named(client, line, where)
+        return
+    start = 1 if header == ["client"] else 0
+    if (count := len(rows) - start) not in (len(data), data.official):
+        raise InputError(
+            f"the partition file {str(file)!r} names {count} clients, but {data.name} has {len(data)} examples: write "
+            "one client per line, or the header example,client"
+        )
+    for line, row in enumerate(rows[start:], start + 1):
+        if len(row) > 1:
+            raise InputError(f"line {line} {where} has {len(row)} cells, but without a header it must be one client")
+        yield line - start - 1, _named("".join(row).strip(), line, where)
+
+
+def _named(client: str, line: int, where: str) -> str:
+    if not client:
+        raise InputError(f"line {line} {where} names no client")
+    return client
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Owned(Partition):
+    """A partition of the training examples of one data set, each with its owner."""
+
+    data: str
+    owners: Integers
+    names: tuple[str, ...]
+
+    def _owners(self, labels: Integers, groups: Sequence[Holding], clients: int, rng: np.random.Generator) -> Integers:
+        return placed(self.data, self.names, groups)[self.owners]
+
+
+def placed(data: str, clients: Sequence[str], groups: Sequence[Holding]) -> Integers:
+    """The number of each of the data's clients in the fleet, whose clients are numbered group by group.
+
+    >>> placed("mine", ("ann", "bob", "cy"), [Holding("rest", 2), Holding("mine", 1, names=("bob",))]).tolist()
+    [0, 2, 1]
+    """
+    place = {name: number for number, name in enumerate(clients)}
+    taken: dict[str, str] = {}
+    for group in groups:
+        for name in group.names or ():
+            if name not in place:
+                raise InputError(
+                    f"group {group.name!r} names the client {name!r}, but {data} has none of that name: {nearest(name, place)}"
+                )
+            if name in taken:
+                raise InputError(f"groups {taken[name]!r} and {group.name!r} both name the client {name!r}")
+            taken[name] = group.name
+    counts = sum(group.count for group in groups)
+    if counts != len(clients):
+        raise InputError(
+            f"{data} has {len(clients)} clients, but the groups have {counts}: change a count, or leave it out of one "
+            "group, which then takes the rest"
+        )
+    rest = (number for name, number in place.items() if name not in taken)
+    order = [
+        number
+        for group in groups
+        for number in (
+            [place[name] for name in group.names] if group.names else [next(rest) for _ in range(group.count)]
+        )
+    ]
+    numbers = np.empty(len(clients), np.int64)
+    numbers[order] = np.arange(len(clients))
+    return numbers
