@@ -147,7 +147,8 @@ def placed(data: str, clients: Sequence[str], groups: Sequence[Holding]) -> Inte
         for name in group.names or ():
             if name not in place:
                 raise InputError(
-                    f"group {group.name!r} names the client {name!r}, but {data} has none of that name: {nearest(name, place)}"
+                    f"group {group.name!r} names the client {name!r}, but {data} has none of that name: "
+                    f"{nearest(name, place)}"
                 )
             if name in taken:
                 raise InputError(f"groups {taken[name]!r} and {group.name!r} both name the client {name!r}")

@@ -18,7 +18,8 @@ Holdout = float | Literal["official"]
 def split(dataset: Dataset, holdout: Holdout, seed: int) -> tuple[Integers, Integers]:
     """The examples for training and those for testing, each in ascending order.
 
-    A fraction is drawn from all examples, including the official test part, with the same fraction of each class.
+    A fraction is drawn from all examples, including the official test part, with the same fraction of each class. If
+    the data says which client holds an example, each client keeps at least one for training.
 
     >>> data = Dataset("tiny", np.zeros((10, 1), np.uint8), np.arange(10) % 2, classes=2, official=8)
     >>> train, test = split(data, 0.4, seed=0)
@@ -36,7 +37,14 @@ def split(dataset: Dataset, holdout: Holdout, seed: int) -> tuple[Integers, Inte
             f"holdout is {holdout!r}, but of {len(dataset)} examples of {dataset.name} it must leave some for training "
             "and some for testing: write a number between 0 and 1, such as 0.2"
         )
-    test = _drawn(dataset.strata, everything, size, np.random.default_rng(seeds.key(seed, "holdout")))
+    rng = np.random.default_rng(seeds.key(seed, "holdout"))
+    free = everything if dataset.owners is None else _spare(dataset.owners, rng)
+    if size > len(free):
+        raise InputError(
+            f"holdout is {holdout!r}, but at most {len(free)} of {len(dataset)} examples of {dataset.name} can be held "
+            "out for testing, because each client keeps one"
+        )
+    test = _drawn(dataset.strata, free, size, rng)
     return np.setdiff1d(everything, test, assume_unique=True), test
 
 
@@ -62,6 +70,13 @@ def _official(dataset: Dataset, everything: Integers, holdout: str) -> tuple[Int
             f"holdout is 'official', but {dataset.name} has no official test part: write a number such as 0.2"
         )
     return everything[: dataset.official], everything[dataset.official :]
+
+
+def _spare(owners: Integers, rng: np.random.Generator) -> Integers:
+    """The examples that may be held out: all but a random one per client."""
+    shuffled = rng.permutation(len(owners))
+    _, first = np.unique(owners[shuffled], return_index=True)
+    return np.setdiff1d(shuffled, shuffled[first][owners[shuffled[first]] >= 0], assume_unique=True)
 
 
 def _drawn(labels: Integers, indices: Integers, size: int, rng: np.random.Generator) -> Integers:

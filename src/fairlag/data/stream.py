@@ -17,11 +17,12 @@ from fairlag.core import seeds
 from fairlag.core.types import Floats, Integers
 from fairlag.data.shares import Shares
 from fairlag.errors import InputError
-from fairlag.text.calls import Call, Written, build, read
+from fairlag.text.calls import Call, Written, build, number, read
 
-__all__ = ["Linear", "Poisson", "Stream", "in_order_of_arrival", "parse"]
+__all__ = ["Linear", "Poisson", "Recorded", "Stream", "in_order_of_arrival", "parse"]
 
 _EXAMPLE = "linear(start=0.1, per_second=0.001)"
+NO_TIMES: Floats = np.empty(0)
 _NEARLY = 5e-10
 """Added before rounding down, because 100 × 0.29 < 29: as if rounded to 9 digits first."""
 
@@ -30,14 +31,18 @@ _NEARLY = 5e-10
 class Stream(Protocol):
     """How a client's examples arrive; ``str`` gives the text that :func:`parse` reads."""
 
-    def visible(self, total: int, time: float, key: int) -> int:
+    def visible(self, total: int, time: float, key: int, times: Floats) -> int:
         """How many of a client's ``total`` examples have arrived by a time: from 1 to all, never fewer than before.
 
-        ``key`` is the client's random address: ``seeds.subkey(seeds.key(seed, "stream"), client)``.
+        ``key`` is the client's random address: ``seeds.subkey(seeds.key(seed, "stream"), client)``. ``times`` is when
+        its examples were recorded, in order; empty unless the stream is recorded.
         """
 
-    def at_start(self, sizes: Integers) -> Integers:
-        """How many examples each client has at time 0, given how many it will have in the end."""
+    def at_start(self, sizes: Integers, times: Floats) -> Integers:
+        """How many examples each client has at time 0, given how many it will have in the end.
+
+        ``times`` is when the examples were recorded, client after client; empty unless the stream is recorded.
+        """
 
     @property
     def words(self) -> str:
@@ -59,10 +64,10 @@ class _Growing(Written, ABC):
         self._settle("per_second")
 
     @abstractmethod
-    def visible(self, total: int, time: float, key: int) -> int:
+    def visible(self, total: int, time: float, key: int, times: Floats = NO_TIMES) -> int:
         """How many of a client's examples have arrived by a time."""
 
-    def at_start(self, sizes: Integers) -> Integers:
+    def at_start(self, sizes: Integers, times: Floats = NO_TIMES) -> Integers:
         """⌊sizes × start⌋, at least 1."""
         parts: Integers = np.clip(np.floor(sizes * self.start + _NEARLY).astype(np.int64), 1, sizes)
         return parts
@@ -86,7 +91,7 @@ class Linear(_Growing):
 
     _manner: ClassVar[str] = ""
 
-    def visible(self, total: int, time: float, key: int) -> int:
+    def visible(self, total: int, time: float, key: int, times: Floats = NO_TIMES) -> int:
         """The same for every key."""
         return _part(total, self.start + self.per_second * time)
 
@@ -102,7 +107,7 @@ class Poisson(_Growing):
 
     _manner: ClassVar[str] = " on average, one by one at random times"
 
-    def visible(self, total: int, time: float, key: int) -> int:
+    def visible(self, total: int, time: float, key: int, times: Floats = NO_TIMES) -> int:
         """The examples of the start, and those whose arrival time has passed."""
         first = _part(total, self.start)
         # From left to right: per_second × total alone may be infinite, and infinity × 0 is NaN.
@@ -110,7 +115,38 @@ class Poisson(_Growing):
         return first + int(_arrivals(key, total - first).searchsorted(gaps, side="right"))
 
 
-STREAMS: Mapping[str, Callable[..., Stream]] = {"linear": Linear, "poisson": Poisson}
+@dataclass(frozen=True, slots=True)
+class Recorded(Written):
+    """``recorded(speed)``: examples arrive when the `time` column of the data says, ``speed`` times as fast (default
+    1). Time 0 is the earliest time in the data. A client has at least one example from the start.
+
+    >>> [Recorded(speed=2).visible(3, time, 0, np.array([0.0, 4.0, 5.0])) for time in (0, 1.9, 2, 90)]
+    [1, 1, 2, 3]
+    """
+
+    speed: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuses a speed that is not positive."""
+        object.__setattr__(self, "speed", number(self.speed, "speed of recorded", positive=True))
+
+    def visible(self, total: int, time: float, key: int, times: Floats) -> int:
+        """The examples whose time has passed."""
+        return max(int(times.searchsorted(time * self.speed, side="right")), 1)
+
+    def at_start(self, sizes: Integers, times: Floats) -> Integers:
+        """The examples with the earliest time, at least 1."""
+        owners = np.repeat(np.arange(len(sizes)), sizes)
+        return np.maximum(np.bincount(owners[times <= 0], minlength=len(sizes)), 1)
+
+    @property
+    def words(self) -> str:
+        """With the speed, unless it is 1."""
+        pace = "" if self.speed == 1 else f", {self.speed:g} times as fast"
+        return f"The data stream: each client has at least one example at the start, and gets others as recorded{pace}."
+
+
+STREAMS: Mapping[str, Callable[..., Stream]] = {"linear": Linear, "poisson": Poisson, "recorded": Recorded}
 
 
 def parse(text: str | Stream) -> Stream:
@@ -131,17 +167,20 @@ def parse(text: str | Stream) -> Stream:
     return build(call, STREAMS, "stream", nested=lambda inner: inner.text)
 
 
-def in_order_of_arrival(shares: Shares, seed: int) -> Shares:
-    """The same shares, with each client's examples in order of arrival: all orders are equally likely.
+def in_order_of_arrival(shares: Shares, seed: int, times: Floats | None = None) -> Shares:
+    """The same shares, with each client's examples in order of arrival: by time if it is recorded, otherwise all orders
+    are equally likely.
 
     >>> shares = Shares.from_owners(np.array([0, 1, 1, 1, 1, 0]), 2)
     >>> in_order_of_arrival(shares, seed=1).of(1).tolist(), shares.of(1).tolist()
     ([3, 4, 2, 1], [1, 2, 3, 4])
+    >>> in_order_of_arrival(shares, seed=1, times=np.array([0.0, 8.0, 7.0, 8.0, 9.0, 3.0])).of(1).tolist()
+    [2, 1, 3, 4]
     """
     owners = np.repeat(np.arange(shares.clients), shares.sizes)
     # An example's number depends only on the seed and the example, not on the owners of the others.
-    numbers = seeds.uniforms(seeds.key(seed, "order of arrival"), 0, len(shares.order))[shares.order]
-    order = shares.order[np.lexsort((numbers, owners))]
+    numbers = seeds.uniforms(seeds.key(seed, "order of arrival"), 0, len(shares.order)) if times is None else times
+    order = shares.order[np.lexsort((numbers[shares.order], owners))]
     order.flags.writeable = False
     return Shares(order, shares.bounds)
 

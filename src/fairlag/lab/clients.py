@@ -1,12 +1,12 @@
 """The `[[clients]]` tables of an experiment file, one per group of clients, and the checks of all of them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from fairlag.errors import InputError
 from fairlag.fleet import availability, delay, timing
@@ -22,6 +22,8 @@ def _distribution(value: object) -> object:
 
 Distribution = Annotated[Any, AfterValidator(_distribution)]
 _MOST_CLIENTS = 100_000_000
+Name = Annotated[str, BeforeValidator(lambda name: str(name) if type(name) is int else name)]
+"""Of a client of the data; a column may hold numbers."""
 Probability = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -37,7 +39,12 @@ class Clients(Table):
     """A `[[clients]]` table: a group of clients of one kind."""
 
     group: str = Field(min_length=1, description="The name of the group.")
-    count: int = Field(ge=1, le=_MOST_CLIENTS, description="The number of clients.")
+    count: int = Field(
+        ge=1,
+        le=_MOST_CLIENTS,
+        description="The number of clients. If the data says who holds what, one group may leave it out: it gets the "
+        "clients that are left.",
+    )
     delay: Distribution = Field(
         description="How many seconds a task takes, without transfers: a number or a [delay](#delays)."
     )
@@ -46,6 +53,13 @@ class Clients(Table):
         min_length=1,
         strict=False,
         description="The labels that its clients hold, such as `[0, 1, 2]`, for the partition `labels`.",
+    )
+    names: tuple[Name, ...] | None = Field(
+        default=None,
+        min_length=1,
+        strict=False,
+        description='Which clients of the data they are, such as `["berlin", "paris"]`, for the partitions `natural` '
+        "and `file`. By default those that no group names, in order.",
     )
     availability: str = Field(
         default="always", description="When its clients are present: an [availability](#availabilities)."
@@ -82,6 +96,20 @@ class Clients(Table):
         description="The influence that one update per second is worth to a client. With it, `fairlag audit` also "
         "computes where the fleet [settles](theory.md#what-speed-costs) if clients choose their speed. Runs ignore it.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _counted(cls, table: Any) -> Any:
+        """Whoever names clients need not count them."""
+        if isinstance(table, Mapping) and "count" not in table and isinstance(table.get("names"), list | tuple):
+            return {**table, "count": len(table["names"])}
+        return table
+
+    @model_validator(mode="after")
+    def _names_all(self) -> "Clients":
+        if self.names is not None and len(self.names) != self.count:
+            raise ValueError(f"it names {len(self.names)} clients, but count is {self.count}: leave count out")
+        return self
 
     def build(self, folder: Path | None) -> Group:
         """The group of the fleet that this table describes."""

@@ -215,7 +215,7 @@ def parse(tables: dict[str, Any], folder: Path | None = None, *, code: bool = Tr
     Traceback (most recent call last):
     fairlag.errors.ExperimentError: unknown key 'sead': did you mean 'seed'?
     """
-    experiment = check(tables)
+    experiment = _counted(tables, folder) if code else check(tables)
     experiment._folder, experiment._code = folder, code
     experiment.fleet()
     recipe = experiment.local.build()
@@ -223,6 +223,35 @@ def parse(tables: dict[str, Any], folder: Path | None = None, *, code: bool = Tr
         if code or not is_code(use.use):
             _check_local(experiment.strategy(use), recipe, use.label)
     return experiment
+
+
+def _counted(tables: dict[str, Any], folder: Path | None) -> Experiment:
+    """The experiment, in which a group without a count has the clients of the data that are left."""
+    clients = tables.get("clients")
+    groups = list(clients) if isinstance(clients, list | tuple) else []
+    open_ends = [
+        place
+        for place, table in enumerate(groups)
+        if isinstance(table, Mapping) and not {"count", "names"} & table.keys()
+    ]
+    if len(open_ends) != 1 or tables.get("data") is None:
+        return check(tables)
+    (place,) = open_ends
+    groups[place] = {**groups[place], "count": 1}  # so that whatever else is wrong is said first
+    experiment = check({**tables, "clients": groups})
+    assert experiment.data is not None  # it is in the tables
+    data, name = experiment.data.load(folder), experiment.clients[place].group
+    if data.owners is None:
+        raise ExperimentError(
+            f"group {name!r} has no count, and {data.name} does not say who holds what: give count, or name a column "
+            "in `client`"
+        )
+    if (left := len(data.clients) - experiment.population + 1) < 1:
+        raise ExperimentError(
+            f"group {name!r} has no count, but the other groups take all {len(data.clients)} clients of {data.name}"
+        )
+    groups[place] = {**groups[place], "count": left}
+    return check({**tables, "clients": groups})
 
 
 def check(tables: dict[str, Any]) -> Experiment:

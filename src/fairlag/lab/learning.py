@@ -1,12 +1,14 @@
 """The tables of an experiment file about training: `[data]`, `[model]`, `[local]` and `[evaluate]`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from fairlag.data import partition, stream
+from fairlag.data.load import FILES, Dataset, load
 from fairlag.data.shares import Holding
 from fairlag.errors import InputError
 from fairlag.imported import is_code
@@ -88,18 +90,35 @@ class Data(Made):
     holdout: Annotated[Any, AfterValidator(_checked_holdout)] = Field(
         default=0.2,
         description="The share of the examples that is held out for testing, between 0 and 1, the same for every "
-        'label; or `"official"` for the test set that comes with the data.',
+        'label; or `"official"` for the test set that comes with the data, which is the default for `leaf` and if '
+        "`test` names one.",
     )
     partition: Partition | None = Field(
         default=None,
         description="How clients share the training examples: a [partition](#partitions). By default, `labels` if "
-        "groups have labels, otherwise `iid`.",
+        "groups have labels, `natural` if the data says who holds what, otherwise `iid`.",
     )
     stream: Stream | None = Field(
         default=None,
         description="How a client's examples arrive over time: a [stream](#streams). By default, all are present from "
-        "the start.",
+        "the start, unless the data says when each arrives: then `recorded`.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tested_officially(cls, tables: Any) -> Any:
+        """Whoever names a test part means to test on it."""
+        if isinstance(tables, Mapping) and "holdout" not in tables:
+            use = tables.get("use")
+            if use == "leaf" or (isinstance(use, str) and use in FILES and "test" in tables):
+                return {**tables, "holdout": "official"}
+        return tables
+
+    def load(self, folder: Path | None) -> Dataset:
+        """The data set, with the owners of the partition file if there is one; paths are relative to the folder."""
+        data = load(self.use, self.parameters, folder)
+        shared = None if self.partition is None else partition.parse(self.partition)
+        return shared.owned(data, folder or Path()) if isinstance(shared, partition.File) else data
 
 
 class Model(Made):
@@ -255,8 +274,13 @@ class Evaluate(Table):
     )
 
 
-def share_out(data: Data, groups: Sequence[Holding]) -> partition.Partition:
-    """How the clients of these groups share the training examples."""
-    if data.partition is not None:
-        return partition.parse(data.partition)
-    return partition.parse("labels" if any(group.labels is not None for group in groups) else "iid")
+def share_out(data: Data, groups: Sequence[Holding], *, natural: bool) -> partition.Partition:
+    """How the clients of these groups share the training examples; `natural`: does the data say who holds what?"""
+    by_default = "labels" if any(group.labels is not None for group in groups) else "natural" if natural else "iid"
+    chosen = partition.parse(data.partition or by_default)
+    named = next((group.name for group in groups if group.names), None)
+    if named is not None and not isinstance(chosen, partition.Natural):
+        raise InputError(
+            f"group {named!r} names clients of the data, but the partition is {chosen}: only natural and file know them"
+        )
+    return chosen

@@ -9,12 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairlag.core.strategy import Strategy
-from fairlag.core.types import Integers
+from fairlag.core.types import Floats, Integers
 from fairlag.core.vector import EMPTY, Layout, Vector
-from fairlag.data.load import load
 from fairlag.data.shares import Holding, Shares
 from fairlag.data.split import split, stratified
-from fairlag.data.stream import Stream, in_order_of_arrival, parse
+from fairlag.data.stream import NO_TIMES, Recorded, Stream, in_order_of_arrival, parse
 from fairlag.errors import InputError
 from fairlag.execute import EXECUTORS, Learning
 from fairlag.lab.executors import ExecutorChoice
@@ -72,7 +71,7 @@ class Resources:
             raise InputError(f"the experiment {self.experiment.name!r} has no [data]")
         # Without a [task], nothing here needs torch, which takes a second to import.
         targets = Targets.CLASSES if self.experiment.task is None else self.task.targets
-        return targets.fitted(load(table.use, table.parameters, self.experiment.folder))
+        return targets.fitted(table.load(self.experiment.folder))
 
     @cached_property
     def task(self) -> "Task":
@@ -89,13 +88,21 @@ class Resources:
     @property
     def groups(self) -> list[Holding]:
         """The client groups that share the training examples."""
-        return [Holding(table.group, table.count, table.labels) for table in self.experiment.clients]
+        return [Holding(table.group, table.count, table.labels, table.names) for table in self.experiment.clients]
 
     @cached_property
     def stream(self) -> Stream | None:
         """How the clients' examples arrive; None if they have all of them from the start."""
         table = self.experiment.data
-        return None if table is None or table.stream is None else parse(table.stream)
+        if table is None or (table.stream is None and self.data.times is None):
+            return None
+        stream = Recorded() if table.stream is None else parse(table.stream)
+        if isinstance(stream, Recorded) and self.data.times is None:
+            raise InputError(
+                f"the stream {stream} needs data that says when each example arrives, but {self.data.name} does not: "
+                "name the column in `time`, or use another stream, such as linear(start=0.1, per_second=0.001)"
+            )
+        return stream
 
     @cached_property
     def blueprint(self) -> "Blueprint":
@@ -131,8 +138,21 @@ class Resources:
         data, groups = self.data, self.groups
         assert self.experiment.data is not None  # otherwise there would be no data
         train, _ = self._split(seed)
-        shares = share_out(self.experiment.data, groups).share(data.strata[train], groups, seed)
-        return train, shares if self.stream is None else in_order_of_arrival(shares, seed)
+        chosen = share_out(self.experiment.data, groups, natural=data.owners is not None).bound(data, train)
+        shares = chosen.share(data.strata[train], groups, seed)
+        return train, shares if self.stream is None else in_order_of_arrival(shares, seed, self._times(train))
+
+    def _times(self, train: Integers) -> Floats | None:
+        """When these examples arrive; None if the data does not say."""
+        if self.data.times is None:
+            return None
+        times = self.data.times[train]
+        if np.isnan(times).any():
+            raise InputError(
+                f"example {train[np.isnan(times)][0]} of {self.data.name} has no time, but each training example needs "
+                "one"
+            )
+        return times
 
     def held(self, client: int, seed: int | None = None) -> tuple[NDArray[Any], NDArray[Any]]:
         """A client's training examples as inputs of the model, and their labels; for this seed, or the file's."""
@@ -232,6 +252,8 @@ class Resources:
         tests = np.concatenate([sample, np.setdiff1d(test, sample, assume_unique=True)])
         edges = np.cumsum([0, *(group.count for group in groups)])
         held = self.task.targets.held(data.labels[train[shares.order]], shares.bounds[edges], data.classes)
+        recorded = self._times(train) if isinstance(self.stream, Recorded) else None
+        times = NO_TIMES if recorded is None else recorded[shares.order]
         flat = Flat(self.blueprint.build(seed))
         Descent(flat, self.blueprint.recipe)  # refuses an optimiser that does not take the model
         for use in self.experiment.strategies:
@@ -241,8 +263,8 @@ class Resources:
             parameters=flat.parameters,
             layout=flat.layout,
             examples=shares.sizes,
-            visible=shares.sizes if self.stream is None else self.stream.at_start(shares.sizes),
-            placement=Placement(train[shares.order], shares.bounds, tests, self._own_steps),
+            visible=shares.sizes if self.stream is None else self.stream.at_start(shares.sizes, times),
+            placement=Placement(train[shares.order], shares.bounds, tests, self._own_steps, times),
             scoring=Scoring(len(sample), len(tests), _by_group(groups, held), self.task),
         )
 

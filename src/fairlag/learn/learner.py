@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fairlag.core import seeds
 from fairlag.core.types import CheckedUpdate, Dispatch, Integers, Report, Update, record_of
 from fairlag.core.vector import EMPTY, Vector
-from fairlag.data.stream import Stream
+from fairlag.data.stream import NO_TIMES, Stream
 from fairlag.errors import ProtocolError
 from fairlag.fastpath import other_field
 from fairlag.learn import models, own
@@ -124,6 +124,8 @@ class Placement(NamedTuple):
     """The test examples, those of the sample first."""
     steps: Integers
     """Per client: its own number of local steps; 0 for the recipe's."""
+    times: Floats = NO_TIMES
+    """When the examples in `holdings` were recorded; empty unless they arrive as recorded."""
 
     def of(self, client: int) -> Integers:
         """The examples of a client."""
@@ -280,7 +282,9 @@ class Learner:
     def _visible(self, client: int, examples: int, time: float) -> int:
         """How many of its examples a client has when the task begins; fewer than all if they arrive as a stream."""
         assert self._blueprint.stream is not None
-        return self._blueprint.stream.visible(examples, time, seeds.subkey(self._streams, client))
+        bounds = self._placement.bounds
+        times = self._placement.times[bounds[client] : bounds[client + 1]]
+        return self._blueprint.stream.visible(examples, time, seeds.subkey(self._streams, client), times)
 
     def _steps(self, client: int, examples: int, asked: int) -> int:
         """The number of steps of a task: as many as the strategy asks for, or the client's own number."""
