@@ -74,9 +74,7 @@ def _csv(file: Path, verbatim: tuple[str, ...]) -> Columns:
         missing = {name: [""] if name in verbatim else _MISSING for name in names}
         with catch_warnings():
             simplefilter("error", pd.errors.ParserWarning)  # cells without a column would be dropped
-            frame = pd.read_csv(
-                file, na_values=missing, keep_default_na=False, float_precision="round_trip", low_memory=False, **common
-            )
+            frame = pd.read_csv(file, na_values=missing, keep_default_na=False, low_memory=False, **common)
     except pd.errors.EmptyDataError:
         raise InputError(f"the data file {str(file)!r} is empty: its first line must name the columns") from None
     return _of_frame(frame, names)
