@@ -31,7 +31,7 @@ def list_(as_json: Json = False) -> None:
         print(json.dumps([each._asdict() for each in datasets.known()], indent=2))
         return
     show(data_table(datasets.known()))
-    show('Your own: use = "module:function", which returns (inputs, labels).')
+    show('Your own: use = "file", "leaf" or "huggingface" reads files; "module:function" returns (inputs, labels).')
 
 
 @app.command()
@@ -61,8 +61,8 @@ def show_(
         resources = Resources(experiment)
         data, groups = resources.data, resources.groups
         train, shares = resources.shares(experiment.seed)
-    labels, classes = data.strata[train], data.classes if data.has_classes else 1
-    show(holdings_table(experiment.name, groups, shares, labels, classes))
+    labels = data.strata[train]
+    show(holdings_table(experiment.name, groups, shares, labels, data.called))
     if resources.stream is not None:
         show(resources.stream.words)
     if figure is not None:

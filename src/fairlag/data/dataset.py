@@ -76,6 +76,13 @@ class Dataset:
         """Is each label a class number?"""
         return self.labels.dtype == np.int64 and self.labels.ndim == 1
 
+    @property
+    def called(self) -> tuple[str, ...]:
+        """The name of each class, which is its number by default; one name for all if there are no classes."""
+        if not self.has_classes:
+            return ("all",)
+        return self.class_names or tuple(map(str, range(self.classes)))
+
     @cached_property
     def fingerprint(self) -> str:
         """The sha256 of everything but the name: equal data has the same fingerprint, wherever it came from."""

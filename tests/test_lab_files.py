@@ -1,0 +1,219 @@
+"""Experiments on a user's own files: natural clients, recorded times, test files, resuming, and messages."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fairlag.errors import InputError
+from fairlag.lab.experiment import Experiment, parse
+from fairlag.lab.resources import Resources
+from fairlag.lab.serialise import toml, written
+from fairlag.lab.simulate import simulate
+from tests.support.command import Call
+from tests.support.resuming import contents
+
+FILE = """name = "wards"
+aggregations = 8
+
+[[clients]]
+group = "slow"
+names = ["w1"]
+delay = 4
+
+[[clients]]
+group = "others"
+delay = "uniform(1, 2)"
+
+[[strategies]]
+use = "fedbuff"
+buffer = 2
+
+[data]
+use = "file"
+path = "wards.csv"
+target = "outcome"
+client = "ward"
+
+[model]
+use = "logistic"
+
+[evaluate]
+every = 4
+"""
+WARDS = 5
+
+
+def rows(count: int = 60, shift: float = 0.0) -> str:
+    """A CSV file with five wards and two outcomes; a day has ten patients."""
+    rng = np.random.default_rng(0)
+    text = "ward,day,a,b,outcome\n"
+    for row in range(count):
+        stays = row % 2
+        a, b = rng.standard_normal(2) + 3 * stays + shift
+        text += f"w{row % WARDS},{row // 10},{a:.3f},{b:.3f},{('home', 'stay')[stays]}\n"
+    return text
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the experiment and its data."""
+    (tmp_path / "wards.toml").write_text(FILE)
+    (tmp_path / "wards.csv").write_text(rows())
+    return tmp_path
+
+
+def tables(**data: Any) -> dict[str, Any]:
+    """An experiment with one group that has all clients of the data."""
+    return {
+        "name": "wards",
+        "aggregations": 6,
+        "clients": [{"group": "all", "delay": "uniform(1, 2)"}],
+        "strategies": [{"use": "fedbuff", "buffer": 2}],
+        "data": {"use": "file", "path": "wards.csv", "target": "outcome", "client": "ward", **data},
+        "model": {"use": "logistic"},
+    }
+
+
+def held(experiment: Experiment) -> list[set[int]]:
+    """The examples of each client."""
+    train, shares = Resources(experiment).shares(0)
+    return [set(train[shares.of(client)].tolist()) for client in range(shares.clients)]
+
+
+def test_a_csv_file_with_natural_clients_runs_and_is_reported(folder: Path, call: Call) -> None:
+    done = call("run", str(folder / "wards.toml"), "--workers", "1", "--out", str(folder / "out"))
+    assert done.code == 0, done.err
+    (run,) = (each for each in (folder / "out").iterdir() if each.is_dir())
+    made = json.loads((run / "experiment.json").read_text())["experiment"]
+    assert [(table["group"], table["count"]) for table in made["clients"]] == [("slow", 1), ("others", 4)]
+    shown = call("data", "show", str(folder / "wards.toml"))
+    assert shown.code == 0 and "home: " in shown.out and "stay: " in shown.out
+
+
+def test_who_holds_what_is_the_datas_own(folder: Path) -> None:
+    named = {"group": "slow", "names": ["w1", "w4"], "delay": 4}
+    experiment = parse({**tables(), "clients": [named, {"group": "rest", "delay": 1}]}, folder)
+    assert [table.count for table in experiment.clients] == [2, 3]
+    for ward, mine in zip((1, 4, 0, 2, 3), held(experiment), strict=True):
+        assert mine and {example % WARDS for example in mine} == {ward}
+
+
+def test_counts_and_names_are_written_so_that_looking_at_a_run_reads_no_data(folder: Path) -> None:
+    experiment = parse(tables(), folder)
+    (folder / "wards.csv").unlink()
+    again = parse(json.loads(written(experiment))["experiment"], folder, code=False)
+    assert again == experiment and again.population == WARDS
+    assert 'path = "wards.csv"' in toml(experiment)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_examples_arrive_when_they_were_recorded(workers: int, folder: Path) -> None:
+    experiment = parse(tables(time="day", stream="recorded(2)"), folder)
+    setting = Resources(experiment).setting(0)
+    days = np.arange(60) // 10
+    assert setting.placement is not None
+    for client in range(WARDS):
+        mine = days[setting.placement.of(client)]
+        assert mine.tolist() == sorted(mine.tolist())
+        assert setting.visible[client] == max(np.count_nonzero(mine == 0), 1)
+    made = simulate(experiment, out=folder / "out", workers=workers, executor="serial" if workers == 1 else "processes")
+    other = simulate(experiment, out=folder / "other", workers=1)
+    assert contents(made.folder) == contents(other.folder)
+
+
+def test_recorded_is_the_default_and_another_stream_keeps_the_order(folder: Path) -> None:
+    as_recorded, paced = (
+        Resources(parse(tables(time="day", **more), folder)) for more in ({}, {"stream": "linear(0.1, 0.01)"})
+    )
+    assert (str(as_recorded.stream), str(paced.stream)) == ("recorded", "linear(0.1, 0.01)")
+    assert np.array_equal(as_recorded.shares(0)[1].order, paced.shares(0)[1].order)
+    assert Resources(parse(tables(), folder)).stream is None
+
+
+def test_whoever_names_a_test_file_is_tested_on_it(folder: Path) -> None:
+    (folder / "test.csv").write_text(rows(10))
+    experiment = parse(tables(test="test.csv"), folder)
+    placement = Resources(experiment).setting(0).placement
+    assert experiment.data is not None and experiment.data.holdout == "official" and placement is not None
+    assert sorted(placement.tests.tolist()) == list(range(60, 70))
+    drawn = parse(tables(test="test.csv", holdout=0.25), folder)
+    assert drawn.data is not None and drawn.data.holdout == 0.25
+
+
+def test_a_file_divides_any_data_set(folder: Path) -> None:
+    (folder / "map.csv").write_text("".join(f"c{example % 3}\n" for example in range(90)))
+    data = {"use": "synthetic", "examples": 90, "classes": 2, "partition": "file(map.csv)"}
+    experiment = parse({**tables(), "data": data}, folder)
+    assert experiment.population == 3
+    assert [{example % 3 for example in mine} for mine in held(experiment)] == [{0}, {1}, {2}]
+
+
+@pytest.mark.parametrize("changed", ["wards.csv", "map.csv"])
+def test_a_run_whose_file_has_changed_is_not_resumed(changed: str, folder: Path) -> None:
+    (folder / "map.csv").write_text("".join(f"c{example % 3}\n" for example in range(60)))
+    experiment = tables() if changed == "wards.csv" else tables(partition="file(map.csv)")
+    run = simulate(parse(experiment, folder), out=folder / "out", workers=1)
+    before = contents(run.folder)
+    assert contents(simulate(parse(experiment, folder), out=folder / "out", resume=True).folder) == before
+    _unfinish(run.folder)
+    text = (folder / changed).read_text()
+    (folder / changed).write_text(rows(shift=1) if changed == "wards.csv" else text.replace("c0\nc1", "c1\nc0", 1))
+    with pytest.raises(InputError, match="has changed since it was begun"):
+        simulate(parse(experiment, folder), out=folder / "out", resume=True)
+
+
+def _unfinish(run: Path) -> None:
+    """Goes back to a checkpoint, as if the run had been interrupted there."""
+    from fairlag.lab import rollback
+
+    rollback.rollback(run, rollback.points(run)[-1].version)
+
+
+@pytest.mark.parametrize(
+    ("clients", "data", "words"),
+    [
+        ([{"group": "a", "delay": 1}, {"group": "b", "delay": 1}], {}, "the key 'clients[1].count' is missing"),
+        ([{"group": "a", "delay": 1, "count": 4}], {}, "wards.csv has 5 clients, but the groups have 4"),
+        (
+            [{"group": "a", "delay": 1, "count": 5}, {"group": "b", "delay": 1}],
+            {},
+            "group 'b' has no count, but the other groups take all 5 clients of wards.csv",
+        ),
+        ([{"group": "a", "delay": 1}], {"client": "wards"}, "wards.csv has no column 'wards': did you mean 'ward'?"),
+        ([{"group": "a", "delay": 1}], {"holdout": 3}, "data.holdout: it is 3, but must be a share"),
+        ([{"group": "a", "delay": 1, "names": ["w1"], "count": 2}], {}, "it names 1 clients, but count is 2"),
+        (
+            [{"group": "a", "delay": 1, "names": ["w1"]}],
+            {"partition": "iid"},
+            "group 'a' names clients of the data, but the partition is iid: only natural and file know them",
+        ),
+        ([{"group": "a", "delay": 1}], {"stream": "recorded"}, "the stream recorded needs data that says when each"),
+        (
+            [{"group": "a", "delay": 1}],
+            {"stream": "recorded(0)"},
+            "speed of recorded is 0, but must be a finite number",
+        ),
+    ],
+)
+def test_a_mistake(clients: list[dict[str, Any]], data: dict[str, Any], words: str, folder: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        Resources(parse({**tables(**data), "clients": clients}, folder)).setting(0)
+    assert words in str(caught.value)
+
+
+def test_a_group_without_a_count_needs_data_with_clients(folder: Path) -> None:
+    with pytest.raises(InputError, match="group 'all' has no count, and digits does not say who holds what"):
+        parse({**tables(), "data": {"use": "digits"}}, folder)
+    without = {key: value for key, value in tables().items() if key not in ("data", "model")}
+    with pytest.raises(InputError, match=r"the key 'clients\[1\]\.count' is missing"):
+        parse(without, folder)
+
+
+def test_a_mistake_ends_the_command_with_exit_code_2(folder: Path, call: Call) -> None:
+    (folder / "wards.csv").write_text(rows().replace("home", "", 1))
+    done = call("run", str(folder / "wards.toml"), "--out", str(folder / "out"))
+    assert done.code == 2 and "has no value in row 1" in " ".join(done.err.split())
+    assert not (folder / "out").exists()
