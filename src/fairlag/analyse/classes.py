@@ -53,6 +53,13 @@ class ClassCurves:
     """How many there were before they were thinned."""
     lead: Scored = ACCURACY
     """The metric that `accuracy` is of."""
+    called: tuple[str, ...] = ()
+    """What the data calls the classes, if not by their numbers."""
+
+    def word(self, name: str) -> str:
+        """What a class is called."""
+        place = int(name) if name.isdecimal() else len(self.called)
+        return self.called[place] if place < len(self.called) else name
 
     def mean(self, along: str, most: int = COLUMNS) -> tuple[Floats, Floats]:
         """At most `most` places that all seeds cover, and the mean accuracy there: one row per class."""
@@ -88,6 +95,7 @@ def class_curves(strategy: Repeated) -> ClassCurves | None:
         seeds=tuple(_curve(found, names) for found in rows if found),
         evaluations=len(versions),
         lead=strategy.runs[0].lead,
+        called=tuple(map(str, strategy.runs[0].meta.get("class_names", ()))),
     )
 
 

@@ -202,4 +202,6 @@ def _learnt(resources: Resources) -> dict[str, object]:
     facts: dict[str, object] = {"data": data.fingerprint, "shape": data.shape, "classes": data.classes}
     if resources.blueprint.tokens:
         facts["tokens"] = True
+    if data.class_names:
+        facts["class_names"] = data.class_names
     return {**facts, "metrics": [metric.scored._asdict() for metric in metrics]}

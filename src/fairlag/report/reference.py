@@ -10,7 +10,8 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from fairlag.data.load import DATASETS, known
+from fairlag.data.load import DATASETS, FILES, known
+from fairlag.data.load import PARAMETERS as FILE_PARAMETERS
 from fairlag.data.partition import PARTITIONS
 from fairlag.data.stream import STREAMS
 from fairlag.fleet.availability import AVAILABILITIES
@@ -170,7 +171,15 @@ def _datasets() -> list[str]:
         parameters = inspect.signature(DATASETS[each.name]).parameters
         shape = "×".join(map(str, each.shape))
         rows.append((f"`{each.name}`", each.what, f"{each.examples:,}", shape, _defaults(parameters)))
-    return [_table(("`use`", "what it is", "examples", "shape of one", "parameters"), rows)]
+    read = []
+    for name, make in FILES.items():
+        own = [f"`{key}`" for key in inspect.signature(make).parameters if key != "folder"]
+        read.append((f"`{name}`", _first(make), ", ".join(own)))
+    return [
+        _table(("`use`", "what it is", "examples", "shape of one", "parameters"), rows),
+        _table(("`use`", "your own files", "parameters"), read),
+        _table(("parameter", "what it does"), ((f"`{name}`", words) for name, words in FILE_PARAMETERS.items())),
+    ]
 
 
 def _models() -> list[str]:

@@ -111,7 +111,7 @@ def _row_names(found: ClassCurves, rows: Sequence[Integers], groups: int) -> lis
         ends = dict.fromkeys(found.names[place] for place in (row[0], row[-1]))
         holders = _holders(found, row)
         held = f" · {plain_names(holders, 14)[0] if len(holders) == 1 else f'{len(holders)} groups'}"
-        names.append("–".join(plain(end) for end in ends) + (held if 0 < len(holders) < groups else ""))
+        names.append("–".join(plain(found.word(end)) for end in ends) + (held if 0 < len(holders) < groups else ""))
     return names
 
 
@@ -151,6 +151,9 @@ def _table(shown: Sequence[tuple[Named, ClassCurves]], groups: Sequence[str]) ->
     return Table(
         caption="Accuracy of every class at the end of the curve, in per cent: mean ± standard deviation over seeds.",
         head=["class", "held by", *(named.label for named, _ in shown)],
-        rows=[[name, ", ".join(held), *row] for name, held, row in zip(names, holders, cells, strict=True)],
+        rows=[
+            [first[name].word(name), ", ".join(held), *row]
+            for name, held, row in zip(names, holders, cells, strict=True)
+        ],
         marks=[group_colour(groups.index(held[0])) if len(held) == 1 < len(groups) else "" for held in holders],
     )
