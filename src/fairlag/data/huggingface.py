@@ -30,9 +30,8 @@ def from_disk(
     saved = _opened(place)
     train = _chosen(saved, split, place, "split")
     found = [train] if test is None else [train, _chosen(saved, test, place, "test")]
-    wanted = [*roles.taken, *(roles.features or ())]
-    parts = [_part(each, str(path), wanted) for each in found]
-    return dataset(parts, roles, shape, names=getattr(train.features[target], "names", None) or ())
+    parts = [_part(each, str(path), [*roles.taken, *(roles.features or ())]) for each in found]
+    return dataset(parts, roles, shape, names=getattr(train.features.get(target), "names", None) or ())
 
 
 def _opened(place: Path) -> Any:
@@ -63,7 +62,7 @@ def _chosen(saved: Any, split: str | None, place: Path, key: str) -> Any:
 
 
 def _part(saved: Any, name: str, wanted: list[str]) -> Part:
-    """The columns that are wanted; one that is not there is left out, and refused where it is used."""
+    """The columns that are wanted. If one is not there, it is refused where it is used, so the test part may lack one."""
     present = [each for each in wanted if each in saved.column_names]
     columns = saved.select_columns(present).with_format("numpy")[:] if present else {}
     return Part(name, {each: _array(columns[each], saved.features[each]) for each in present})
