@@ -62,7 +62,7 @@ def _chosen(saved: Any, split: str | None, place: Path, key: str) -> Any:
 
 
 def _part(saved: Any, name: str, wanted: list[str]) -> Part:
-    """The columns that are wanted. If one is not there, it is refused where it is used, so the test part may lack one."""
+    """The columns that are wanted and there. One that is not is refused where it is used: a test part may lack some."""
     present = [each for each in wanted if each in saved.column_names]
     columns = saved.select_columns(present).with_format("numpy")[:] if present else {}
     return Part(name, {each: _array(columns[each], saved.features[each]) for each in present})
