@@ -49,6 +49,7 @@ def test_folders_for_training_and_testing_with_several_files(tmp_path: Path) -> 
         (USERS, {"user_data": None}, "has no user_data: write for example {"),
         (USERS, {"users": "bob"}, "has no users: write for example {"),
         (USERS, {"num_samples": [1]}, "has 2 users and 1 num_samples: each user needs a name and a number"),
+        (USERS, {"users": ["bob", "bob"], "num_samples": [2, 2]}, "lists the user 'bob' twice"),
         (USERS, {"num_samples": [2, 2]}, "user 'ann' in '"),
         (USERS, {"user_data": {"bob": USERS["bob"]}}, "has no lists x and y in user_data"),
         ({"a": {"x": ["to be"], "y": ["t"]}}, {}, "hold 'to be', but must be numbers: text and names of pictures"),

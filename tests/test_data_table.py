@@ -161,7 +161,7 @@ def test_every_column_that_is_used_counts_for_the_fingerprint(change: tuple[str,
             "column 'weight' of train.csv has no value in row 2: fill it in, or remove the row",
         ),
         (CSV.replace("81", "NA"), {}, "column 'weight' of train.csv has no value in row 2"),
-        (CSV.replace("81", "?"), {}, "column 'weight' of train.csv holds numbers, but also '?'"),
+        (CSV.replace("81", "?"), {}, "column 'weight' of train.csv holds both numbers and text, such as '?'"),
         (CSV.replace("81", "inf"), {}, "must be finite, but example 1 holds a value that is not"),
         (CSV.replace(",stay", ","), {}, "column 'outcome' of train.csv has no value in row 1"),
         (CSV.replace(",east", ","), {"client": "ward"}, "column 'ward' of train.csv has no value in row 2"),
@@ -223,6 +223,21 @@ def test_parquet_without_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(pd, "read_parquet", absent)
     with pytest.raises(InputError, match=r"needs the extra `parquet`: pip install 'fairlag\[parquet\]'"):
         load("file", {"path": "data.parquet", "target": "y"}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("column", "words"),
+    [
+        (["1", "2"], "column 'x' of data.parquet holds numbers as text, such as '1': correct it"),
+        ([[1.0, 2.0], [3.0, 4.0]], "has no column of numbers to learn from beside y"),
+        (["a", None], "has no column of numbers to learn from beside y"),
+    ],
+)
+def test_a_column_of_parquet_that_is_not_numbers(column: list[Any], words: str, tmp_path: Path) -> None:
+    pd.DataFrame({"x": column, "y": [0, 1]}).to_parquet(tmp_path / "data.parquet")
+    with pytest.raises(InputError) as caught:
+        load("file", {"path": "data.parquet", "target": "y"}, tmp_path)
+    assert words in str(caught.value)
 
 
 def test_a_lone_array_has_no_name(tmp_path: Path) -> None:

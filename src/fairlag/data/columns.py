@@ -1,5 +1,6 @@
 """Files of named columns, as they are: CSV, Parquet, .npz and .safetensors. table.py makes data sets of them."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -129,8 +130,8 @@ def _check_names(file: Path, names: list[str]) -> None:
             f"column {names.index('') + 1} of the data file {str(file)!r} has no name: give it one, or save the file "
             "without an index"
         )
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise InputError(f"the data file {str(file)!r} has two columns named {shown(twice)}: rename one")
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise InputError(f"the data file {str(file)!r} has two columns named {shown(twice[0])}: rename one")
 
 
 def _checked(file: Path, name: str, array: NDArray[Any]) -> NDArray[Any]:

@@ -93,10 +93,12 @@ class Dataset:
         content.update(self.inputs.data)
         content.update(self.labels.data)
         # What most data sets do not have is left out, so that their fingerprints stay what they were.
-        for names in (self.class_names, self.clients):
-            content.update(repr(names).encode() if names else b"")
-        for array in (self.owners, self.times):
-            content.update(b"" if array is None else array.data)
+        for field in ("class_names", "clients"):
+            content.update(f"{field} {names}".encode() if (names := getattr(self, field)) else b"")
+        for field in ("owners", "times"):
+            if (array := getattr(self, field)) is not None:
+                content.update(field.encode())
+                content.update(array.data)
         return content.hexdigest()
 
     def _check_inputs(self) -> None:

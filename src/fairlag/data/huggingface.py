@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from fairlag.data.columns import located
 from fairlag.data.dataset import Dataset
-from fairlag.data.table import Part, checked_roles, dataset
+from fairlag.data.roles import Part, checked_roles
+from fairlag.data.table import dataset
 from fairlag.errors import InputError, nearest
 from fairlag.limits import shown
 

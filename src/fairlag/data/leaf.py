@@ -1,6 +1,7 @@
 """Data sets in the JSON format of the LEAF benchmark: `users`, `num_samples`, and `user_data` with x and y per user."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ from numpy.typing import NDArray
 
 from fairlag.data.columns import located
 from fairlag.data.dataset import Dataset
-from fairlag.data.table import Part, Roles, dataset
+from fairlag.data.roles import Part, Roles
+from fairlag.data.table import dataset
 from fairlag.errors import InputError
 from fairlag.limits import shown, text_of
 
@@ -72,7 +74,7 @@ def _read(file: Path) -> dict[str, Any]:
     if file.suffix.lower() != ".json":
         raise InputError(f"the LEAF file {str(file)!r} ends in {file.suffix!r}, but must end in .json, or be a folder")
     try:
-        tables: dict[str, Any] = json.loads(text_of(file, most=_BYTES))
+        tables: dict[str, Any] = json.loads(text_of(file, most=min(_BYTES, file.stat().st_size)))
     except RecursionError:
         raise InputError(f"the LEAF file {str(file)!r} is nested too deep: write for example {_EXAMPLE}") from None
     except OSError as error:
@@ -89,6 +91,8 @@ def _read(file: Path) -> dict[str, Any]:
             f"the LEAF file {str(file)!r} has {len(users)} users and {len(counts)} num_samples: each user needs a name "
             "and a number"
         )
+    if twice := [user for user, count in Counter(users).items() if count > 1]:
+        raise InputError(f"the LEAF file {str(file)!r} lists the user {twice[0]!r} twice")
     return tables
 
 

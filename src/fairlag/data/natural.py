@@ -21,7 +21,6 @@ from fairlag.limits import shown, text_of
 @dataclass(frozen=True, slots=True)
 class Natural(Partition):
     """``natural``: the data itself says which client holds which example, such as a file with a `client` column.
-
     Clients are sorted by name and fill the groups in order. A group with ``names`` takes exactly these clients.
 
     >>> data = Dataset("tiny", np.zeros((3, 1), np.uint8), np.zeros(3, np.int64), 1, 3, clients=("ann", "bob"),

@@ -2,63 +2,18 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairlag.core.types import Floats, Integers
 from fairlag.data.arrays import inputs_of, joined, numbers, scaling, shaped
-from fairlag.data.columns import Columns, columns
+from fairlag.data.columns import columns
 from fairlag.data.dataset import Dataset
-from fairlag.errors import InputError, nearest
+from fairlag.data.roles import Part, Roles, checked_roles, missing
+from fairlag.errors import InputError
 from fairlag.limits import shown
-
-
-class Roles(NamedTuple):
-    """What the columns are for; without `features`, every column of numbers that has no other role is one."""
-
-    target: str
-    features: list[str] | None = None
-    client: str | None = None
-    time: str | None = None
-
-    @property
-    def taken(self) -> tuple[str, ...]:
-        """The columns that are no inputs."""
-        return tuple(name for name in (self.target, self.client, self.time) if name is not None)
-
-
-class Part(NamedTuple):
-    """The training part or the test part: its name in messages, and its columns."""
-
-    name: str
-    columns: Columns
-
-    def column(self, name: str) -> NDArray[Any]:
-        """A column without missing values."""
-        values = self._known(name)
-        if values.dtype.kind in "fOM" and (gaps := _missing(values)).any():
-            row = int(np.argwhere(gaps)[0, 0]) + 1
-            raise InputError(
-                f"column {shown(name)} of {self.name} has no value in row {row}: fill it in, or remove the row"
-            )
-        return values
-
-    def flat(self, name: str, what: str) -> NDArray[Any]:
-        """A column with one value per example; `what` is its role."""
-        values = self.column(name)
-        if values.ndim != 1:
-            raise InputError(
-                f"the {what} column {shown(name)} of {self.name} has the shape {values.shape}, but must have one value "
-                "per example"
-            )
-        return values
-
-    def _known(self, name: str) -> NDArray[Any]:
-        if name not in self.columns:
-            raise InputError(f"{self.name} has no column {shown(name)}: {nearest(name, self.columns)}")
-        return self.columns[name]
 
 
 def from_file(
@@ -78,35 +33,6 @@ def from_file(
     return dataset([Part(str(each), columns(folder, each, verbatim)) for each in files], roles, shape)
 
 
-def checked_roles(target: object, features: object, client: object, time: object) -> Roles:
-    """The roles, if each names a column of its own.
-
-    >>> checked_roles("y", None, "y", None)
-    Traceback (most recent call last):
-    ...
-    fairlag.errors.InputError: the column 'y' is given as target and as client: each column has one role
-    """
-    named = {"target": target, "client": client, "time": time}
-    given = {role: name for role, name in named.items() if role == "target" or name is not None}
-    for role, name in given.items():
-        if not isinstance(name, str):
-            raise InputError(f"{role} is {shown(name)}, but must be the name of a column")
-    if features is not None and not (
-        isinstance(features, list | tuple) and features and all(isinstance(each, str) for each in features)
-    ):
-        raise InputError(f"features is {shown(features)}, but must be a list of columns such as ['age', 'height']")
-    listed = [("features", name) for name in features] if isinstance(features, list | tuple) else []
-    seen: dict[object, str] = {}
-    for role, name in [*given.items(), *listed]:
-        if name in seen:
-            raise InputError(
-                f"the column {shown(name)} is given as {seen[name]} and as {role}: each column has one role"
-            )
-        seen[name] = role
-    others = [None if name is None else str(name) for name in (client, time)]
-    return Roles(str(target), [name for _, name in listed] or None, *others)
-
-
 def dataset(parts: Sequence[Part], roles: Roles, shape: object, names: Sequence[str] = ()) -> Dataset:
     """The data set of a training part and, if there are two parts, a test part.
 
@@ -122,9 +48,7 @@ def dataset(parts: Sequence[Part], roles: Roles, shape: object, names: Sequence[
     features = roles.features or _numeric(train, roles)
     inputs = [_inputs(part, features, len(target)) for part, target in zip(parts, targets, strict=True)]
     pooled = shaped(train.name, joined(f"inputs of {train.name}", inputs), shape)
-    labels, words = _classes(train.name, targets)
-    if names and (not words or set(words) <= set(map(str, range(len(names))))):
-        labels, words = np.concatenate(targets).astype(np.int64), tuple(names)
+    labels, words = _numbered(train.name, targets, names) if names else _classes(train.name, targets)
     clients, owners = _owners(parts, roles.client, [len(target) for target in targets])
     return Dataset(
         train.name,
@@ -182,6 +106,14 @@ def _classes(name: str, targets: Sequence[NDArray[Any]]) -> tuple[Integers, tupl
     return labels, () if words == tuple(map(str, range(len(words)))) else words
 
 
+def _numbered(name: str, targets: Sequence[NDArray[Any]], names: Sequence[str]) -> tuple[Integers, tuple[str, ...]]:
+    """The labels as they are: the numbers of classes whose names are known."""
+    labels = np.concatenate(targets).astype(np.int64)
+    if labels.min() < 0:
+        raise InputError(f"the target of {name} holds {labels.min()}, but must hold the number of one of its classes")
+    return labels, tuple(names)
+
+
 def _pooled(name: str, parts: Sequence[NDArray[Any]], what: str) -> tuple[Integers, tuple[str, ...]]:
     if len({part.dtype.kind == "O" for part in parts}) > 1:
         raise InputError(f"the {what} of {name} is text in one part and numbers in the other: it must be of one kind")
@@ -194,25 +126,27 @@ def _numeric(part: Part, roles: Roles) -> list[str]:
     free = [name for name in part.columns if name not in roles.taken]
     found = [name for name in free if part.columns[name].dtype.kind in "biuf"]
     for name in free:
-        if (value := _stray(part.columns[name])) is not None:
-            raise InputError(
-                f"column {shown(name)} of {part.name} holds numbers, but also {shown(value)}: correct it, or list the "
-                "columns to learn from in `features`"
-            )
+        _check_text(part.columns[name], f"column {shown(name)} of {part.name}")
     if not found:
         raise InputError(f"{part.name} has no column of numbers to learn from beside {', '.join(roles.taken)}")
     return found
 
 
-def _stray(values: NDArray[Any]) -> object:
-    """The first text in a column of which other values are numbers; None if there is none."""
+def _check_text(values: NDArray[Any], what: str) -> None:
+    """Refuses a column that is left out because it is text, although some of its values are numbers."""
     if values.dtype.kind != "O":
-        return None
+        return
     import pandas as pd
 
-    text = ~_missing(values)
-    numeric = pd.to_numeric(pd.Series(values), errors="coerce").notna().to_numpy()
-    return values[text & ~numeric][0] if numeric.any() and (text & ~numeric).any() else None
+    present = values[~missing(values)]
+    numeric = pd.to_numeric(pd.Series(present).astype(str), errors="coerce").notna().to_numpy(np.bool_)
+    if numeric.any():
+        found = "numbers as text" if numeric.all() else "both numbers and text"
+        example = present[0] if numeric.all() else present[~numeric][0]
+        raise InputError(
+            f"{what} holds {found}, such as {shown(example)}: correct it, or list the columns to learn from in "
+            "`features`"
+        )
 
 
 def _inputs(part: Part, features: Sequence[str], examples: int) -> NDArray[Any]:
@@ -290,9 +224,3 @@ def _seconds(values: NDArray[Any], part: Part, name: str) -> Floats:
             f"({error})"
         ) from None
     return dates.astype("datetime64[ns, UTC]").astype(np.int64).to_numpy() / 1e9
-
-
-def _missing(values: NDArray[Any]) -> NDArray[np.bool_]:
-    import pandas as pd
-
-    return np.asarray(pd.isna(values), np.bool_)
