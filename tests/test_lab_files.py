@@ -100,6 +100,8 @@ def test_who_holds_what_is_the_datas_own(folder: Path) -> None:
     named = {"group": "slow", "names": ["w1", "w4"], "delay": 4}
     experiment = parse({**tables(), "clients": [named, {"group": "rest", "delay": 1}]}, folder)
     assert [table.count for table in experiment.clients] == [2, 3]
+    assert Resources(experiment).names(0) == ["w1", "w4", "w0", "w2", "w3"]
+    assert Resources(parse(tables(partition="iid"), folder)).names(0)[3] == "all 3"
     for ward, mine in zip((1, 4, 0, 2, 3), held(experiment), strict=True):
         assert mine and {example % WARDS for example in mine} == {ward}
 

@@ -1,5 +1,7 @@
 """The page's heat map of classes: exact cells, who holds a class, and many classes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -39,6 +41,22 @@ def test_cells_are_means_over_seeds_and_rows_name_who_holds_them() -> None:
     assert chart.table.head == ["class", "held by", "FedAvg", "Mine"]
     assert chart.table.rows[0] == ["0", "slow", "30.00 ±14.14", "30.00 ±14.14"]
     assert chart.table.marks == ["@g1", "@g1", ""]
+
+
+def test_rows_have_the_names_that_the_data_gives_its_classes() -> None:
+    long = "a name that is too long to stand beside a row"
+    called = ("home", "<b>stay", long, f"{long}, too")
+    curves = replace(found([[0.5]] * 4, holders={"1": ("slow",)}), called=called)
+    section = classes_section([(Named("A", 0), curves)], ["fast", "slow"])
+    checked(section)
+    rows = section.charts[0].views["s0|version"].traces[0]["y"]
+    assert rows[:2] == ["home", "&lt;b&gt;stay · slow"] and len(set(rows)) == 4 and max(map(len, rows[2:])) == 20
+    assert section.charts[0].table is not None
+    assert [row[:2] for row in section.charts[0].table.rows] == [
+        ["home", ""],
+        ["<b>stay", "slow"],
+        *([name, ""] for name in called[2:]),
+    ]
 
 
 def test_one_seed_and_strategies_without_classes() -> None:

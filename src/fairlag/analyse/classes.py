@@ -95,8 +95,14 @@ def class_curves(strategy: Repeated) -> ClassCurves | None:
         seeds=tuple(_curve(found, names) for found in rows if found),
         evaluations=len(versions),
         lead=strategy.runs[0].lead,
-        called=tuple(map(str, strategy.runs[0].meta.get("class_names", ()))),
+        called=_called(strategy.runs[0]),
     )
+
+
+def _called(run: Run) -> tuple[str, ...]:
+    """What the data of a run calls its classes; nothing if it has only numbers for them."""
+    names = run.meta.get("class_names", ())
+    return tuple(map(str, names)) if isinstance(names, list | tuple) else ()
 
 
 def _versions(runs: Sequence[Run]) -> Integers:

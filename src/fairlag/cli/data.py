@@ -67,10 +67,10 @@ def show_(
         show(resources.stream.words)
     if figure is not None:
         if shares.clients <= _MOST_CLIENTS:
-            counts = shares.counts(labels, classes)
-            names = [f"{group.name} {number}" for group in groups for number in range(group.count)]
+            counts = shares.counts(labels, len(data.called))
+            names = resources.names(experiment.seed)
         else:
-            counts, names = shares.group_counts(labels, classes, groups), [group.name for group in groups]
+            counts, names = shares.group_counts(labels, len(data.called), groups), [group.name for group in groups]
         holdings_figure(counts, names, f"Who holds what in {experiment.name}", figure)
         say(f"The figure was written to {figure}")
 

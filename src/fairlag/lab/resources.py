@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fairlag.core.strategy import Strategy
 from fairlag.core.types import Floats, Integers
 from fairlag.core.vector import EMPTY, Layout, Vector
+from fairlag.data.partition import Natural, Partition
 from fairlag.data.shares import Holding, Shares
 from fairlag.data.split import split, stratified
 from fairlag.data.stream import NO_TIMES, Recorded, Stream, in_order_of_arrival, parse
@@ -136,11 +137,22 @@ class Resources:
         If the data is a stream, a client's examples are in the order in which they arrive.
         """
         data, groups = self.data, self.groups
-        assert self.experiment.data is not None  # otherwise there would be no data
         train, _ = self._split(seed)
-        chosen = share_out(self.experiment.data, groups, natural=data.owners is not None).bound(data, train)
-        shares = chosen.share(data.strata[train], groups, seed)
+        shares = self._partition.bound(data, train).share(data.strata[train], groups, seed)
         return train, shares if self.stream is None else in_order_of_arrival(shares, seed, self._times(train))
+
+    def names(self, seed: int) -> list[str]:
+        """What each client is called: by the data if that says who holds what, otherwise by its group and number."""
+        data = self.data
+        if data.owners is None or not isinstance(self._partition, Natural):
+            return [f"{group.name} {number}" for group in self.groups for number in range(group.count)]
+        train, shares = self.shares(seed)
+        return [data.clients[owner] for owner in data.owners[train[shares.order[shares.bounds[:-1]]]]]
+
+    @property
+    def _partition(self) -> Partition:
+        assert self.experiment.data is not None  # else there would be no data
+        return share_out(self.experiment.data, self.groups, natural=self.data.owners is not None)
 
     def _times(self, train: Integers) -> Floats | None:
         """When these examples arrive; None if the data does not say."""

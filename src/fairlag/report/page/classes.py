@@ -14,7 +14,6 @@ from fairlag.report.page.charts import (
     along_words,
     axis,
     empty,
-    plain,
     plain_names,
     present,
     strategy_key,
@@ -30,6 +29,9 @@ _CELLS = 180_000
 """The most cells of all views, about a megabyte. If there are more views, each has fewer columns."""
 
 _FEWEST = 30
+
+_LONGEST = 20
+"""So many characters of a class's name are shown beside its row."""
 
 _SECTION = Section(
     "classes",
@@ -107,11 +109,12 @@ def _ends(where: Floats) -> Json:
 
 def _row_names(found: ClassCurves, rows: Sequence[Integers], groups: int) -> list[str]:
     names = []
+    words = dict(zip(found.names, plain_names([found.word(name) for name in found.names], _LONGEST), strict=True))
     for row in rows:
         ends = dict.fromkeys(found.names[place] for place in (row[0], row[-1]))
         holders = _holders(found, row)
         held = f" · {plain_names(holders, 14)[0] if len(holders) == 1 else f'{len(holders)} groups'}"
-        names.append("–".join(plain(found.word(end)) for end in ends) + (held if 0 < len(holders) < groups else ""))
+        names.append("–".join(words[end] for end in ends) + (held if 0 < len(holders) < groups else ""))
     return names
 
 
