@@ -113,6 +113,7 @@ def test_the_name_of_the_file_may_stand_without_quotes(text: str) -> None:
         ("client,why,example\nb,x,2\na,x,0\nc,x,1\n", ("a", "b", "c"), [0, 2, 1, -1]),
         ("\ufeffexample,client\n0,a\n\n", ("a",), [0, -1, -1, -1]),
         ("10\n9\n10\n9\n", ("9", "10"), [1, 0, 1, 0]),
+        (f"{'9' * 30}\n1\n1\n1\n", ("1", "9" * 30), [1, 0, 0, 0]),
         ("client\n01\n1\n01\n1\n\n", ("01", "1"), [0, 1, 0, 1]),
     ],
 )
@@ -127,6 +128,12 @@ def test_one_client_per_line_may_leave_the_test_part_out(tmp_path: Path) -> None
     assert data.owners is not None and data.owners.tolist() == [1, 0, 1, -1]
 
 
+def test_clients_with_nothing_but_test_examples_are_nobody(tmp_path: Path) -> None:
+    data = mapped("b\nb\nc\na\n", tmp_path, official=3)
+    assert data.owners is not None
+    assert (data.clients, data.owners.tolist()) == (("b", "c"), [0, 0, 1, -1])
+
+
 def test_the_content_of_the_file_counts_for_the_fingerprint(tmp_path: Path) -> None:
     assert mapped("a\na\nb\nb\n", tmp_path).fingerprint != mapped("a\nb\nb\nb\n", tmp_path).fingerprint
 
@@ -136,6 +143,7 @@ def test_the_content_of_the_file_counts_for_the_fingerprint(tmp_path: Path) -> N
     [
         ("example,client\n0,a\n4,b\n", "line 3 of the partition file"),
         ("example,client\n0,a\n4,b\n", "has the example '4', but must have a number from 0 to 3"),
+        (f"example,client\n{'9' * 5000},a\n", "but must have a number from 0 to 3"),
         ("example,client\n-1,a\n", "has the example '-1', but must have a number"),
         ("example,client\n1,a\n2,b\n1,b\n", "has the example 1 again: it is in line 2, too"),
         ("example,client\n1,\n", "line 2 of the partition file"),

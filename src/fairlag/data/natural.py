@@ -13,7 +13,7 @@ from fairlag.data.columns import located
 from fairlag.data.dataset import Dataset
 from fairlag.data.shares import Holding
 from fairlag.data.sharing import Partition
-from fairlag.data.table import coded
+from fairlag.data.table import coded, trained
 from fairlag.errors import InputError, nearest
 from fairlag.limits import shown, text_of
 
@@ -77,11 +77,12 @@ class File(Natural):
             rows.pop()
         owner_of = dict(_entries(rows, file, data))
         values = np.array(list(owner_of.values()), object)
-        if all(each.isdecimal() and str(int(each)) == each for each in values):
+        if all(_is_number(each) and str(int(each)) == each for each in values):
             values = values.astype(np.int64)  # 9 comes before 10
-        clients, codes = coded(values)
-        owners = np.full(len(data), -1)
-        owners[list(owner_of)] = codes
+        names, found = coded(values)
+        codes = np.full(len(data), -1)
+        codes[list(owner_of)] = found
+        clients, owners = trained(names, codes, data.official)
         return replace(data, clients=clients, owners=owners)
 
 
@@ -95,7 +96,7 @@ def _entries(rows: Sequence[Sequence[str]], file: Path, data: Dataset) -> Iterat
             if len(row) != len(header):
                 raise InputError(f"line {line} {where} has {len(row)} cells, but the header has {len(header)}")
             example, client = (row[place].strip() for place in places)
-            if not (example.isdecimal() and int(example) < len(data)):
+            if not (_is_number(example) and int(example) < len(data)):
                 raise InputError(
                     f"line {line} {where} has the example {shown(example)}, but must have a number from 0 to "
                     f"{len(data) - 1}"
@@ -114,6 +115,11 @@ def _entries(rows: Sequence[Sequence[str]], file: Path, data: Dataset) -> Iterat
         if len(row) > 1:
             raise InputError(f"line {line} {where} has {len(row)} cells, but without a header it must be one client")
         yield line - start - 1, _named("".join(row).strip(), line, where)
+
+
+def _is_number(cell: str) -> bool:
+    """Is it a whole number that fits into 64 bits?"""
+    return cell.isdecimal() and len(cell) < 19
 
 
 def _named(client: str, line: int, where: str) -> str:

@@ -74,6 +74,18 @@ def coded(values: NDArray[Any]) -> tuple[tuple[str, ...], Integers]:
     return tuple(str(value) for value in distinct.tolist()), codes.astype(np.int64)
 
 
+def trained(names: Sequence[str], codes: Integers, official: int) -> tuple[tuple[str, ...], Integers]:
+    """The clients that hold any of the official training examples, and the owner of each example: −1 for others.
+
+    >>> trained(("ann", "bob", "cy"), np.array([2, 0, 2, 1, -1]), official=3)
+    (('ann', 'cy'), array([ 1,  0,  1, -1, -1]))
+    """
+    present = np.setdiff1d(codes[:official], [-1])
+    place = np.full(len(names) + 1, -1)  # the last place is that of −1
+    place[present] = np.arange(len(present))
+    return tuple(names[code] for code in present), place[codes]
+
+
 def _target(part: Part, name: str) -> NDArray[Any]:
     values = part.flat(name, "target")
     if not len(values):
@@ -180,12 +192,7 @@ def _owners(parts: Sequence[Part], client: str | None, sizes: Sequence[int]) -> 
     values = [_distinguishable(part.flat(client, "client"), part, client, "client") for part in _with(parts, client)]
     _check_sizes(parts[0], client, values, sizes)
     codes, words = _pooled(parts[0].name, values, "client")
-    present = np.unique(codes[: sizes[0]])
-    place = np.full(len(words), -1)
-    place[present] = np.arange(len(present))
-    owners = np.full(sum(sizes), -1)
-    owners[: len(codes)] = place[codes]
-    return tuple(words[code] for code in present), owners
+    return trained(words, np.concatenate([codes, np.full(sum(sizes) - len(codes), -1)]), sizes[0])
 
 
 def _times(parts: Sequence[Part], time: str | None, sizes: Sequence[int]) -> Floats | None:
