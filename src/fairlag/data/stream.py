@@ -31,14 +31,14 @@ _NEARLY = 5e-10
 class Stream(Protocol):
     """How a client's examples arrive; ``str`` gives the text that :func:`parse` reads."""
 
-    def visible(self, total: int, time: float, key: int, times: Floats) -> int:
+    def visible(self, total: int, time: float, key: int, times: Floats = NO_TIMES) -> int:
         """How many of a client's ``total`` examples have arrived by a time: from 1 to all, never fewer than before.
 
         ``key`` is the client's random address: ``seeds.subkey(seeds.key(seed, "stream"), client)``. ``times`` is when
         its examples were recorded, in order; empty unless the stream is recorded.
         """
 
-    def at_start(self, sizes: Integers, times: Floats) -> Integers:
+    def at_start(self, sizes: Integers, times: Floats = NO_TIMES) -> Integers:
         """How many examples each client has at time 0, given how many it will have in the end.
 
         ``times`` is when the examples were recorded, client after client; empty unless the stream is recorded.
@@ -130,11 +130,11 @@ class Recorded(Written):
         """Refuses a speed that is not positive."""
         object.__setattr__(self, "speed", number(self.speed, "speed of recorded", positive=True))
 
-    def visible(self, total: int, time: float, key: int, times: Floats) -> int:
+    def visible(self, total: int, time: float, key: int, times: Floats = NO_TIMES) -> int:
         """The examples whose time has passed."""
         return max(int(times.searchsorted(time * self.speed, side="right")), 1)
 
-    def at_start(self, sizes: Integers, times: Floats) -> Integers:
+    def at_start(self, sizes: Integers, times: Floats = NO_TIMES) -> Integers:
         """The examples with the earliest time, at least 1."""
         owners = np.repeat(np.arange(len(sizes)), sizes)
         return np.maximum(np.bincount(owners[times <= 0], minlength=len(sizes)), 1)

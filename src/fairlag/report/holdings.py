@@ -41,6 +41,6 @@ def holdings_table(
         sizes = shares.sizes[start : start + group.count]
         start += group.count
         each = dict.fromkeys((f"{sizes.min():,}", f"{sizes.max():,}"))
-        held = ", ".join(f"{classes[label]}: {counts[label]:,}" for label in np.flatnonzero(counts))
+        held = ", ".join(f"{classes[label]}: {counts[label]:,}" for label in np.flatnonzero(counts).tolist())
         table.add_row(group.name, f"{group.count:,}", "–".join(each), held)
     return table
