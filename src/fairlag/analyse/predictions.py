@@ -72,7 +72,11 @@ def mean_ticks(fleet: Fleet, interval: float) -> Floats:
     for number, group in enumerate(fleet.groups):
         mine = np.array(fleet.members(number))
         work = np.asarray(group.delay.quantile(_GRID)) * (fleet.steps[mine[0]] if group.per == "step" else 1)
-        kinds, kind = np.unique(np.stack([transfers[mine], factors[mine]]), axis=1, return_inverse=True)
-        means = [np.maximum(np.ceil((work + more) * factor / interval), 1).mean() for more, factor in kinds.T]
+        kinds, kind = np.unique(
+            np.stack([fleet.paces[mine], transfers[mine], factors[mine]]), axis=1, return_inverse=True
+        )
+        means = [
+            np.maximum(np.ceil((work * pace + more) * factor / interval), 1).mean() for pace, more, factor in kinds.T
+        ]
         ticks[mine] = np.array(means)[kind.ravel()]
     return ticks

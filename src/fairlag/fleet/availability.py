@@ -4,67 +4,36 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fairlag.core import seeds
 from fairlag.core.types import Floats, Integers
 from fairlag.errors import InputError
-from fairlag.fleet import delay
+from fairlag.fleet import delay, recorded
 from fairlag.fleet.delay import Delay
-from fairlag.text.calls import Call, Written, build, read
+from fairlag.fleet.pattern import Availability, Pattern, Period, Periods, Streams
+from fairlag.fleet.table import opening
+from fairlag.text.calls import Call, build, read
 
-Period: TypeAlias = tuple[float, float]
-Periods: TypeAlias = tuple[Floats, Floats, Integers]
-Streams: TypeAlias = NDArray[np.uint64]
+__all__ = [
+    "AVAILABILITIES",
+    "Alternating",
+    "Always",
+    "Availability",
+    "Daily",
+    "Period",
+    "Returning",
+    "between",
+    "parse",
+]
 
 _HOUR = 3600.0
 _DAY = 24.0
 
 
-@runtime_checkable
-class Availability(Protocol):
-    """A pattern of presence; ``str`` gives the text that :func:`parse` reads."""
-
-    def following(self, streams: Streams, known: Integers, since: Floats) -> Periods:
-        """The next period of each of many clients: start, end, and the next value of ``known``.
-
-        ``streams`` has one key of seeds.py per client; its n-th draw is ``seeds.uniform(stream, n)``. ``known`` is 0
-        before the first period, then the value returned with the last period; ``since`` is the end of that period, at
-        first 0. A period [start, end) is not empty and begins at or after the end of the last one. The last period may
-        end at infinity; all later ones begin there.
-        """
-
-    def periods(self, stream: int) -> Iterator[Period]:
-        """The periods of one client, one after the other, computed on demand."""
-
-    @property
-    def duty(self) -> float:
-        """The long-run fraction of time in which the client is present."""
-
-
-class _Pattern(Written):
-    """Base of patterns, which compute the periods of many clients at once."""
-
-    __slots__ = ()
-
-    def following(self, streams: Streams, known: Integers, since: Floats) -> Periods:
-        raise NotImplementedError
-
-    def periods(self, stream: int) -> Iterator[Period]:
-        """The periods of one client, one after the other, computed on demand."""
-        streams, known, until = np.array([stream], np.uint64), np.zeros(1, np.int64), np.zeros(1)
-        while True:
-            start, until, known = self.following(streams, known, until)
-            if start[0] == math.inf:
-                return
-            yield float(start[0]), float(until[0])
-
-
 @dataclass(frozen=True, slots=True)
-class Always(_Pattern):
+class Always(Pattern):
     """``always``: present from the beginning, without end.
 
     >>> list(Always().periods(stream=0))
@@ -82,7 +51,7 @@ class Always(_Pattern):
 
 
 @dataclass(frozen=True, slots=True)
-class Alternating(_Pattern):
+class Alternating(Pattern):
     """``alternating(on, off)``: present for a time drawn from on, then away for a time drawn from off, and so on.
 
     Both are delays, in seconds. A client is present at time 0 with probability mean of on / (mean of on + mean of off),
@@ -120,7 +89,7 @@ class Alternating(_Pattern):
 
 
 @dataclass(frozen=True, slots=True)
-class Returning(_Pattern):
+class Returning(Pattern):
     """Present from the beginning for a time, then away for a time, and so on: the presence of the timing ``rejoin``.
 
     >>> list(between(Returning(100, 20).periods(stream=0), join=0, leave=250))
@@ -142,7 +111,7 @@ class Returning(_Pattern):
 
 
 @dataclass(frozen=True, slots=True)
-class Daily(_Pattern):
+class Daily(Pattern):
     """``daily(start, end, jitter)``: present between two hours of every day of 24 hours; time 0 is midnight.
 
     An end before the start is on the next day. Each client's hours are shifted by its own jitter (2u − 1) hours, that
@@ -197,7 +166,7 @@ def between(periods: Iterable[Period], join: float, leave: float) -> Iterator[Pe
 
 
 def parse(text: str | Availability, folder: Path | None = None) -> Availability:
-    """The availability that a text describes; the paths of traces in it are relative to ``folder``.
+    """The availability that a text describes; the paths of files in it are relative to ``folder``.
 
     >>> str(parse("alternating(exponential(600), off=exponential(300))"))
     'alternating(exponential(600), exponential(300))'
@@ -211,11 +180,14 @@ def parse(text: str | Availability, folder: Path | None = None) -> Availability:
     value = read(text, "availability", "daily(8, 20)") if isinstance(text, str) else text
     if not isinstance(value, Call):
         raise InputError(f"the availability {text!r} cannot be read; write for example daily(8, 20)")
-    return build(value, AVAILABILITIES, "availability", nested=lambda inner: delay.from_call(inner, folder))
+    makers = AVAILABILITIES | {name: opening(maker, folder, "availability") for name, maker in _FILES.items()}
+    return build(value, makers, "availability", nested=lambda inner: delay.from_call(inner, folder))
 
 
-AVAILABILITIES: Mapping[str, Callable[..., Availability]] = {
+_FILES: Mapping[str, Callable[..., Availability]] = {"file": recorded.file, "fedscale": recorded.from_fedscale}
+AVAILABILITIES: dict[str, Callable[..., Availability]] = {
     "always": Always,
     "alternating": Alternating,
     "daily": Daily,
+    **_FILES,
 }

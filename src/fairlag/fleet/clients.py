@@ -12,6 +12,7 @@ from fairlag.core import seeds
 from fairlag.core.types import Floats, Integers
 from fairlag.errors import InputError
 from fairlag.fleet.availability import Always, Availability, Returning, between
+from fairlag.fleet.capacity import Capacity
 from fairlag.fleet.delay import Delay
 from fairlag.fleet.timing import Pieces, Timing, Truthful
 from fairlag.text.calls import check_mean
@@ -53,6 +54,8 @@ class Group:
     """Is `delay` the duration of a whole task, or of each of its local steps?"""
     timing: Timing = Truthful()  # noqa: RUF009 (frozen)
     """How its clients time their work: as fast as they can, or slower by a plan."""
+    capacity: Capacity | None = None
+    """How fast each of its clients is. The duration of a step is then `delay` times the client's seconds per step."""
 
     def __post_init__(self) -> None:
         if self.count < 1:
@@ -67,6 +70,10 @@ class Group:
             _check_steps(f"group {self.name!r}", self.steps)
         if self.per not in ("task", "step"):
             raise InputError(f"group {self.name!r} has a delay per {self.per!r}, it must be per 'task' or 'step'")
+        if self.capacity is not None and len(self.capacity.clients) != self.count:
+            raise InputError(
+                f"group {self.name!r} has {self.count} clients, but its capacity has {len(self.capacity.clients)}"
+            )
         self.presence(self.timing)
 
     def presence(self, timing: Timing) -> Availability:
@@ -130,6 +137,10 @@ class Fleet:
         self.steps: Integers = np.repeat(np.array(self._own_steps, np.int64), counts)
         """Per client: the number of local steps of a task, unless the server asks for another number."""
         self._means = [_mean(group, own) for group, own in zip(groups, self._own_steps, strict=True)]
+        self._paced = any(group.capacity is not None for group in groups)
+        self.paces: Floats = np.concatenate([_paces(group) for group in groups])
+        """Per client: the factor on the duration of its work that its capacity gives, 1 without one."""
+        self._pace_of: memoryview[float] = cast("memoryview[float]", self.paces.data)
         self._start = [0, *accumulate(counts)]
         self.transfers: Floats = np.concatenate([_transfer(group, seed, model_bytes) for group in groups])
         """Per client: the seconds per task for downloading and uploading the model."""
@@ -208,6 +219,7 @@ class Fleet:
         A plan that makes a client slow for only a part of the run is not included.
         """
         means = np.repeat(self._means, [group.count for group in self.groups])
+        means *= self.paces
         means += self.transfers
         means *= self.factors
         return means
@@ -240,6 +252,8 @@ class Fleet:
                 drawn = seeds.uniforms_at(self.streams[clients[mine], None], ordinals[mine])
                 long = group.delay.quantile(drawn.ravel()).reshape(drawn.shape)
                 work[mine] = long * own if group.per == "step" else long
+        if self._paced:
+            work *= self.paces[clients, None]
         whole: Floats = work + self.transfers[clients, None]
         return whole * self.factors[clients, None]
 
@@ -249,6 +263,8 @@ class Fleet:
         work = self.groups[group].delay.quantile(drawn)
         if self.per_step and self.groups[group].per == "step":
             work *= steps or self._own_steps[group]
+        if self._paced:
+            work *= self._pace_of[client]
         return (work + self._transfer_of[client]) * self._factor_of[client]
 
     def _draw_block(self, block: int, ordinal: int) -> None:
@@ -260,7 +276,7 @@ class Fleet:
     def _draw_ahead(self, client: int, first: int) -> None:
         group = self._group[client]
         drawn = seeds.uniforms(self._stream[client], first, self._ahead)
-        whole = self.groups[group].delay.quantile(drawn) + self.transfers[client]
+        whole = self.groups[group].delay.quantile(drawn) * self.paces[client] + self.transfers[client]
         start = client * self._ahead
         self._drawn[start : start + self._ahead] = whole * self._factor_of[client]
         self._first[client] = first
@@ -269,7 +285,9 @@ class Fleet:
         """When the client is present, apart from vanishing: increasing (start, end)."""
         group = self.groups[self._group[client]]
         there = group.presence(self._plans.get(client, group.timing))
-        return between(there.periods(self._stream_for("availability", client)), group.join, group.leave)
+        key = seeds.key(self.seed, "availability", group.name)
+        stream = there.stream(key, client - self._start[self._group[client]])
+        return between(there.periods(stream), group.join, group.leave)
 
     def vanishes(self, client: int, ordinal: int) -> tuple[float, float | None] | None:
         """Whether the client vanishes during this task: after which part, and for how long (None for its rest)."""
@@ -314,6 +332,11 @@ def _mean(group: Group, steps: int) -> float:
     return mean
 
 
+def _paces(group: Group) -> Floats:
+    """Per client of a group: the factor that its capacity gives."""
+    return np.ones(group.count) if group.capacity is None else group.capacity.paces
+
+
 def _transfer(group: Group, seed: int, model_bytes: int) -> Floats:
     """Per client of a group: the seconds per task for downloading and uploading the model."""
     seconds = np.zeros(group.count)
@@ -321,4 +344,6 @@ def _transfer(group: Group, seed: int, model_bytes: int) -> Floats:
         if line is not None:
             megabits = line.quantile(seeds.first_uniforms(seeds.key(seed, purpose, group.name), group.count))
             seconds += model_bytes * 8e-6 / megabits
+    if group.capacity is not None:
+        seconds += model_bytes * group.capacity.seconds_per_byte()
     return seconds

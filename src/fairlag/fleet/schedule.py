@@ -35,8 +35,9 @@ class Schedule:
         usual = [group.timing.leaves for group in fleet.groups]
         self._plans = {who: plan for who, plan in fleet.plans.items() if plan.leaves != usual[fleet.group_of[who]]}
         self._starts = np.cumsum([0, *(group.count for group in fleet.groups)])
-        keys = ((seeds.key(fleet.seed, "availability", group.name), group.count) for group in fleet.groups)
-        self._streams = np.concatenate([seeds.subkeys(*each) for each in keys])
+        keys = [seeds.key(fleet.seed, "availability", group.name) for group in fleet.groups]
+        streams = (group.availability.streams(key, group.count) for key, group in zip(keys, fleet.groups, strict=True))
+        self._streams = np.concatenate(list(streams))
         self._known: Integers = np.zeros(fleet.clients, np.int64)
         self._since: Floats = np.zeros(fleet.clients)
         self._on: Floats = np.zeros(fleet.clients)

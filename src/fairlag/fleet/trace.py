@@ -1,33 +1,22 @@
 """Recorded durations: listed, or read from a CSV file, and drawn with replacement."""
 
-import csv
 import math
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from os import PathLike
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
 from fairlag.errors import InputError
 from fairlag.fleet.distribution import Numbers
+from fairlag.fleet.table import Lines, number_or_text, read_csv
 from fairlag.limits import shown
 from fairlag.text.calls import Written, check_mean, number, write
 
 _COLUMN = "delay"
-_LONGEST = 1_000_000
-"""The most characters of a line."""
-
-
-class Lines(Protocol):
-    """A CSV reader: the rows, and the number of lines read so far."""
-
-    line_num: int
-
-    def __iter__(self) -> Iterator[list[str]]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,27 +105,10 @@ def read(path: str | PathLike[str]) -> "array[float]":
     ...     read(file)
     array('d', [3.0, 1.5])
     """
-    if Path(path).exists() and not Path(path).is_file():
-        raise InputError(f"the trace {str(path)!r} is not a regular file; name a CSV file")
-    try:
-        # utf-8-sig, because spreadsheets write a byte-order mark first.
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            durations = array("d", _durations(csv.reader(_lines(file)), path))
-    except OSError as error:
-        raise InputError(f"the trace {str(path)!r} cannot be opened ({error.strerror}); name a CSV file") from None
-    except (csv.Error, ValueError) as error:
-        raise InputError(f"the trace {str(path)!r} is not a CSV file in UTF-8 ({error})") from None
+    durations = read_csv(path, "trace", lambda lines: array("d", _durations(lines, path)))
     if not durations:
         raise InputError(f"the trace {str(path)!r} has no durations; write one number of seconds per line")
     return durations
-
-
-def _lines(file: Iterable[str]) -> Iterator[str]:
-    """The lines of a file, with bounded length: a line is parsed as a whole."""
-    for line in file:
-        if len(line) > _LONGEST:
-            raise ValueError(f"a line has more than {_LONGEST:,} characters")
-        yield line
 
 
 def _durations(lines: Lines, path: str | PathLike[str]) -> Iterator[float]:
@@ -144,18 +116,11 @@ def _durations(lines: Lines, path: str | PathLike[str]) -> Iterator[float]:
     first = next(rows, [])
     header = [cell.strip() for cell in first]
     column = header.index(_COLUMN) if _COLUMN in header else None
-    if header and column is None and isinstance(_number_or_text(",".join(header)), str):
+    if header and column is None and isinstance(number_or_text(",".join(header)), str):
         raise InputError(
             f"the trace {str(path)!r} begins with {shown(','.join(header))}, but must begin with a number, "
             f"or with a header that has the column {_COLUMN}"
         )
     for row in rows if column is not None or not first else chain([first], rows):
         cell = ",".join(row) if column is None else ",".join(row[column : column + 1])
-        yield number(_number_or_text(cell), f"line {lines.line_num} of the trace {str(path)!r}")
-
-
-def _number_or_text(cell: str) -> float | str:
-    try:
-        return float(cell)
-    except ValueError:
-        return cell
+        yield number(number_or_text(cell), f"line {lines.line_num} of the trace {str(path)!r}")

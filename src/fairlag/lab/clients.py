@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from fairlag.errors import InputError
-from fairlag.fleet import availability, delay, timing
+from fairlag.fleet import availability, capacity, delay, timing
 from fairlag.fleet.clients import Group
+from fairlag.fleet.recorded import Recorded
 from fairlag.lab.learning import Table
 
 
@@ -38,15 +39,26 @@ DelayPer = Annotated[Literal["task", "step"] | None, AfterValidator(_unless_task
 class Clients(Table):
     """A `[[clients]]` table: a group of clients of one kind."""
 
-    group: str = Field(min_length=1, description="The name of the group.")
+    group: str = Field(
+        min_length=1,
+        description="The name of the group. A table with `capacity` may leave it out: it is then one table per group "
+        "that the file names.",
+    )
     count: int = Field(
         ge=1,
         le=_MOST_CLIENTS,
-        description="The number of clients. If the data says who holds what, one group may leave it out: it gets the "
-        "clients that are left.",
+        description="The number of clients. With `capacity`, these are the first ones of the file, by default all. If "
+        "the data says who holds what, one group may leave it out: it gets the clients that are left.",
     )
     delay: Distribution = Field(
-        description="How many seconds a task takes, without transfers: a number or a [delay](#delays)."
+        default=None,
+        description="How many seconds a task takes, without transfers: a number or a [delay](#delays). Give this or "
+        "`capacity`.",
+    )
+    capacity: str | None = Field(
+        default=None,
+        description="How fast each single client is, from a file: a [capacity](#capacities). Its seconds per step "
+        "replace `delay`, its line speeds `download` and `upload`.",
     )
     labels: tuple[Annotated[int, Field(ge=0)], ...] | None = Field(
         default=None,
@@ -111,8 +123,8 @@ class Clients(Table):
             raise ValueError(f"it names {len(self.names)} clients, but count is {self.count}: leave count out")
         return self
 
-    def build(self, folder: Path | None) -> Group:
-        """The group of the fleet that this table describes."""
+    def build(self, folder: Path | None, batch: int) -> Group:
+        """The group of the fleet that this table describes; `batch` is how many examples a local step has."""
 
         def read(key: str) -> delay.Delay | None:
             text = getattr(self, key)
@@ -120,9 +132,15 @@ class Clients(Table):
                 return None if text is None else delay.parse(text, folder)
 
         with self._blaming("delay"):
-            takes = delay.parse(self.delay, folder)
+            takes = delay.parse(1 if self.delay is None else self.delay, folder)
+        fast = None
+        if self.capacity is not None:
+            with self._blaming("capacity"):
+                fast = capacity.parse(self.capacity, folder, batch=batch).of(self.group, self.count)
         with self._blaming("availability"):
             there = availability.parse(self.availability, folder)
+            if isinstance(there, Recorded):
+                there = there.of(self.group, self.count, None if fast is None else fast.names)
         with self._blaming("timing"):
             plan = timing.parse(self.timing or "truthful")
         return Group(
@@ -137,8 +155,9 @@ class Clients(Table):
             download=read("download"),
             upload=read("upload"),
             steps=self.steps,
-            per=self.delay_per or "task",
+            per="step" if fast is not None else self.delay_per or "task",
             timing=plan,
+            capacity=fast,
         )
 
     @contextmanager
@@ -155,6 +174,7 @@ def check_clients(clients: tuple[Clients, ...], *, model_bytes: int, in_epochs: 
     `in_epochs` is true if `[local]` counts epochs, not steps.
     """
     _check_labels(clients)
+    _check_speeds(clients)
     _check_groups(clients, model_bytes)
     if in_epochs:
         _check_no_steps(clients)
@@ -169,6 +189,16 @@ def _check_labels(clients: tuple[Clients, ...]) -> None:
     missing = next((place for place, label in enumerate(sorted(union)) if place != label), None)
     if missing is not None:
         raise ValueError(f"no client holds the label {missing}: every label from 0 to {max(union)} needs a group")
+
+
+def _check_speeds(clients: tuple[Clients, ...]) -> None:
+    """Every group has a delay or a capacity; a capacity says all there is to say of speed."""
+    for table in clients:
+        if table.capacity is None and table.delay is None:
+            raise ValueError(f"group {table.group!r} has no speed: give it a delay or a capacity")
+        for key in ("delay", "delay_per", "download", "upload"):
+            if table.capacity is not None and getattr(table, key) is not None:
+                raise ValueError(f"group {table.group!r} has a capacity and {key!r}: give only one of them")
 
 
 def _check_groups(clients: tuple[Clients, ...], model_bytes: int) -> None:
@@ -190,8 +220,8 @@ def _check_no_steps(clients: tuple[Clients, ...]) -> None:
             raise ValueError(
                 f"group {table.group!r} has steps = {table.steps}, but `steps` needs [local] in steps, not epochs"
             )
-        if table.delay_per is not None:
+        if table.delay_per is not None or table.capacity is not None:
             raise ValueError(
-                f"group {table.group!r} has a delay per step, which needs [local] in steps, not epochs: "
+                f"group {table.group!r} has a {'delay' if table.capacity is None else 'capacity'} per step, which needs [local] in steps, not epochs: "
                 "otherwise a duration would depend on how many examples a client holds"
             )

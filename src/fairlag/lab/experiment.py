@@ -24,6 +24,7 @@ from fairlag.lab.clients import Clients, check_clients
 from fairlag.lab.learning import ChosenTask, Data, Evaluate, LocalTraining, Model, Table
 from fairlag.lab.messages import first_mistake
 from fairlag.lab.strategies import Use, build, strategy_call, takes
+from fairlag.lab.traces import digests, with_groups
 from fairlag.lab.track import checked_names
 from fairlag.learn.local import Recipe
 from fairlag.limits import DEPTH, TooMuchError, check_depth, text_of
@@ -76,7 +77,12 @@ class Experiment(Table):
         lt=inf,
         description="Seconds of fleet time per second of the wall clock; by default 1.",
     )
-    model_bytes: int = Field(default=0, ge=0, description="The size of the model in bytes, to compute transfer times.")
+    model_bytes: int = Field(
+        default=0,
+        ge=0,
+        description="The size of the model in bytes, to compute transfer times. With a `capacity` that has line "
+        "speeds, by default 4 bytes per parameter of `[model]`.",
+    )
     clients: tuple[Clients, ...] = Field(
         min_length=1, strict=False, description="The client groups, one [`[[clients]]`](#clients) table per group."
     )
@@ -102,9 +108,15 @@ class Experiment(Table):
         description='The trackers that record its runs, such as `["tensorboard"]`: `mlflow`, `tensorboard`, '
         "`wandb`. They do not change results.",
     )
+    files: dict[str, str] | None = Field(
+        default=None,
+        description="The SHA-256 digests of the files of `capacity` and `availability`. fairlag fills them in, so that "
+        "a run is continued only with the same files.",
+    )
     _folder: Path | None = PrivateAttr(default=None)
     _groups: tuple[Group, ...] = PrivateAttr(default=())
     _code: bool = PrivateAttr(default=True)
+    _measured: bool = PrivateAttr(default=False)
 
     @model_validator(mode="after")
     def _is_consistent(self) -> "Experiment":
@@ -124,6 +136,11 @@ class Experiment(Table):
             raise ValueError("there is a [task] but no [data]: training needs both")
         check_clients(self.clients, model_bytes=self.model_bytes, in_epochs=self.local.epochs is not None)
         return self
+
+    @property
+    def measured(self) -> bool:
+        """Was `model_bytes` not given, but taken from the model?"""
+        return self._measured
 
     @property
     def folder(self) -> Path | None:
@@ -155,7 +172,7 @@ class Experiment(Table):
     def fleet(self, seed: int | None = None) -> Fleet:
         """The fleet, with draws determined by the seed (default: the experiment's)."""
         if not self._groups:
-            self._groups = tuple(table.build(self._folder) for table in self.clients)
+            self._groups = tuple(table.build(self._folder, self.local.batch) for table in self.clients)
         return Fleet(
             self._groups,
             seed=self.seed if seed is None else seed,
@@ -202,7 +219,12 @@ class Experiment(Table):
     def checked(self, **changes: Any) -> "Experiment":
         """The experiment with changes, validated again."""
         same = {name: getattr(self, name) for name in type(self).model_fields}
-        return parse({**same, **changes}, self._folder, code=self._code)
+        keeps = self._measured and not changes.keys() & {"data", "model", "model_bytes"}
+        if self._measured and not keeps:
+            del same["model_bytes"]
+        experiment = parse({**same, **changes}, self._folder, code=self._code)
+        experiment._measured = experiment._measured or keeps
+        return experiment
 
 
 def parse(tables: dict[str, Any], folder: Path | None = None, *, code: bool = True) -> Experiment:
@@ -215,9 +237,10 @@ def parse(tables: dict[str, Any], folder: Path | None = None, *, code: bool = Tr
     Traceback (most recent call last):
     fairlag.errors.ExperimentError: unknown key 'sead': did you mean 'seed'?
     """
+    tables = with_groups(tables, folder)
     experiment = _counted(tables, folder) if code else check(tables)
     experiment._folder, experiment._code = folder, code
-    experiment.fleet()
+    experiment = _with_files(experiment)
     recipe = experiment.local.build()
     for use in experiment.strategies:
         if code or not is_code(use.use):
@@ -252,6 +275,24 @@ def _counted(tables: dict[str, Any], folder: Path | None) -> Experiment:
         )
     groups[place] = {**groups[place], "count": left}
     return check({**tables, "clients": groups})
+
+
+def _with_files(experiment: Experiment) -> Experiment:
+    """With what follows from the files of its fleet: their digests, and the size of a model that is sent over lines."""
+    experiment.fleet()
+    files = digests(experiment._groups, experiment.files)
+    changes: dict[str, Any] = {} if files == experiment.files else {"files": files}
+    lined = next((group for group in experiment._groups if group.capacity and group.capacity.has_lines), None)
+    if lined is not None and not experiment.model_bytes:
+        if experiment.model is None:
+            raise InputError(
+                f"the capacity of group {lined.name!r} has line speeds, but there is no [model] to send: "
+                "give its size as model_bytes"
+            )
+        from fairlag.lab.resources import model_bytes  # resources are made from experiments
+
+        changes["model_bytes"], experiment._measured = model_bytes(experiment), True
+    return experiment.model_copy(update=changes) if changes else experiment
 
 
 def check(tables: dict[str, Any]) -> Experiment:

@@ -54,6 +54,13 @@ class Setting:
     scoring: Scoring | None = None
 
 
+def model_bytes(experiment: Experiment) -> int:
+    """The size of an experiment's model: 4 bytes per parameter."""
+    from fairlag.learn.flat import Flat
+
+    return 4 * Flat(Resources(experiment).blueprint.build(experiment.seed)).parameters.size
+
+
 class Resources:
     """What all runs of an experiment share; the runs are made one after the other."""
 

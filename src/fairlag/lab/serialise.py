@@ -21,8 +21,11 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def as_tables(experiment: Experiment) -> dict[str, Any]:
-    """An experiment as tables of a file, without absent values and without labels that repeat the parameters."""
+    """An experiment as tables of a file, without absent and filled-in values, and labels that repeat parameters."""
     tables: dict[str, Any] = _plain(experiment)
+    tables.pop("files", None)
+    if experiment.measured:
+        del tables["model_bytes"]
     for use, table in zip(experiment.strategies, tables["strategies"], strict=True):
         if use.label == label(use.use, use.parameters):
             del table["label"]  # the parameters may change
