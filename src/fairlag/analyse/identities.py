@@ -70,7 +70,8 @@ def two(experiment: Experiment, trial: Trial) -> float:
     """The total influence of the trial's client and of one more client in its group."""
     fleet = experiment.fleet(trial.seed)
     group = int(fleet.group_of[trial.client])
-    groups = [replace(each, count=each.count + (place == group)) for place, each in enumerate(fleet.groups)]
+    groups = list(fleet.groups)
+    groups[group] = groups[group].like([*range(groups[group].count), trial.client - fleet.members(group)[0]])
     larger = _like(experiment, groups, trial.seed)
     seen = simulated(experiment.strategy(experiment.strategies[trial.strategy]), larger, trial)
     return _share(seen.weights, [trial.client, larger.members(group)[-1]])
@@ -79,8 +80,9 @@ def two(experiment: Experiment, trial: Trial) -> float:
 def anew(experiment: Experiment, trial: Trial, names: int, stay: int) -> float:
     """The total influence of the trial's client if it takes up to `names` new names, one after every `stay` updates."""
     fleet = experiment.fleet(trial.seed)
-    group = fleet.groups[int(fleet.group_of[trial.client])]
-    larger = _like(experiment, [*fleet.groups, replace(group, name=f"{group.name}, anew", count=names)], trial.seed)
+    number = int(fleet.group_of[trial.client])
+    group, place = fleet.groups[number], trial.client - fleet.members(number)[0]
+    larger = _like(experiment, [*fleet.groups, group.like([place] * names, f"{group.name}, anew")], trial.seed)
     later = larger.members(len(fleet.groups))
     server = _Renaming(
         experiment.strategy(experiment.strategies[trial.strategy]),

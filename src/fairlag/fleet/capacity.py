@@ -77,6 +77,10 @@ class Capacity:
         """Per client: how long one byte takes, downloaded and uploaded."""
         return np.array([8e-6 / client.download + 8e-6 / client.upload for client in self.clients])
 
+    def at(self, places: Iterable[int]) -> "Capacity":
+        """With the clients at these places."""
+        return Capacity(self.text, self.source, tuple(self.clients[place] for place in places))
+
     def of(self, group: str, count: int | None) -> "Capacity":
         """With the clients of a group, or of the whole file if it names no groups: all, or the first ones."""
         mine = self.clients

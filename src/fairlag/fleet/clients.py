@@ -1,7 +1,7 @@
 """The fleet: groups of clients, how long each task takes, and when each client is present."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import inf, isfinite
 from typing import Literal, cast
@@ -14,6 +14,7 @@ from fairlag.errors import InputError
 from fairlag.fleet.availability import Always, Availability, Returning, between
 from fairlag.fleet.capacity import Capacity
 from fairlag.fleet.delay import Delay
+from fairlag.fleet.recorded import Recorded
 from fairlag.fleet.timing import Pieces, Timing, Truthful
 from fairlag.text.calls import check_mean
 
@@ -86,6 +87,17 @@ class Group:
                 "that leaves, the availability must be always"
             )
         return Returning(*timing.leaves)
+
+    def like(self, places: Sequence[int], name: str | None = None) -> "Group":
+        """A group of clients, each with the recorded presence and capacity of the client at a place of this one."""
+        there, fast = self.availability, self.capacity
+        return replace(
+            self,
+            name=name or self.name,
+            count=len(places),
+            availability=there.at(places) if isinstance(there, Recorded) else there,
+            capacity=None if fast is None else fast.at(places),
+        )
 
     @property
     def steady(self) -> bool:

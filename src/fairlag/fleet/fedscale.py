@@ -8,7 +8,7 @@ import pickle
 from collections.abc import Iterator
 from io import BytesIO
 from numbers import Real
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from fairlag.errors import InputError
 from fairlag.fleet.pattern import Period
@@ -37,7 +37,7 @@ def _refused(_: object) -> NoReturn:
 class _Plain(pickle._Unpickler):
     """The one written in Python: it keeps what it remembers in a dictionary, not in an array of any size."""
 
-    dispatch = {
+    dispatch: ClassVar = {
         code: instruction if bytes([code]) in _PLAIN else _refused
         for code, instruction in pickle._Unpickler.dispatch.items()
     }

@@ -49,6 +49,7 @@ class Pattern(Written):
     __slots__ = ()
 
     def following(self, streams: Streams, known: Integers, since: Floats) -> Periods:
+        """The next period of each of many clients."""
         raise NotImplementedError
 
     def periods(self, stream: int) -> Iterator[Period]:

@@ -70,6 +70,10 @@ class Recorded(Pattern):
             )
         return replace(self, chosen=np.array([places[name] for name in names], np.int64))
 
+    def at(self, places: Sequence[int]) -> "Recorded":
+        """With the clients at these places of the group."""
+        return replace(self, chosen=self._chosen[list(places)])
+
     def streams(self, key: int, count: int) -> Streams:
         """Not keys but the clients of the file: nothing is drawn."""
         return self._chosen[:count].astype(np.uint64)

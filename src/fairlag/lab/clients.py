@@ -221,7 +221,8 @@ def _check_no_steps(clients: tuple[Clients, ...]) -> None:
                 f"group {table.group!r} has steps = {table.steps}, but `steps` needs [local] in steps, not epochs"
             )
         if table.delay_per is not None or table.capacity is not None:
+            speed = "delay" if table.capacity is None else "capacity"
             raise ValueError(
-                f"group {table.group!r} has a {'delay' if table.capacity is None else 'capacity'} per step, which needs [local] in steps, not epochs: "
+                f"group {table.group!r} has a {speed} per step, which needs [local] in steps, not epochs: "
                 "otherwise a duration would depend on how many examples a client holds"
             )
