@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import fairlag
-from fairlag.cli import audit, data, figure, fit, lists, reference, report, results, run
+from fairlag.cli import audit, data, figure, fit, fleet, lists, reference, report, results, run
 from fairlag.cli.terminal import complain, modules_named, show
 from fairlag.errors import FairlagError, InputError, Interrupted
 from fairlag.lab.ending import shortage
@@ -40,6 +40,7 @@ for command in (
 ):
     app.command()(command)
 app.add_typer(data.app)
+app.add_typer(fleet.app)
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from fairlag.data.load import PARAMETERS as FILE_PARAMETERS
 from fairlag.data.partition import PARTITIONS
 from fairlag.data.stream import STREAMS
 from fairlag.fleet.availability import AVAILABILITIES
+from fairlag.fleet.capacity import CAPACITIES
 from fairlag.fleet.delay import DELAYS
 from fairlag.fleet.timing import TIMINGS
 from fairlag.lab.clients import Clients
@@ -43,6 +44,7 @@ WORDS: Mapping[str, Mapping[str, Callable[..., object]]] = {
     "Partitions": PARTITIONS,
     "Streams": STREAMS,
     "Delays": DELAYS,
+    "Capacities": CAPACITIES,
     "Availabilities": AVAILABILITIES,
     "Timings": TIMINGS,
     "Schedules": SCHEDULES,

@@ -1,6 +1,7 @@
 """Figures for papers, one module per kind. Nothing here keeps state between figures."""
 
 from fairlag.report.figures.accuracy import accuracy_figure
+from fairlag.report.figures.fleet import fleet_figure
 from fairlag.report.figures.holdings import holdings_figure
 from fairlag.report.figures.identity import FORMATS, SIZES, check_format, check_size
 from fairlag.report.figures.incentives import incentives_figure
@@ -15,6 +16,7 @@ __all__ = [
     "accuracy_figure",
     "check_format",
     "check_size",
+    "fleet_figure",
     "holdings_figure",
     "incentives_figure",
     "influence_figure",
