@@ -54,17 +54,17 @@ def test_a_pickle_that_names_something_is_refused_and_nothing_is_called(protocol
         b"",
         b"not a pickle",
         pickle.dumps(DEVICES)[:-5],
-        b"\x80\x04K\x01r\xff\xff\xff\xff.",  # remembers its value at a place for which an array would need 64 GB
         b"\x80\x05\x96\xff\xff\xff\xff\xff\xff\xff\x7f.",  # a byte array of any size
         b"\x80\x04X\xff\xff\xff\x7fabc.",  # a string longer than the file
     ],
 )
 def test_a_damaged_or_hostile_pickle_needs_no_memory(content: bytes) -> None:
-    if content.startswith(b"\x80\x04K"):
-        assert plain(content) == 1
-        return
-    with pytest.raises(ValueError, match=r"^it (is damaged|builds more)|pickle"):
+    with pytest.raises(ValueError, match=r"it is damaged|it builds more|pickle"):
         plain(content)
+
+
+def test_a_value_remembered_at_a_far_place_needs_no_memory() -> None:
+    assert plain(b"\x80\x04K\x01r\xff\xff\xff\xff.") == 1  # an array up to that place would need 64 GB
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,28 @@
 """Random fleets and strategies of the kinds that the compiled loop implements."""
 
 import math
+from dataclasses import replace
+from pathlib import Path
 
 from hypothesis import strategies as st
 
 from fairlag.core.strategy import Strategy
 from fairlag.fleet import timing
+from fairlag.fleet.capacity import Capacity, Client
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
+from fairlag.fleet.table import Source
 from fairlag.rules import admit, select, trigger, weigh
 from tests.support.worlds import DELAYS
 
 TIMINGS = ["throttle(3)", "late(5, 0.3)", "late(5, 12)", "alternate(3, 5, 4)", "schedule(4, 1, 16, 0.5)"]
+
+
+def capacities(count: int) -> st.SearchStrategy[Capacity]:
+    """Recorded speeds of a group; equal ones are common."""
+    speeds = st.tuples(st.sampled_from([0.5, 2.0, 3.7]), st.sampled_from([math.inf, 8.0]))
+    clients = st.lists(speeds.map(lambda each: Client("x", *each)), min_size=count, max_size=count)
+    return clients.map(lambda found: Capacity("x", Source("x.csv", Path(), ""), tuple(found)))
 
 
 @st.composite
@@ -29,6 +40,7 @@ def fleets(draw: st.DrawFn) -> Fleet:
         )
         for name in draw(st.sampled_from([["a"], ["a", "b"], ["a", "b", "c"]]))
     ]
+    groups = [replace(each, capacity=draw(st.none() | capacities(each.count))) for each in groups]
     fleet = Fleet(groups, seed=draw(st.integers(0, 2**32)), model_bytes=draw(st.sampled_from([0, 100_000])))
     factor = draw(st.sampled_from([1.0, 0.5, 3.0]))
     fleet = fleet if factor == 1 else fleet.planned({draw(st.integers(0, fleet.clients - 1)): timing.Throttle(factor)})

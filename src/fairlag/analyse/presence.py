@@ -9,7 +9,7 @@ from fairlag.core.types import Floats, Integers
 from fairlag.errors import InputError
 from fairlag.fleet.clients import Fleet
 
-_CLIENTS = 500
+CLIENTS = 500
 """Of a larger group, that many clients are looked at, evenly spread."""
 _TASKS = 20
 """How many tasks of each of them are looked at."""
@@ -83,7 +83,7 @@ def presence(fleet: Fleet, until: float) -> FleetPresence:
 
 def _group(fleet: Fleet, number: int, moments: Floats, until: float) -> GroupPresence:
     group, first = fleet.groups[number], fleet.members(number)[0]
-    places = np.unique(np.linspace(0, group.count - 1, min(group.count, _CLIENTS)).astype(np.int64))
+    places = np.unique(np.linspace(0, group.count - 1, min(group.count, CLIENTS)).astype(np.int64))
     ordinals = np.tile(np.arange(_TASKS), (len(places), 1))
     who, starts, ends = _periods(fleet, number, places, until)
     here = np.searchsorted(np.sort(starts), moments, "right") - np.searchsorted(np.sort(ends), moments, "right")

@@ -4,7 +4,7 @@ import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from fairlag.analyse.presence import FleetPresence
+from fairlag.analyse.presence import CLIENTS, FleetPresence
 from fairlag.core.types import Floats
 from fairlag.report.tables import titled
 
@@ -35,6 +35,8 @@ def fleet_table(name: str, found: FleetPresence) -> RenderableType:
         f"duty: the part of the time in which a client is there, up to {found.until:,.6g} s (--until)",
         "there: how many clients are there, least and most; over time: the part of the group from 0 to that time",
     ]
+    if any(group.seen < group.clients for group in found.groups):
+        lines.append(f"Of a group, {CLIENTS:,} clients are looked at.")
     return Group(table, Text("\n".join(lines), style="dim"))
 
 
