@@ -3,12 +3,14 @@
 import json
 import signal
 import tomllib
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from fairlag.analyse.fit.fleet import fit_fleet
 from fairlag.errors import InputError, Interrupted
 from fairlag.lab.events import Event, Progress
 from fairlag.lab.experiment import Experiment, parse
@@ -121,6 +123,24 @@ def test_the_size_of_the_model_is_taken_from_it(tmp_path: Path) -> None:
     assert changed(experiment, ["model.use=mlp"]).model_bytes > 2600
     assert "model_bytes" not in toml(experiment)
     assert read(tmp_path, **{**DATA, "model_bytes": 77}).model_bytes == 77
+
+
+def test_the_example_of_the_guide(tmp_path: Path) -> None:
+    guide = Path(__file__).parents[1].joinpath("docs", "own-fleet.md").read_text().partition("## Recorded fleets")[2]
+    for name, header in (("capacity.csv", "client,seconds"), ("presence.csv", "client,start")):
+        block = guide[guide.index(header) :].partition("\n\n")[0]
+        (tmp_path / name).write_text("\n".join(line.strip() for line in block.splitlines()))
+    experiment = parse(tomllib.loads(guide.partition("```toml")[2].partition("```")[0]), tmp_path)
+    fleet = experiment.fleet()
+    assert [(group.name, group.count) for group in fleet.groups] == [("phone", 2), ("desk", 1)]
+    assert list(islice(fleet.periods(0), 2)) == [(0, 21_600), (79_200, 108_000)]
+    assert fleet.duration(0, 0) == pytest.approx(20 * 0.5 + 16 / 4 + 16 / 16)
+
+
+def test_single_clients_are_not_fitted(tmp_path: Path) -> None:
+    run = simulate(read(tmp_path), out=tmp_path / "run", workers=1)
+    with pytest.raises(InputError, match="group 'phone' has the recorded speed or presence of single clients"):
+        fit_fleet([run])
 
 
 def test_lines_without_a_model_to_send_are_refused(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from fairlag.text.calls import Call, build, read
 
 __all__ = [
     "AVAILABILITIES",
+    "FILES",
     "Alternating",
     "Always",
     "Availability",
@@ -180,14 +181,14 @@ def parse(text: str | Availability, folder: Path | None = None) -> Availability:
     value = read(text, "availability", "daily(8, 20)") if isinstance(text, str) else text
     if not isinstance(value, Call):
         raise InputError(f"the availability {text!r} cannot be read; write for example daily(8, 20)")
-    makers = AVAILABILITIES | {name: opening(maker, folder, "availability") for name, maker in _FILES.items()}
+    makers = AVAILABILITIES | {name: opening(maker, folder, "availability") for name, maker in FILES.items()}
     return build(value, makers, "availability", nested=lambda inner: delay.from_call(inner, folder))
 
 
-_FILES: Mapping[str, Callable[..., Availability]] = {"file": recorded.file, "fedscale": recorded.from_fedscale}
+FILES: Mapping[str, Callable[..., Availability]] = {"file": recorded.file, "fedscale": recorded.from_fedscale}
 AVAILABILITIES: dict[str, Callable[..., Availability]] = {
     "always": Always,
     "alternating": Alternating,
     "daily": Daily,
-    **_FILES,
+    **FILES,
 }

@@ -11,6 +11,8 @@ from fairlag.analyse.fit.durations import BEST, EMPIRICAL, Fitted, fit
 from fairlag.analyse.fit.families import Sample
 from fairlag.analyse.fit.observed import Observed, Tasks
 from fairlag.core.types import Floats, Integers
+from fairlag.errors import InputError
+from fairlag.fleet.availability import FILES
 from fairlag.fleet.delay import Delay
 
 PARTS = (0.1, 0.5, 0.9)
@@ -135,6 +137,11 @@ class GroupFit:
 
 def fit_group(table: dict[str, Any], seen: Observed, ways: Ways) -> Iterator[GroupFit]:
     """The tables that describe a group of the run's experiment, one per part of the group."""
+    if "capacity" in table or table.get("availability", "").partition("(")[0].strip() in FILES:
+        raise InputError(
+            f"group {table['group']!r} has the recorded speed or presence of single clients, which no fit replaces: "
+            "give it a delay and an availability without a file"
+        )
     members = np.flatnonzero(seen.group_of == seen.groups.index(table["group"]))
     tasks = seen.tasks.of(members)
     steps = _steps(tasks, table, ways)
