@@ -143,8 +143,15 @@ def test_single_clients_are_not_fitted(tmp_path: Path) -> None:
         fit_fleet([run])
 
 
+def test_no_model_is_built_to_look_at_an_experiment(tmp_path: Path) -> None:
+    own = {**DATA, "model": {"use": "nowhere:model"}}
+    with pytest.raises(InputError, match="the size of the model is not known"):
+        parse(tables(**own), put(tmp_path), code=False)
+    assert parse(tables(**{**own, "model_bytes": 5}), tmp_path, code=False).model_bytes == 5
+
+
 def test_lines_without_a_model_to_send_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"capacity of group 'phone' has line speeds, but there is no \[model\]"):
+    with pytest.raises(InputError, match="group 'phone' has line speeds, but the size of the model is not known"):
         read(tmp_path, model_bytes=0)
 
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from fairlag.data import partition, stream
 from fairlag.errors import InputError
-from fairlag.fleet import availability, delay, timing
+from fairlag.fleet import availability, capacity, delay, timing
 from fairlag.lab.experiment import Experiment, load
 from fairlag.learn.local import schedule
 from fairlag.learn.within import within
@@ -50,6 +50,7 @@ def test_every_word_is_in_the_page_and_is_accepted() -> None:
         "Partitions": partition.parse,
         "Streams": stream.parse,
         "Delays": delay.parse,
+        "Capacities": capacity.parse,
         "Availabilities": availability.parse,
         "Timings": timing.parse,
         "Schedules": schedule,

@@ -150,7 +150,8 @@ class Fleet:
         """Per client: the number of local steps of a task, unless the server asks for another number."""
         self._means = [_mean(group, own) for group, own in zip(groups, self._own_steps, strict=True)]
         self._paced = any(group.capacity is not None for group in groups)
-        self.paces: Floats = np.concatenate([_paces(group) for group in groups])
+        ones: Floats = np.broadcast_to(1.0, self.clients)  # takes no memory
+        self.paces: Floats = np.concatenate([_paces(group) for group in groups]) if self._paced else ones
         """Per client: the factor on the duration of its work that its capacity gives, 1 without one."""
         self._pace_of: memoryview[float] = cast("memoryview[float]", self.paces.data)
         self._start = [0, *accumulate(counts)]

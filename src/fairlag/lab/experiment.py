@@ -284,10 +284,10 @@ def _with_files(experiment: Experiment) -> Experiment:
     changes: dict[str, Any] = {} if files == experiment.files else {"files": files}
     lined = next((group for group in experiment._groups if group.capacity and group.capacity.has_lines), None)
     if lined is not None and not experiment.model_bytes:
-        if experiment.model is None:
+        if experiment.model is None or not experiment._code:  # building a model may run the user's code
             raise InputError(
-                f"the capacity of group {lined.name!r} has line speeds, but there is no [model] to send: "
-                "give its size as model_bytes"
+                f"the capacity of group {lined.name!r} has line speeds, but the size of the model is not known: "
+                "give model_bytes"
             )
         from fairlag.lab.resources import model_bytes  # resources are made from experiments
 
