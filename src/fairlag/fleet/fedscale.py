@@ -29,6 +29,8 @@ _PLAIN = (
 # fmt: on
 """The instructions that build plain values."""
 
+_LARGE = 1e300
+
 
 def _refused(_: object) -> NoReturn:
     raise pickle.UnpicklingError("it builds more than numbers, strings, lists and dictionaries: it may name a class")
@@ -67,14 +69,14 @@ def plain(content: bytes) -> object:
 def capacity(source: Source) -> Iterator[tuple[str, float, float]]:
     """Each client of `client_device_capacity`: its name, milliseconds per example, and kilobits per second."""
     for name, entry, where in _entries(source, "capacity", ("computation", "communication")):
-        long, line = (_number(entry[key], f"{key} {where}", positive=True) for key in ("computation", "communication"))
+        long, line = (_number(entry[key], key, where, positive=True) for key in ("computation", "communication"))
         yield name, long, line
 
 
 def behaviour(source: Source) -> dict[str, tuple[list[Period], float]]:
     """Per client of `client_behave_trace`: when it is active, in seconds, and after how long that repeats."""
     return {
-        name: (_active(entry, where), _number(entry["finish_time"], f"finish_time {where}", positive=True))
+        name: (_active(entry, where), _number(entry["finish_time"], "finish_time", where, positive=True))
         for name, entry, where in _entries(source, "availability", ("active", "inactive", "finish_time"))
     }
 
@@ -84,10 +86,10 @@ def _active(entry: dict[Any, Any], where: str) -> list[Period]:
     edges = [entry["active"], entry["inactive"]]
     if not all(isinstance(each, list) for each in edges) or len(edges[0]) != len(edges[1]):
         raise InputError(f"active and inactive {where} must be lists of equal length")
-    end = _number(entry["finish_time"], f"finish_time {where}", positive=True)
+    end = _number(entry["finish_time"], "finish_time", where, positive=True)
     found = []
-    for pair in zip(*edges, strict=True):
-        start, until = (_number(time, f"{key} {where}") for time, key in zip(pair, ("active", "inactive"), strict=True))
+    for active, inactive in zip(*edges, strict=True):
+        start, until = _number(active, "active", where), _number(inactive, "inactive", where)
         if until < start:
             raise InputError(f"inactive {where} has {until:g} after {start:g} in active, it must not be earlier")
         if start < min(until, end):
@@ -117,8 +119,10 @@ def _entries(source: Source, noun: str, keys: tuple[str, ...]) -> Iterator[tuple
         yield name if isinstance(name, str) else _kind(name), entry, where
 
 
-def _number(value: object, what: str, *, positive: bool = False) -> float:
-    return number(value if isinstance(value, Real) else _kind(value), what, positive=positive)
+def _number(value: Any, key: str, where: str, *, positive: bool = False) -> float:
+    if type(value) in (int, float) and 0 < value < _LARGE:  # most are, and there are millions
+        return float(value)
+    return number(value if isinstance(value, Real) else _kind(value), f"{key} {where}", positive=positive)
 
 
 def _kind(value: object) -> str:
