@@ -1,6 +1,7 @@
 """Random fleets, strategies and orders of events, for properties that always hold."""
 
 from math import inf
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -23,6 +24,8 @@ from fairlag.errors import StalledError
 from fairlag.fleet import availability
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
+from fairlag.fleet.recorded import recorded
+from fairlag.fleet.table import Source
 from fairlag.rules import select, trigger, weigh
 from fairlag.runtime.virtual import run
 from tests.support.scenes import vec
@@ -43,8 +46,15 @@ DELAYS = [
 """One delay of every kind that needs no file."""
 
 PER: list[Literal["task", "step"]] = ["task", "task", "step"]
-PRESENCE = [
+RECORDED = recorded(
+    "recorded",
+    Source("recorded.csv", Path(), ""),
+    {str(client): ([(0.0, 5.0 + client), (20.0, 30.0)], inf if client == 4 else 30.0 + client) for client in range(9)},
+)
+"""Cycles of different lengths; the first client is there from the end of one into the next, another leaves for good."""
+PRESENCE: list[str | availability.Availability] = [
     "always",
+    RECORDED,
     "alternating(exponential(30), exponential(10))",
     "alternating(5, 5)",
     "daily(0, 12)",
