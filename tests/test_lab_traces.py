@@ -155,6 +155,18 @@ def test_lines_without_a_model_to_send_are_refused(tmp_path: Path) -> None:
         read(tmp_path, model_bytes=0)
 
 
+@pytest.mark.parametrize("engine", ["standard", "compiled"])
+def test_a_recorded_fleet_trains_with_labels_of_its_groups(engine: str, tmp_path: Path) -> None:
+    phone = {**PHONES, "labels": [0, 1, 2, 3, 4]}
+    desk = {"group": "desk", "capacity": 'file("capacity.csv")', "labels": [5, 6, 7, 8, 9]}
+    local = {"steps": 4, "engine": engine}
+    run = simulate(read(tmp_path, phone, desk, aggregations=6, local=local, **DATA), out=tmp_path / "run", workers=1)
+    tasks = run.tasks
+    done = tasks[(tasks.outcome == "aggregated") & (tasks.client == 2)]
+    assert run.status == "finished" and len(done) > 1
+    assert (done.ended - done.dispatched).tolist() == pytest.approx([4 * 0.05 + 2600 * 8e-6 * (2 / 80)] * len(done))
+
+
 def test_a_run_that_was_stopped_continues_to_the_same_bytes(tmp_path: Path) -> None:
     experiment = read(tmp_path, aggregations=3000)  # 20 cycles of presence
     whole, stopped = (Plan(experiment, (0,), tmp_path / name) for name in ("whole", "stopped"))
