@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from fairlag.core import seeds
-from fairlag.core.types import CheckedUpdate, Dispatch, Integers, Report, Update, record_of
+from fairlag.core.types import CheckedUpdate, Dispatch, Floats, Integers, Report, Update, record_of
 from fairlag.core.vector import EMPTY, Vector
 from fairlag.data.stream import NO_TIMES, Stream
 from fairlag.errors import ProtocolError
