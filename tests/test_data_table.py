@@ -194,7 +194,7 @@ def test_a_mistake_in_a_csv_file(text: str, parameters: dict[str, Any], words: s
         ({"y": np.array([0, 1]), "x": np.ones((3, 2))}, "column 'x' of data.npz has 3 rows, the target has 2"),
         ({"y": np.ones((2, 2)), "x": np.ones((2, 2))}, "the target column 'y' of data.npz has the shape (2, 2)"),
         ({"y": np.array([0, 1]), "x": np.ones((2, 2)), "z": np.ones(2)}, "write features = ['x']"),
-        ({"y": np.array([0, 1]), "x": np.ones((2, 2), np.int64)}, "so token ids cannot be used"),
+        ({"y": np.array([0, 1]), "x": np.ones((2, 2), np.int64)}, "so token ids must come as int64"),
         ({"y": np.array([0, 1]), "x": np.float64(3)}, "the array 'x' of the data file"),
         ({"y": np.array([0, 1]), "x": np.array([[1, np.nan], [0, 0]])}, "column 'x' of data.npz has no value in row 1"),
         ({"y": np.array(["2024"], "M8[Y]"), "x": np.ones(1)}, "holds datetime.date(2024, 1, 1), but must hold whole"),

@@ -59,12 +59,12 @@ def test_the_page_says_it() -> None:
         ({"optimiser": "adamm"}, r"^local.optimiser: there is no optimiser 'adamm': did you mean 'adam'\?$"),
         ({"optimizer": "adam"}, r"^unknown key 'local.optimizer': did you mean 'optimiser'\?$"),
         ({"optimiser": "lbfgs"}, "^local.optimiser: the optimiser lbfgs cannot be used, because it computes the loss"),
-        ({"optimiser_state": "kep"}, "^local.optimiser_state is 'kep': input should be 'kept'$"),
-        ({"precision": "float16"}, "^local.precision is 'float16': input should be 'float32' or 'bfloat16'$"),
+        ({"optimiser_state": "kep"}, "^local.optimiser_state is 'kep': it must be 'kept'$"),
+        ({"precision": "float16"}, "^local.precision is 'float16': it must be 'float32' or 'bfloat16'$"),
         ({"lr_within_task": "warmup(0)"}, "^local.lr_within_task: steps of warmup is 0, but must be a finite number"),
         ({"train": "plainly"}, "^local.train: it is 'plainly', but must be 'module:function', or a function$"),
-        ({"clip_norm": 0}, "^local.clip_norm is 0: input should be greater than 0$"),
-        ({"accumulate": 0}, "^local.accumulate is 0: input should be greater than or equal to 1$"),
+        ({"clip_norm": 0}, "^local.clip_norm is 0: it must be greater than 0$"),
+        ({"accumulate": 0}, "^local.accumulate is 0: it must be greater than or equal to 1$"),
     ],
 )
 def test_a_table_that_is_refused(local: dict[str, Any], words: str) -> None:
