@@ -7,12 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from safetensors.numpy import save_file
+from torch import nn
 
 from fairlag.errors import InputError, Interrupted
 from fairlag.lab import loop
 from fairlag.lab.events import Event, Progress
 from fairlag.lab.experiment import Experiment, parse
 from fairlag.lab.resources import Resources
+from fairlag.lab.run import Run
 from fairlag.lab.serialise import toml, written
 from fairlag.lab.simulate import simulate
 from tests.support.command import Call
@@ -173,6 +177,71 @@ def test_a_run_whose_file_has_changed_is_not_resumed(
     resumed = simulate(parse(experiment, folder), out=folder / "out", workers=1, resume=True)
     whole = simulate(parse(experiment, folder), out=folder / "whole", workers=1)
     assert contents(resumed.folder) == contents(whole.folder)
+
+
+def homes(folder: Path, rows: int = 200) -> None:
+    """A CSV file with two prices and two marks, each of which follows from two measures."""
+    rng = np.random.default_rng(0)
+    text = "agent,a,b,price,rent,garden,lift\n"
+    for row in range(rows):
+        a, b = rng.standard_normal(2)
+        text += f"{row % WARDS},{a:.3f},{b:.3f},{3 * a - b + 1:.3f},{a + b:.3f},{int(a > 0)},{b > 0}\n"
+    (folder / "homes.csv").write_text(text)
+
+
+def learnt(folder: Path, task: str, lr: float = 0.1, **data: Any) -> Run:
+    """A run of 40 versions that learns this task from a file."""
+    changes = {"aggregations": 40, "task": {"use": task}, "local": {"steps": 5, "lr": lr}, "evaluate": {"every": 40}}
+    return simulate(parse({**tables(**data), **changes}, folder), out=folder / task, workers=1)
+
+
+def test_a_regression_from_one_column_and_from_two(folder: Path) -> None:
+    homes(folder)
+    inputs = {"path": "homes.csv", "client": "agent", "features": ["a", "b"]}
+    one = learnt(folder, "regression", target="price", **inputs)
+    assert one.curve()["mse"].iloc[0] > 5 and one.score() < 1e-3 and one.model()(torch.zeros(3, 2)).shape == (3, 1)
+    experiment = parse({**tables(target=["price", "rent"], **inputs), "task": {"use": "regression"}}, folder)
+    two = simulate(experiment, out=folder / "two", workers=1)
+    assert two.score() < two.curve()["mse"].iloc[0] and two.model()(torch.zeros(3, 2)).shape == (3, 2)
+
+
+def test_labels_in_several_columns_have_names(folder: Path) -> None:
+    homes(folder)
+    run = learnt(folder, "multilabel", path="homes.csv", client="agent", target=["garden", "lift"], features=["a", "b"])
+    assert run.score("auroc", "class", 0) > 0.95 < run.score("auroc", "class", 1)
+    assert run.meta["class_names"] == ["garden", "lift"]
+
+
+class Successor(nn.Module):
+    """The next token by the last one alone."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(classes, classes)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.table(tokens)
+        return logits
+
+
+def successor(classes: int) -> nn.Module:
+    return Successor(classes)
+
+
+@pytest.mark.parametrize("kind", ["npz", "safetensors"])
+def test_next_tokens_from_a_file(kind: str, folder: Path) -> None:
+    tokens = (np.random.default_rng(0).integers(7, size=(300, 1)) + np.arange(6)) % 7
+    columns = {"tokens": tokens[:, :-1].copy(), "next": tokens[:, 1:].copy(), "who": np.arange(300) % WARDS}
+    file = folder / f"counting.{kind}"
+    np.savez(file, **columns) if kind == "npz" else save_file(columns, file)  # type: ignore[arg-type]
+    read = tables(path=file.name, features=["tokens"], target="next", client="who")
+    changes = {"aggregations": 40, "task": {"use": "next_token"}, "local": {"steps": 5, "lr": 3.0}}
+    run = simulate(parse({**read, **changes, "model": {"use": successor}}, folder), out=folder / "out", workers=1)
+    assert run.curve()["perplexity"].iloc[0] > 5 > 1.5 > run.score() and run.meta["classes"] == 7
+    with pytest.raises(InputError) as caught:
+        simulate(parse({**read, **changes}, folder), out=folder / "refused", workers=1)
+    assert "the model 'logistic' cannot take token ids of shape (5,): " in str(caught.value)
+    assert "(whole numbers in arrays are token ids: save measurements as float32)" in str(caught.value)
 
 
 def interrupt(event: Event) -> None:

@@ -202,10 +202,9 @@ TWO = np.array([[0, 1, 1], [1, 0, 0]])
     [
         (Targets.CLASSES, NUMBERS),
         (Targets.CLASSES, TWO),
-        (Targets.NUMBERS, TWO),
+        (Targets.NUMBERS, np.zeros((2, 1, 1), np.float32)),
         (Targets.LABELS, np.array([0, 1])),
-        (Targets.LABELS, 2 * TWO),
-        (Targets.LABELS, TWO.astype(np.float32)),
+        (Targets.LABELS, NUMBERS),
         (Targets.TOKENS, NUMBERS),
     ],
 )
@@ -216,7 +215,12 @@ def test_targets_of_a_different_kind_are_refused(targets: Targets, labels: NDArr
 
 def test_targets_that_fit() -> None:
     assert Targets.CLASSES.fitted(labelled(np.array([0, 2]))).classes == 3
-    assert Targets.LABELS.fitted(labelled(TWO)).classes == 3
+    for marks in (TWO, TWO.astype(np.float32)):
+        fitted = Targets.LABELS.fitted(labelled(marks))
+        assert fitted.classes == 3 and fitted.labels.tolist() == TWO.tolist() and fitted.labels.dtype == np.int64
+    with pytest.raises(InputError, match="the label 1 of example 0 of tiny is 2, but its task needs a 0 or 1 per exam"):
+        Targets.LABELS.fitted(labelled(2 * TWO))
+    assert Targets.NUMBERS.fitted(labelled(TWO)).labels.tolist() == TWO.tolist()
     assert Targets.TOKENS.fitted(labelled(TWO)).labels.shape == (2, 3)
     numbers = Targets.NUMBERS.fitted(labelled(NUMBERS))
     assert numbers.classes == 1 and numbers.labels.tolist() == [[0.5], [1.5]]

@@ -23,12 +23,21 @@ def inputs_of(name: str, values: object) -> NDArray[Any]:
     dtype('float32')
     """
     array = _array(values, f"inputs of {name}")
-    if array.dtype.kind in "iu" and array.dtype != np.uint8:
+    if is_tokens(array):
         raise InputError(
             f"the inputs of {name} are {array.dtype}: models get float32, so token ids must come as int64 "
             "inputs of a fairlag Dataset; convert measurements with .astype('float32') and images with .astype('uint8')"
         )
     return numbers(array)
+
+
+def is_tokens(array: NDArray[Any]) -> bool:
+    """Are these whole numbers other than bytes?
+
+    >>> is_tokens(np.array([[3, 7]])), is_tokens(np.zeros((1, 2), np.uint8))
+    (True, False)
+    """
+    return array.dtype.kind in "iu" and array.dtype != np.uint8
 
 
 def labels_of(name: str, values: object) -> NDArray[Any]:

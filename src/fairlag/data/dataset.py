@@ -143,7 +143,7 @@ class Dataset:
         if self.class_names and len(self.class_names) != self.classes:
             raise InputError(f"{self.name} has {len(self.class_names)} class names, but {self.classes} classes")
         for what, array, kind in (("owners", self.owners, np.int64), ("times", self.times, np.float64)):
-            if array is not None and (array.dtype != kind or array.shape != self.labels.shape):
+            if array is not None and (array.dtype != kind or array.shape != (len(self),)):
                 raise InputError(
                     f"the {what} of {self.name} are {array.dtype} of the shape {array.shape}, "
                     f"but must be {np.dtype(kind)} of the shape ({len(self)},), one per example"

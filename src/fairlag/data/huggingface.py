@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from fairlag.data.columns import located
 from fairlag.data.dataset import Dataset
-from fairlag.data.roles import Part, checked_roles
+from fairlag.data.roles import Part, Roles, checked_roles
 from fairlag.data.table import dataset
 from fairlag.errors import InputError, nearest
 from fairlag.limits import shown
@@ -17,7 +17,7 @@ from fairlag.limits import shown
 def from_disk(
     folder: Path,
     path: str,
-    target: str,
+    target: str | list[str],
     input: str | list[str],
     split: str | None = None,
     test: str | None = None,
@@ -32,7 +32,12 @@ def from_disk(
     train = _chosen(saved, split, place, "split")
     found = [train] if test is None else [train, _chosen(saved, test, place, "test")]
     parts = [_part(each, str(path), [*roles.taken, *(roles.features or ())]) for each in found]
-    return dataset(parts, roles, shape, names=getattr(train.features.get(target), "names", None) or ())
+    return dataset(parts, roles, shape, names=_class_names(train.features, roles))
+
+
+def _class_names(features: Any, roles: Roles) -> tuple[str, ...]:
+    """What the classes are called, if there is one target and it holds their numbers."""
+    return tuple(getattr(features.get(roles.target), "names", None) or ())
 
 
 def _opened(place: Path) -> Any:

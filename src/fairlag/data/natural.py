@@ -11,9 +11,10 @@ import numpy as np
 from fairlag.core.types import Integers
 from fairlag.data.columns import located
 from fairlag.data.dataset import Dataset
+from fairlag.data.distinct import coded
 from fairlag.data.shares import Holding
 from fairlag.data.sharing import Partition
-from fairlag.data.table import coded, trained
+from fairlag.data.table import trained
 from fairlag.errors import InputError, nearest
 from fairlag.limits import shown, text_of
 

@@ -13,15 +13,26 @@ from fairlag.limits import shown
 class Roles(NamedTuple):
     """What the columns are for; without `features`, every column of numbers that has no other role is one."""
 
-    target: str
+    target: str | tuple[str, ...]
+    """A tuple if there are several columns."""
     features: list[str] | None = None
     client: str | None = None
     time: str | None = None
 
     @property
+    def by_role(self) -> dict[str, tuple[str, ...]]:
+        """The columns of each role."""
+        return {
+            "target": (self.target,) if isinstance(self.target, str) else self.target,
+            "client": () if self.client is None else (self.client,),
+            "time": () if self.time is None else (self.time,),
+            "features": tuple(self.features or ()),
+        }
+
+    @property
     def taken(self) -> tuple[str, ...]:
         """The columns that are no inputs."""
-        return tuple(name for name in (self.target, self.client, self.time) if name is not None)
+        return tuple(name for role, names in self.by_role.items() if role != "features" for name in names)
 
 
 class Part(NamedTuple):
@@ -64,25 +75,33 @@ def checked_roles(target: object, features: object, client: object, time: object
     ...
     fairlag.errors.InputError: the column 'y' is given as target and as client: each column has one role
     """
-    named = {"target": target, "client": client, "time": time}
-    given = {role: name for role, name in named.items() if role == "target" or name is not None}
-    for role, name in given.items():
-        if not isinstance(name, str):
-            raise InputError(f"{role} is {shown(name)}, but must be the name of a column")
-    if features is not None and not (
-        isinstance(features, list | tuple) and features and all(isinstance(each, str) for each in features)
-    ):
-        raise InputError(f"features is {shown(features)}, but must be a list of columns such as ['age', 'height']")
-    listed = [("features", name) for name in features] if isinstance(features, list | tuple) else []
-    seen: dict[object, str] = {}
-    for role, name in [*given.items(), *listed]:
-        if name in seen:
-            raise InputError(
-                f"the column {shown(name)} is given as {seen[name]} and as {role}: each column has one role"
-            )
-        seen[name] = role
-    others = [None if name is None else str(name) for name in (client, time)]
-    return Roles(str(target), [name for _, name in listed] or None, *others)
+    roles = Roles(
+        _columns("target", target) if isinstance(target, list | tuple) else _column("target", target),
+        None if features is None else [*_columns("features", features)],
+        None if client is None else _column("client", client),
+        None if time is None else _column("time", time),
+    )
+    seen: dict[str, str] = {}
+    for role, names in roles.by_role.items():
+        for name in names:
+            if name in seen:
+                raise InputError(
+                    f"the column {shown(name)} is given as {seen[name]} and as {role}: each column has one role"
+                )
+            seen[name] = role
+    return roles
+
+
+def _column(role: str, name: object) -> str:
+    if isinstance(name, str):
+        return name
+    raise InputError(f"{role} is {shown(name)}, but must be the name of a column")
+
+
+def _columns(role: str, names: object) -> tuple[str, ...]:
+    if isinstance(names, list | tuple) and names and all(isinstance(each, str) for each in names):
+        return tuple(names)
+    raise InputError(f"{role} is {shown(names)}, but must be a list of columns such as ['age', 'height']")
 
 
 def missing(values: NDArray[Any]) -> NDArray[np.bool_]:
@@ -90,3 +109,17 @@ def missing(values: NDArray[Any]) -> NDArray[np.bool_]:
     import pandas as pd
 
     return np.asarray(pd.isna(values), np.bool_)
+
+
+def first_text(values: NDArray[Any]) -> object:
+    """The first value that cannot be read as a number; the first of all if there is none.
+
+    >>> first_text(np.array(["1.5", "much"], object))
+    'much'
+    """
+    for value in values.flat:
+        try:
+            float(value)
+        except (TypeError, ValueError):
+            return value
+    return values.flat[0]

@@ -8,10 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairlag.core.types import Floats, Integers
-from fairlag.data.arrays import inputs_of, joined, numbers, scaling, shaped
+from fairlag.data.arrays import inputs_of, is_tokens, joined, numbers, scaling, shaped
 from fairlag.data.columns import columns
 from fairlag.data.dataset import Dataset
-from fairlag.data.roles import Part, Roles, checked_roles, missing
+from fairlag.data.distinct import distinguishable, pooled
+from fairlag.data.roles import Part, Roles, checked_roles, first_text, missing
+from fairlag.data.target import target_of
 from fairlag.errors import InputError
 from fairlag.limits import shown
 
@@ -19,7 +21,7 @@ from fairlag.limits import shown
 def from_file(
     folder: Path,
     path: str,
-    target: str,
+    target: str | list[str],
     features: list[str] | None = None,
     client: str | None = None,
     time: str | None = None,
@@ -28,7 +30,7 @@ def from_file(
 ) -> Dataset:
     """The data set in a file of columns, with the official test part in a second file if `test` names one."""
     roles = checked_roles(target, features, client, time)
-    verbatim = tuple(name for name in (roles.target, roles.client) if name is not None)
+    verbatim = tuple(name for name in (roles.target, roles.client) if isinstance(name, str))
     files = [path] if test is None else [path, test]
     return dataset([Part(str(each), columns(folder, each, verbatim)) for each in files], roles, shape)
 
@@ -44,34 +46,26 @@ def dataset(parts: Sequence[Part], roles: Roles, shape: object, names: Sequence[
     ([0, 1, 0], ('no', 'yes'), [[0.5], [1.5], [2.5]])
     """
     train = parts[0]
-    targets = [_target(part, roles.target) for part in parts]
+    target = target_of(parts, roles.target, names)
+    sizes = [len(part.column(roles.taken[0])) for part in parts]
     features = roles.features or _numeric(train, roles)
-    inputs = [_inputs(part, features, len(target)) for part, target in zip(parts, targets, strict=True)]
-    pooled = shaped(train.name, joined(f"inputs of {train.name}", inputs), shape)
-    labels, words = _numbered(train.name, targets, names) if names else _classes(train.name, targets)
-    clients, owners = _owners(parts, roles.client, [len(target) for target in targets])
+    inputs = [_inputs(part, features, size) for part, size in zip(parts, sizes, strict=True)]
+    every = shaped(train.name, joined(f"inputs of {train.name}", inputs), shape)
+    clients, owners = _owners(parts, roles.client, sizes)
+    # Tokens that are read and tokens that are predicted come from one vocabulary.
+    speaks = is_tokens(every) and is_tokens(target.labels) and target.labels.ndim > 1
     return Dataset(
         train.name,
-        pooled,
-        labels,
-        len(words) or int(labels.max(initial=0)) + 1,
-        len(targets[0]),
-        *scaling(pooled),
-        class_names=words,
+        every,
+        target.labels,
+        max(target.classes, int(every.max()) + 1) if speaks else target.classes,
+        sizes[0],
+        *scaling(every),
+        class_names=target.names,
         clients=clients,
         owners=owners,
-        times=_times(parts, roles.time, [len(target) for target in targets]),
+        times=_times(parts, roles.time, sizes),
     )
-
-
-def coded(values: NDArray[Any]) -> tuple[tuple[str, ...], Integers]:
-    """The distinct values in order, as text, and the place of each value among them.
-
-    >>> coded(np.array([10, 9, 10]))[0], coded(np.array(["b", "a", "b"], object))[1].tolist()
-    (('9', '10'), [1, 0, 1])
-    """
-    distinct, codes = np.unique(values, return_inverse=True)
-    return tuple(str(value) for value in distinct.tolist()), codes.astype(np.int64)
 
 
 def trained(names: Sequence[str], codes: Integers, official: int) -> tuple[tuple[str, ...], Integers]:
@@ -84,53 +78,6 @@ def trained(names: Sequence[str], codes: Integers, official: int) -> tuple[tuple
     place = np.full(len(names) + 1, -1)  # the last place is that of −1
     place[present] = np.arange(len(present))
     return tuple(names[code] for code in present), place[codes]
-
-
-def _target(part: Part, name: str) -> NDArray[Any]:
-    values = part.flat(name, "target")
-    if not len(values):
-        raise InputError(f"{part.name} has no examples: it needs at least one row")
-    return _distinguishable(values, part, name, "target")
-
-
-def _distinguishable(values: NDArray[Any], part: Part, name: str, what: str) -> NDArray[Any]:
-    """Values that can be classes or clients: whole numbers (also written 1.0), truth values or text."""
-    if values.dtype.kind == "f":
-        odd = values != np.floor(values)
-        if not odd.any() and np.abs(values).max(initial=0) < 2**53:
-            return values.astype(np.int64)
-        wrong: object = values[odd][0].item() if odd.any() else values.max().item()
-    elif values.dtype.kind in "biu":
-        return values
-    else:
-        others = [value for value in values.tolist() if not isinstance(value, str)]
-        if not others:
-            return values
-        wrong = others[0]
-    raise InputError(
-        f"the {what} column {shown(name)} of {part.name} holds {shown(wrong)}, but must hold whole numbers or text"
-    )
-
-
-def _classes(name: str, targets: Sequence[NDArray[Any]]) -> tuple[Integers, tuple[str, ...]]:
-    """The labels, and what the classes are called; nothing if they are 0, 1, 2, … already."""
-    labels, words = _pooled(name, targets, "target")
-    return labels, () if words == tuple(map(str, range(len(words)))) else words
-
-
-def _numbered(name: str, targets: Sequence[NDArray[Any]], names: Sequence[str]) -> tuple[Integers, tuple[str, ...]]:
-    """The labels as they are: the numbers of classes whose names are known."""
-    labels = np.concatenate(targets).astype(np.int64)
-    if labels.min() < 0:
-        raise InputError(f"the target of {name} holds {labels.min()}, but must hold the number of one of its classes")
-    return labels, tuple(names)
-
-
-def _pooled(name: str, parts: Sequence[NDArray[Any]], what: str) -> tuple[Integers, tuple[str, ...]]:
-    if len({part.dtype.kind == "O" for part in parts}) > 1:
-        raise InputError(f"the {what} of {name} is text in one part and numbers in the other: it must be of one kind")
-    words, codes = coded(np.concatenate(parts))
-    return codes, words
 
 
 def _numeric(part: Part, roles: Roles) -> list[str]:
@@ -167,8 +114,8 @@ def _inputs(part: Part, features: Sequence[str], examples: int) -> NDArray[Any]:
         values = part.column(name)
         if values.dtype.kind not in "biuf":
             raise InputError(
-                f"column {shown(name)} of {part.name} holds {shown(values.flat[0])}, but inputs must be numbers: leave "
-                "it out of `features`, or replace it by numbers"
+                f"column {shown(name)} of {part.name} holds {shown(first_text(values))}, but inputs must be numbers: "
+                "leave it out of `features`, or replace it by numbers"
             )
         if len(values) != examples:
             raise InputError(f"column {shown(name)} of {part.name} has {len(values)} rows, the target has {examples}")
@@ -177,21 +124,32 @@ def _inputs(part: Part, features: Sequence[str], examples: int) -> NDArray[Any]:
                 f"column {shown(name)} of {part.name} has the shape {values.shape}, so it must be the only input: "
                 f"write features = [{name!r}]"
             )
-    if part.columns[features[0]].ndim > 1:
-        return inputs_of(part.name, part.columns[features[0]])
+    first = part.columns[features[0]]
+    if first.ndim > 1:
+        return _tokens(part, features[0]) if is_tokens(first) else inputs_of(part.name, first)
     made = np.empty((examples, len(features)), np.float32)
     for place, name in enumerate(features):
         made[:, place] = numbers(part.columns[name])
     return made
 
 
+def _tokens(part: Part, name: str) -> Integers:
+    values = part.columns[name]
+    if values.min(initial=0) < 0:
+        raise InputError(
+            f"column {shown(name)} of {part.name} holds {values.min()}, but arrays of whole numbers are token ids, "
+            "which count from 0: save measurements as float32"
+        )
+    return np.ascontiguousarray(values, np.int64)
+
+
 def _owners(parts: Sequence[Part], client: str | None, sizes: Sequence[int]) -> tuple[tuple[str, ...], Integers | None]:
     """The clients of the training part, and the owner of each example; in the test part it may be none of them."""
     if client is None:
         return (), None
-    values = [_distinguishable(part.flat(client, "client"), part, client, "client") for part in _with(parts, client)]
+    values = [distinguishable(part.flat(client, "client"), part, client, "client") for part in _with(parts, client)]
     _check_sizes(parts[0], client, values, sizes)
-    codes, words = _pooled(parts[0].name, values, "client")
+    codes, words = pooled(parts[0].name, values, "client")
     return trained(words, np.concatenate([codes, np.full(sum(sizes) - len(codes), -1)]), sizes[0])
 
 

@@ -133,7 +133,9 @@ def _output(model: nn.Module, name: str, inputs: Tensor) -> object:
         with torch.no_grad():
             return model.eval()(inputs)
     except Exception as error:
-        shape = tuple(inputs.shape[1:])
-        raise InputError(f"the model {name!r} cannot take examples of shape {shape}: {reason(error)}") from error
+        shape, what, advice = tuple(inputs.shape[1:]), "examples", ""
+        if not inputs.is_floating_point():
+            what, advice = "token ids", " (whole numbers in arrays are token ids: save measurements as float32)"
+        raise InputError(f"the model {name!r} cannot take {what} of shape {shape}: {reason(error)}{advice}") from error
     finally:
         model.train(training)

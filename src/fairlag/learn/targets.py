@@ -38,13 +38,17 @@ example and label: see `use` in [task]
         """
         labels = data.labels
         whole, axes = labels.dtype == np.int64, labels.ndim
-        if self is Targets.NUMBERS and axes <= 2 and (not whole or axes == 1):
-            numbers = labels.astype(np.float32).reshape(len(labels), -1)
-            return replace(data, labels=numbers, classes=numbers.shape[1])
-        if self is Targets.LABELS and whole and axes == 2 and labels.max() <= 1:
-            return replace(data, classes=labels.shape[1])
+        if self is Targets.NUMBERS and axes <= 2:
+            return _with_numbers(data)
+        if self is Targets.LABELS and axes == 2:
+            return _with_marks(data)
         if whole and (self is Targets.TOKENS or (self is Targets.CLASSES and axes == 1)):
             return data
+        if self is Targets.CLASSES and axes == 1 and data.class_names:
+            raise InputError(
+                f"the target {data.class_names[0]!r} of {data.name} holds {_first_fraction(labels):g}, but its task "
+                f'needs {self.value}: write use = "regression" in [task], or name a target of whole numbers or text'
+            )
         raise InputError(
             f"the labels of {data.name} are {labels.dtype} of the shape {labels.shape}, but its task needs "
             f"{self.value}: see `use` in [task]"
@@ -74,3 +78,39 @@ example and label: see `use` in [task]
         if self is Targets.CLASSES:
             return [np.flatnonzero(np.bincount(part, minlength=classes)) for part in parts]
         return [np.flatnonzero(part.any(axis=0)) for part in parts] if self is Targets.LABELS else []
+
+
+def _with_numbers(data: Dataset) -> Dataset:
+    """The data with one row of float32 numbers per example: if classes have names, these are the numbers."""
+    labels, names = data.labels, data.class_names
+    if data.has_classes and names:
+        labels, names = np.array([_number(name, data) for name in names])[labels], ()
+    numbers = labels.astype(np.float32).reshape(len(labels), -1)
+    return replace(data, labels=numbers, classes=numbers.shape[1], class_names=names)
+
+
+def _number(name: str, data: Dataset) -> float:
+    try:
+        return float(name)
+    except ValueError:
+        raise InputError(
+            f"the target of {data.name} holds {name!r}, but its task needs {Targets.NUMBERS.value}: see `use` in [task]"
+        ) from None
+
+
+def _with_marks(data: Dataset) -> Dataset:
+    """The data with a 0 or 1 per example and label, as int64."""
+    odd = (data.labels != 0) & (data.labels != 1)
+    if odd.any():
+        example, label = (int(place) for place in np.argwhere(odd)[0])
+        name = repr(data.class_names[label]) if data.class_names else label
+        raise InputError(
+            f"the label {name} of example {example} of {data.name} is {data.labels[example, label]:g}, but its task "
+            f"needs {Targets.LABELS.value}: see `use` in [task]"
+        )
+    return replace(data, labels=data.labels.astype(np.int64), classes=data.labels.shape[1])
+
+
+def _first_fraction(labels: Floats) -> float:
+    odd = labels != np.floor(labels)
+    return float(labels[odd][0] if odd.any() else labels.max())
