@@ -29,7 +29,7 @@ def arrays(folder: Path, **columns: Any) -> Dataset:
 
 def test_a_column_with_fractions_is_the_target_of_a_regression(tmp_path: Path) -> None:
     data = read(tmp_path, target="price")
-    assert (data.labels.tolist(), data.labels.dtype, data.classes) == ([199.5, 310, -250.25], np.float32, 1)
+    assert data.labels.tolist() == [199.5, 310, -250.25] and data.labels.dtype == np.float32 and data.classes == 1
     assert Targets.NUMBERS.fitted(data).labels.tolist() == [[199.5], [310], [-250.25]]
     with pytest.raises(InputError) as caught:
         Targets.CLASSES.fitted(data)
@@ -67,7 +67,7 @@ def test_several_columns_are_numbers_side_by_side(tmp_path: Path) -> None:
 
 def test_columns_of_0_and_1_are_labels(tmp_path: Path) -> None:
     data = Targets.LABELS.fitted(read(tmp_path, target=["garden", "lift"]))
-    assert (data.labels.tolist(), data.labels.dtype) == ([[0, 1], [1, 0], [1, 1]], np.int64)
+    assert data.labels.tolist() == [[0, 1], [1, 0], [1, 1]] and data.labels.dtype == np.int64
     assert (data.classes, data.class_names) == (2, ("garden", "lift"))
     with pytest.raises(InputError) as caught:
         Targets.LABELS.fitted(read(tmp_path, target=["garden", "sold"]))
@@ -117,8 +117,8 @@ def test_arrays_of_whole_numbers_are_token_ids(kind: Any, tmp_path: Path) -> Non
     tokens = np.array([[0, 1, 2], [8, 2, 1]], kind)
     data = Targets.TOKENS.fitted(arrays(tmp_path, x=tokens[:, :-1], y=tokens[:, 1:]))
     assert (data.inputs.tolist(), data.labels.tolist()) == ([[0, 1], [8, 2]], [[1, 2], [2, 1]])
-    assert (data.inputs.dtype, data.labels.dtype, data.classes) == (np.int64, np.int64, 9)
+    assert data.inputs.dtype == data.labels.dtype == np.int64 and data.classes == 9
     classes = Targets.CLASSES.fitted(arrays(tmp_path, x=tokens, y=np.array(["spam", "ham"])))
-    assert (classes.inputs.dtype, classes.classes) == (np.int64, 2)
+    assert classes.inputs.dtype == np.int64 and classes.classes == 2
     with pytest.raises(InputError, match=r"'x' of data.npz holds -1, but arrays of whole numbers are token ids, which"):
         arrays(tmp_path, x=-tokens.astype(np.int64).clip(0, 1), y=tokens)

@@ -189,15 +189,15 @@ def homes(folder: Path, rows: int = 200) -> None:
     (folder / "homes.csv").write_text(text)
 
 
-def learnt(folder: Path, task: str, lr: float = 0.1, **data: Any) -> Run:
+def learnt(folder: Path, task: str, **data: Any) -> Run:
     """A run of 40 versions that learns this task from a file."""
-    changes = {"aggregations": 40, "task": {"use": task}, "local": {"steps": 5, "lr": lr}, "evaluate": {"every": 40}}
+    changes = {"aggregations": 40, "task": {"use": task}, "local": {"steps": 5, "lr": 0.1}, "evaluate": {"every": 40}}
     return simulate(parse({**tables(**data), **changes}, folder), out=folder / task, workers=1)
 
 
 def test_a_regression_from_one_column_and_from_two(folder: Path) -> None:
     homes(folder)
-    inputs = {"path": "homes.csv", "client": "agent", "features": ["a", "b"]}
+    inputs: dict[str, Any] = {"path": "homes.csv", "client": "agent", "features": ["a", "b"]}
     one = learnt(folder, "regression", target="price", **inputs)
     assert one.curve()["mse"].iloc[0] > 5 and one.score() < 1e-3 and one.model()(torch.zeros(3, 2)).shape == (3, 1)
     experiment = parse({**tables(target=["price", "rent"], **inputs), "task": {"use": "regression"}}, folder)
