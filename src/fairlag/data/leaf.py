@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fairlag.core.types import Integers
+from fairlag.data.arrays import is_tokens
+from fairlag.data.characters import NAMES, OTHER, letters, utf8
 from fairlag.data.columns import located
 from fairlag.data.dataset import Dataset
 from fairlag.data.roles import Part, Roles
@@ -18,6 +21,11 @@ from fairlag.limits import shown, text_of
 
 _BYTES = 2_000_000_000
 """The most bytes of one file; LEAF itself writes a hundred users per file."""
+
+_COLUMNS = 5
+"""Of an example in Sentiment140: id, date, query, user and text."""
+
+_PICTURES = (".jpg", ".jpeg", ".png")
 
 _EXAMPLE = '{"users": ["a"], "num_samples": [1], "user_data": {"a": {"x": [[0.5]], "y": [0]}}}'
 
@@ -32,7 +40,19 @@ def from_json(folder: Path, path: str, test: str | None = None, shape: list[int]
     if test is None and (place / "train").is_dir() and (place / "test").is_dir():
         places = [place / "train", place / "test"]
     parts = [_part(each) for each in places]
-    return dataset(parts, Roles("y", ["x"], client="user"), shape)
+    roles = Roles("y", ["x"], client="user")
+    if not all(_continues(part) for part in parts):
+        return dataset(parts, roles, shape)
+    parts = [
+        part._replace(columns={**part.columns, "y": letters(part.columns["y"].tolist()).ravel()}) for part in parts
+    ]
+    strange = any((part.columns[name] == OTHER).any() for part in parts for name in "xy")
+    return dataset(parts, roles, shape, names=NAMES if strange else NAMES[:OTHER])
+
+
+def _continues(part: Part) -> bool:
+    """Is each label the character after a text?"""
+    return is_tokens(part.columns["x"]) and part.columns["y"].dtype.kind == "O"
 
 
 def _part(place: Path) -> Part:
@@ -67,7 +87,9 @@ def _users(file: Path) -> Iterator[tuple[str, NDArray[Any], NDArray[Any]]]:
         if not len(x) == len(y) == count:
             raise InputError(f"{where} has num_samples {shown(count)}, but {len(x)} examples x and {len(y)} labels y")
         if count:
-            yield user, _numbers(x, where), _labels(y, where)
+            labels = _labels(y, where)
+            texts = _texts(x, where)
+            yield user, _numbers(x, where) if texts is None else _tokens(texts, labels, where), labels
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -96,16 +118,43 @@ def _read(file: Path) -> dict[str, Any]:
     return tables
 
 
+def _texts(values: list[Any], where: str) -> list[str] | None:
+    """The examples if they are text, or rows of Sentiment140 with the text at the end; None if they are not."""
+    rows = [each[-1] if isinstance(each, list) and len(each) == _COLUMNS else each for each in values]
+    if not all(isinstance(each, str) for each in rows):
+        return None
+    if all(each.lower().endswith(_PICTURES) for each in rows):
+        raise InputError(
+            f"the examples x of {where} are names of pictures such as {shown(rows[0])}, which are not opened: save the "
+            "pixels as an array in a .npz file"
+        )
+    return rows
+
+
+def _tokens(texts: list[str], labels: NDArray[Any], where: str) -> Integers:
+    """The ids of characters if the labels are the characters that follow, otherwise bytes."""
+    if labels.dtype.kind != "O":
+        return utf8(texts)
+    if longer := [label for label in labels.tolist() if len(label) != 1]:
+        raise InputError(
+            f"the labels y of {where} hold {shown(longer[0])}, but if they are text after text, each must be one "
+            "character: number the classes"
+        )
+    if len({len(text) for text in texts}) > 1:
+        raise InputError(
+            f"the examples x of {where} have {min(map(len, texts))} to {max(map(len, texts))} characters, but all must "
+            "have the same number"
+        )
+    return letters(texts)
+
+
 def _numbers(values: list[Any], where: str) -> NDArray[Any]:
     try:
         array = np.asarray(values)
     except (ValueError, OverflowError) as error:
         raise InputError(f"the examples x of {where} are not one array ({error})") from None
     if array.dtype.kind not in "biuf":
-        raise InputError(
-            f"the examples x of {where} hold {shown(np.ravel(array)[0])}, but must be numbers: text and names of "
-            "pictures cannot be read yet"
-        )
+        raise InputError(f"the examples x of {where} hold {shown(np.ravel(array)[0])}, but must be numbers or text")
     # A list of single numbers is a list of examples with one feature.
     return array.reshape(len(array), -1).astype(np.float32) if array.ndim == 1 else array.astype(np.float32)
 
