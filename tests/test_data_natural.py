@@ -41,7 +41,7 @@ def test_only_training_examples_are_shared() -> None:
 @given(st.permutations(CLIENTS), st.integers(1, 3))
 def test_every_client_has_one_number(names: list[str], count: int) -> None:
     groups = [Holding("rest", 4 - count), Holding("named", count, names=tuple(names[:count]))]
-    found = placed("mine", CLIENTS, groups).tolist()
+    found = placed("mine", CLIENTS, groups, np.random.default_rng(0)).tolist()
     assert sorted(found) == [0, 1, 2, 3]
     assert [found[CLIENTS.index(name)] for name in names[:count]] == list(range(4 - count, 4))
 
@@ -51,7 +51,8 @@ def test_every_client_has_one_number(names: list[str], count: int) -> None:
     [
         (
             [Holding("all", 3)],
-            "mine has 4 clients, but the groups have 3: change a count, or leave it out of one group",
+            "mine has 4 clients, but the groups have 3: change a count, or leave it out of one group, which then takes "
+            'the rest, or draw some by partition = "natural(3)"',
         ),
         ([Holding("a", 1, names=("anne",)), Holding("b", 3)], "but mine has none of that name: did you mean 'ann'?"),
         (
@@ -64,6 +65,41 @@ def test_groups_that_do_not_fit_the_clients(groups: list[Holding], words: str) -
     data = owned([0, 1, 2, 3])
     with pytest.raises(InputError) as caught:
         parse("natural").bound(data, np.arange(4)).share(data.labels, groups, seed=0)
+    assert words in str(caught.value)
+
+
+def sampled(text: str, groups: list[Holding], seed: int = 0) -> list[list[int]]:
+    """The examples of each client; example i belongs to client i modulo 4."""
+    data = owned([0, 1, 2, 3] * 3)
+    shares = parse(text).bound(data, np.arange(12)).share(data.labels, groups, seed)
+    return [shares.of(client).tolist() for client in range(shares.clients)]
+
+
+def test_a_sample_of_the_clients_is_drawn_by_the_seed() -> None:
+    groups = [Holding("a", 1), Holding("named", 1, names=("bob",))]
+    every = {client: [client, client + 4, client + 8] for client in range(4)}
+    found = [sampled("natural(2)", groups, seed) for seed in range(30)]
+    assert found[0] == sampled("natural(2)", groups)
+    assert {bob for _, (bob, *_) in found} == {1} and {first for (first, *_), _ in found} == {0, 2, 3}
+    assert all(mine == every[mine[0]] for each in found for mine in each)
+    pairs = {tuple(mine[0] for mine in sampled("natural(2)", [Holding("all", 2)], seed)) for seed in range(99)}
+    assert pairs == {(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)}
+    assert sampled("natural(4)", [Holding("all", 4)]) == sampled("natural", [Holding("all", 4)]) == [*every.values()]
+    assert str(parse("natural(sample=2)")) == "natural(2)" and str(parse("natural")) == "natural"
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "words"),
+    [
+        ("natural(2)", 3, "mine has 4 clients, of which 2 are drawn, but the groups have 3: change a count"),
+        ("natural(5)", 5, "the partition natural(5) draws 5 clients, but mine has 4"),
+        ("natural(0)", 1, "sample of natural is 0, but must be a whole number of at least 1"),
+        ("natural(0.5)", 1, "sample of natural is 0.5, but must be a whole number of at least 1"),
+    ],
+)
+def test_a_sample_that_cannot_be_drawn(text: str, count: int, words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        sampled(text, [Holding("all", count)])
     assert words in str(caught.value)
 
 

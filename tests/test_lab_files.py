@@ -179,6 +179,24 @@ def test_a_run_whose_file_has_changed_is_not_resumed(
     assert contents(resumed.folder) == contents(whole.folder)
 
 
+@pytest.mark.parametrize("stream", [None, "linear(0.1, 0.01)", "recorded"])
+def test_a_sample_of_the_clients_trains_on_its_own_examples(stream: str | None, folder: Path) -> None:
+    data = tables(partition="natural(3)", time="day", **({"stream": stream} if stream else {}))
+    clients = [{"group": "named", "names": ["w4"], "delay": 2}, {"group": "drawn", "delay": 1}]
+    experiment = parse({**data, "clients": clients}, folder)
+    assert [table.count for table in experiment.clients] == [1, 2]
+    resources = Resources(experiment)
+    train, shares = resources.shares(0)
+    names, setting = resources.names(0), resources.setting(0)
+    assert names[0] == "w4" and len(set(names)) == 3 and len({tuple(resources.names(seed)) for seed in range(20)}) == 6
+    assert len(train) == 48 > len(shares.order) == setting.examples.sum()
+    for name, mine in zip(names, held(experiment), strict=True):
+        assert mine == {example for example in train.tolist() if f"w{example % WARDS}" == name}
+    one = simulate(experiment, out=folder / "one", workers=1)
+    two = simulate(experiment, out=folder / "two", workers=2, executor="processes")
+    assert contents(one.folder) == contents(two.folder)
+
+
 def homes(folder: Path, rows: int = 200) -> None:
     """A CSV file with two prices and two marks, each of which follows from two measures."""
     rng = np.random.default_rng(0)
@@ -259,6 +277,12 @@ def interrupt(event: Event) -> None:
             [{"group": "a", "delay": 1, "count": 5}, {"group": "b", "delay": 1}],
             {},
             "group 'b' has no count, but the other groups take all 5 clients of wards.csv",
+        ),
+        ([{"group": "a", "delay": 1}], {"partition": "natural(6)"}, "natural(6) draws 6 clients, but wards.csv has 5"),
+        (
+            [{"group": "a", "delay": 1, "count": 3}, {"group": "b", "delay": 1}],
+            {"partition": "natural(3)"},
+            "group 'b' has no count, but the other groups take all 3 clients of wards.csv",
         ),
         ([{"group": "a", "delay": 1}], {"client": "wards"}, "wards.csv has no column 'wards': did you mean 'ward'?"),
         ([{"group": "a", "delay": 1}], {"holdout": 3}, "data.holdout: it is 3, but must be a share"),

@@ -30,7 +30,8 @@ def letters(texts: Sequence[str]) -> Integers:
     [[25, 1, 78], [79, 80, 0]]
     """
     points = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), "<u4").reshape(len(texts), -1)
-    return _IDS.take(np.minimum(points, _ASCII - 1))
+    ids: Integers = _IDS[np.minimum(points, _ASCII - 1)]
+    return ids
 
 
 def utf8(texts: Sequence[str]) -> Integers:

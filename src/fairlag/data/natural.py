@@ -15,20 +15,29 @@ from fairlag.data.distinct import coded
 from fairlag.data.shares import Holding
 from fairlag.data.sharing import Partition
 from fairlag.data.table import trained
+from fairlag.data.whole import whole
 from fairlag.errors import InputError, nearest
 from fairlag.limits import shown, text_of
 
 
 @dataclass(frozen=True, slots=True)
-class Natural(Partition):
-    """``natural``: the data itself says which client holds which example, such as a file with a `client` column.
-    Clients are sorted by name and fill the groups in order. A group with ``names`` takes exactly these clients.
+class ByOwner(Partition):
+    """What partitions have in common if the data set says which client holds an example."""
 
-    >>> data = Dataset("tiny", np.zeros((3, 1), np.uint8), np.zeros(3, np.int64), 1, 3, clients=("ann", "bob"),
-    ...                owners=np.array([1, 0, 1]))
-    >>> Natural().bound(data, np.arange(3)).share(data.labels, [Holding("all", 2)], seed=0).of(1).tolist()
-    [0, 2]
-    """
+    @property
+    def drawn(self) -> int | None:
+        """How many of the data's clients there are to be; None for all."""
+        return None
+
+    def population(self, data: Dataset) -> int:
+        """How many clients the groups must have."""
+        if self.drawn is None:
+            return len(data.clients)
+        if self.drawn > len(data.clients):
+            raise InputError(
+                f"the partition {self} draws {self.drawn} clients, but {data.name} has {len(data.clients)}"
+            )
+        return self.drawn
 
     def bound(self, data: Dataset, train: Integers) -> Partition:
         """The partition of these training examples."""
@@ -42,14 +51,42 @@ class Natural(Partition):
             raise InputError(
                 f"example {train[owners < 0][0]} of {data.name} has no client, but each training example needs one"
             )
-        return _Owned(data.name, owners, data.clients)
+        return _Owned(data.name, owners, data.clients, self.population(data))
 
     def _owners(self, labels: Integers, groups: Sequence[Holding], clients: int, rng: np.random.Generator) -> Integers:
         raise InputError(f"the partition {self} cannot be used without a data set")
 
 
 @dataclass(frozen=True, slots=True)
-class File(Natural):
+class Natural(ByOwner):
+    """``natural``: the data itself says which client holds which example, such as a file with a `client` column.
+    Clients are sorted by name and fill the groups in order. A group with ``names`` takes exactly these clients.
+    ``natural(100)`` draws 100 of the clients by the seed, apart from those with ``names``; no one trains on the
+    examples of the others.
+
+    >>> data = Dataset("tiny", np.zeros((3, 1), np.uint8), np.zeros(3, np.int64), 1, 3, clients=("ann", "bob"),
+    ...                owners=np.array([1, 0, 1]))
+    >>> Natural().bound(data, np.arange(3)).share(data.labels, [Holding("all", 2)], seed=0).of(1).tolist()
+    [0, 2]
+    >>> Natural(1).bound(data, np.arange(3)).share(data.labels, [Holding("one", 1)], seed=0).of(0).tolist()
+    [0, 2]
+    """
+
+    sample: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuses anything but a number of clients."""
+        if self.sample is not None:
+            object.__setattr__(self, "sample", whole(self.sample, "sample of natural", 1))
+
+    @property
+    def drawn(self) -> int | None:
+        """How many of the data's clients there are to be; None for all."""
+        return self.sample
+
+
+@dataclass(frozen=True, slots=True)
+class File(ByOwner):
     """``file(map.csv)``: like ``natural``, but a CSV file says which client holds which example. It has the columns
     ``example`` (its place in the data set, from 0) and ``client`` below a header, or one client per line.
 
@@ -136,15 +173,25 @@ class _Owned(Partition):
     data: str
     owners: Integers
     names: tuple[str, ...]
+    population: int
 
     def _owners(self, labels: Integers, groups: Sequence[Holding], clients: int, rng: np.random.Generator) -> Integers:
-        return placed(self.data, self.names, groups)[self.owners]
+        if clients != self.population:
+            drawn = f", of which {self.population} are drawn" if self.population < len(self.names) else ""
+            fewer = f', or draw some by partition = "natural({clients})"' if clients < len(self.names) else ""
+            raise InputError(
+                f"{self.data} has {len(self.names)} clients{drawn}, but the groups have {clients}: change a count, or "
+                f"leave it out of one group, which then takes the rest{fewer}"
+            )
+        return placed(self.data, self.names, groups, rng)[self.owners]
 
 
-def placed(data: str, clients: Sequence[str], groups: Sequence[Holding]) -> Integers:
-    """The number of each of the data's clients in the fleet, whose clients are numbered group by group.
+def placed(data: str, clients: Sequence[str], groups: Sequence[Holding], rng: np.random.Generator) -> Integers:
+    """The number of each of the data's clients in the fleet, whose clients are numbered group by group; −1 if it is not
+    among them.
 
-    >>> placed("mine", ("ann", "bob", "cy"), [Holding("rest", 2), Holding("mine", 1, names=("bob",))]).tolist()
+    >>> groups = [Holding("rest", 2), Holding("mine", 1, names=("bob",))]
+    >>> placed("mine", ("ann", "bob", "cy"), groups, np.random.default_rng(0)).tolist()
     [0, 2, 1]
     """
     place = {name: number for number, name in enumerate(clients)}
@@ -159,13 +206,11 @@ def placed(data: str, clients: Sequence[str], groups: Sequence[Holding]) -> Inte
             if name in taken:
                 raise InputError(f"groups {taken[name]!r} and {group.name!r} both name the client {name!r}")
             taken[name] = group.name
-    counts = sum(group.count for group in groups)
-    if counts != len(clients):
-        raise InputError(
-            f"{data} has {len(clients)} clients, but the groups have {counts}: change a count, or leave it out of one "
-            "group, which then takes the rest"
-        )
-    rest = (number for name, number in place.items() if name not in taken)
+    others = [number for name, number in place.items() if name not in taken]
+    wanted = sum(group.count for group in groups) - len(taken)
+    if wanted < len(others):
+        others = np.sort(rng.choice(others, wanted, replace=False)).tolist()
+    rest = iter(others)
     order = [
         number
         for group in groups
@@ -173,6 +218,6 @@ def placed(data: str, clients: Sequence[str], groups: Sequence[Holding]) -> Inte
             [place[name] for name in group.names] if group.names else [next(rest) for _ in range(group.count)]
         )
     ]
-    numbers = np.empty(len(clients), np.int64)
-    numbers[order] = np.arange(len(clients))
+    numbers = np.full(len(clients), -1)
+    numbers[order] = np.arange(len(order))
     return numbers

@@ -12,7 +12,7 @@ import numpy as np
 
 from fairlag.core.types import Integers
 from fairlag.data.deal import by_label, cut, filled, held_at_random, uneven
-from fairlag.data.natural import File, Natural
+from fairlag.data.natural import ByOwner, File, Natural
 from fairlag.data.shares import Holding, Shares
 from fairlag.data.sharing import Partition
 from fairlag.data.whole import apportion, whole
@@ -20,6 +20,7 @@ from fairlag.errors import InputError
 from fairlag.text.calls import Call, build, number, read
 
 __all__ = [
+    "ByOwner",
     "Dirichlet",
     "File",
     "Holding",

@@ -31,7 +31,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shares:
-    """Every training example at exactly one client: client c holds ``order[bounds[c]:bounds[c + 1]]``.
+    """Every training example at one client at most: client c holds ``order[bounds[c]:bounds[c + 1]]``.
 
     >>> shares = Shares.from_owners(np.array([1, 0, 1]), 2)
     >>> shares.of(1).tolist(), shares.sizes.tolist()
@@ -45,9 +45,11 @@ class Shares:
 
     @classmethod
     def from_owners(cls, owners: Integers, clients: int) -> "Shares":
-        """The shares in which example i belongs to client ``owners[i]``; a client's examples are ascending."""
-        bounds = np.concatenate(([0], np.cumsum(np.bincount(owners, minlength=clients))))
-        order = np.argsort(owners, kind="stable")
+        """The shares in which example i belongs to client ``owners[i]``, or to none if that is −1; a client's examples
+        are ascending.
+        """
+        bounds = np.concatenate(([0], np.cumsum(np.bincount(owners[owners >= 0], minlength=clients))))
+        order = np.argsort(owners, kind="stable")[len(owners) - bounds[-1] :]
         order.flags.writeable = bounds.flags.writeable = False
         return cls(order, bounds)
 

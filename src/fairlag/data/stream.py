@@ -179,7 +179,9 @@ def in_order_of_arrival(shares: Shares, seed: int, times: Floats | None = None) 
     """
     owners = np.repeat(np.arange(shares.clients), shares.sizes)
     # An example's number depends only on the seed and the example, not on the owners of the others.
-    numbers = seeds.uniforms(seeds.key(seed, "order of arrival"), 0, len(shares.order)) if times is None else times
+    numbers = times
+    if numbers is None:
+        numbers = seeds.uniforms(seeds.key(seed, "order of arrival"), 0, int(shares.order.max()) + 1)
     order = shares.order[np.lexsort((numbers[shares.order], owners))]
     order.flags.writeable = False
     return Shares(order, shares.bounds)

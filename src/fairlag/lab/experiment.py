@@ -269,9 +269,10 @@ def _counted(tables: dict[str, Any], folder: Path | None) -> Experiment:
             f"group {name!r} has no count, and {data.name} does not say who holds what: give count, or name a column "
             "in `client`"
         )
-    if (left := len(data.clients) - experiment.population + 1) < 1:
+    every = experiment.data.population(data)
+    if (left := every - experiment.population + 1) < 1:
         raise ExperimentError(
-            f"group {name!r} has no count, but the other groups take all {len(data.clients)} clients of {data.name}"
+            f"group {name!r} has no count, but the other groups take all {every} clients of {data.name}"
         )
     groups[place] = {**groups[place], "count": left}
     return check({**tables, "clients": groups})

@@ -120,6 +120,11 @@ class Data(Made):
         shared = None if self.partition is None else partition.parse(self.partition)
         return shared.owned(data, folder or Path()) if isinstance(shared, partition.File) else data
 
+    def population(self, data: Dataset) -> int:
+        """How many clients the groups are to have if this data says who holds what."""
+        shared = partition.parse(self.partition or "natural")
+        return shared.population(data) if isinstance(shared, partition.ByOwner) else len(data.clients)
+
 
 class Model(Made):
     """A `[model]` table: what is trained."""
@@ -279,7 +284,7 @@ def share_out(data: Data, groups: Sequence[Holding], *, natural: bool) -> partit
     by_default = "labels" if any(group.labels is not None for group in groups) else "natural" if natural else "iid"
     chosen = partition.parse(data.partition or by_default)
     named = next((group.name for group in groups if group.names), None)
-    if named is not None and not isinstance(chosen, partition.Natural):
+    if named is not None and not isinstance(chosen, partition.ByOwner):
         raise InputError(
             f"group {named!r} names clients of the data, but the partition is {chosen}: only natural and file know them"
         )

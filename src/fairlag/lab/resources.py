@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fairlag.core.strategy import Strategy
 from fairlag.core.types import Floats, Integers
 from fairlag.core.vector import EMPTY, Layout, Vector
-from fairlag.data.partition import Natural, Partition
+from fairlag.data.partition import ByOwner, Partition
 from fairlag.data.shares import Holding, Shares
 from fairlag.data.split import split, stratified
 from fairlag.data.stream import NO_TIMES, Recorded, Stream, in_order_of_arrival, parse
@@ -151,7 +151,7 @@ class Resources:
     def names(self, seed: int) -> list[str]:
         """What each client is called: by the data if that says who holds what, otherwise by its group and number."""
         data = self.data
-        if data.owners is None or not isinstance(self._partition, Natural):
+        if data.owners is None or not isinstance(self._partition, ByOwner):
             return [f"{group.name} {number}" for group in self.groups for number in range(group.count)]
         train, shares = self.shares(seed)
         return [data.clients[owner] for owner in data.owners[train[shares.order[shares.bounds[:-1]]]]]
