@@ -136,7 +136,8 @@ FILES: Mapping[str, imported.Maker] = {"file": from_file, "leaf": from_json, "hu
 
 PARAMETERS: Mapping[str, str] = {
     "path": "The file, or for `leaf` and `huggingface` also the folder, relative to the experiment file.",
-    "target": "The column with the labels. Whole numbers or text: the classes are the distinct values in order.",
+    "target": "The column to predict, or a list of columns of numbers. The [task](#task) says what it must hold. For a "
+    "classification, the classes are its distinct values in order.",
     "features": "The columns to learn from, as a list. By default all columns of numbers that have no other role.",
     "input": "The column to learn from, or a list of columns.",
     "client": "The column that says which client holds an example, for the [partition](#partitions) `natural`.",
