@@ -133,6 +133,7 @@ def test_a_classification_of_characters_learns(tmp_path: Path) -> None:
         ({"a": {"x": [[1]], "y": [0.5]}}, {}, "hold 0.5, but must be whole numbers or text"),
         ({"a": {"x": [[1]], "y": [0]}, "b": {"x": [[1, 2]], "y": [0]}}, {}, "have different shapes: "),
         ({"a": {"x": [[1]], "y": [0]}, "b": {"x": [[1]], "y": ["c"]}}, {}, "are text and numbers"),
+        ({"a": {"x": [[1] * 140], "y": [0]}, "b": {"x": ["to be"], "y": [1]}}, {}, "the examples x in '"),
         ({"a": {"x": [], "y": []}}, {}, "has no user with examples"),
     ],
 )

@@ -10,10 +10,10 @@ from fairlag.data.load import Dataset, load
 from fairlag.errors import InputError
 from fairlag.learn.targets import Targets
 
-CSV = """size,rooms,sold,garden,lift,price
-50,2,1,0,true,199.5
-80,3,4,1,false,310
-70,3,2,1,true,-250.25
+CSV = """size,rooms,town,sold,garden,lift,price
+50,2,ulm,1,0,true,199.5
+80,3,bonn,4,1,false,310
+70,3,ulm,2,1,true,-250.25
 """
 
 
@@ -82,9 +82,12 @@ def test_columns_of_0_and_1_are_labels(tmp_path: Path) -> None:
     [
         (CSV.replace("310", ""), "price", "column 'price' of homes.csv has no value in row 2: fill it in, or remove"),
         (CSV.replace("310", ""), ["sold", "price"], "column 'price' of homes.csv has no value in row 2: fill it in"),
-        (CSV.replace("310", "much"), ["sold", "price"], "'price' of homes.csv holds 'much', but several target col"),
+        (CSV, ["sold", "town"], "'town' of homes.csv holds 'ulm', but several target columns must hold numbers, or"),
+        (CSV.replace("310", "?"), ["sold", "price"], "'price' of homes.csv holds numbers, but '?' in row 2: fill it"),
         (CSV.replace("310", "inf"), "price", "the labels of homes.csv must be finite, but that of example 1 is not"),
         (CSV.replace("310", "1e99"), "price", "the labels of homes.csv must be finite, but that of example 1 is not"),
+        (CSV.replace("310", "NA"), "price", "column 'price' of homes.csv holds numbers, but 'NA' in row 2: fill it in"),
+        (CSV.replace("310", "?"), "price", "'price' of homes.csv holds numbers, but '?' in row 2: fill it in, or rem"),
         (CSV, ["price", "pric"], "homes.csv has no column 'pric': did you mean 'price'?"),
         (CSV, ["price", "price"], "the column 'price' is given as target and as target: each column has one role"),
         (CSV, ["price", "size"], "the column 'size' is given as target and as features: each column has one role"),

@@ -70,8 +70,9 @@ def _part(place: Path) -> Part:
             f"the examples in {str(place)!r} have different shapes: {one} at user {first!r}, {other} at user {second!r}"
         )
     names = np.repeat(np.array([user for user, _, _ in found], object), [len(y) for y in labels])
-    if len({y.dtype.kind == "O" for y in labels}) > 1:
-        raise InputError(f"the labels y in {str(place)!r} are text and numbers: they must be of one kind")
+    for what, arrays in (("examples x", inputs), ("labels y", labels)):
+        if len({each.dtype.kind for each in arrays}) > 1:
+            raise InputError(f"the {what} in {str(place)!r} are text and numbers: they must be of one kind")
     return Part(str(place), {"x": np.concatenate(inputs), "y": np.concatenate(labels), "user": names})
 
 

@@ -54,7 +54,25 @@ def _present(part: Part, name: str) -> NDArray[Any]:
     values = part.column(name)
     if not len(values):
         raise InputError(f"{part.name} has no examples: it needs at least one row")
+    if values.dtype.kind == "O":
+        _check_measured(values, part, name)
     return values
+
+
+def _check_measured(values: NDArray[Any], part: Part, name: str) -> None:
+    """Refuses text that is numbers with a fraction except for a few cells: it would make a class of every number."""
+    import pandas as pd
+
+    distinct = pd.unique(values.ravel())
+    read = pd.to_numeric(pd.Series(distinct), errors="coerce").to_numpy(np.float64)
+    there = ~np.isnan(read)
+    if 2 * np.count_nonzero(there) > len(read) > np.count_nonzero(there) and measured(read[there]) is not None:
+        odd = distinct[np.argmin(there)]
+        row = int(np.argwhere(values == odd)[0, 0]) + 1
+        raise InputError(
+            f"the target column {shown(name)} of {part.name} holds numbers, but {shown(odd)} in row {row}: fill it in, "
+            "or remove the row"
+        )
 
 
 def _floats(values: NDArray[Any]) -> NDArray[np.float32]:
