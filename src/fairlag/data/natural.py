@@ -61,8 +61,8 @@ class ByOwner(Partition):
 class Natural(ByOwner):
     """``natural``: the data itself says which client holds which example, such as a file with a `client` column.
     Clients are sorted by name and fill the groups in order. A group with ``names`` takes exactly these clients.
-    ``natural(100)`` draws 100 of the clients by the seed, apart from those with ``names``; no one trains on the
-    examples of the others.
+    ``natural(100)`` takes 100 of the clients: those with ``names``, and others drawn by the seed. Nobody trains on the
+    examples of the rest.
 
     >>> data = Dataset("tiny", np.zeros((3, 1), np.uint8), np.zeros(3, np.int64), 1, 3, clients=("ann", "bob"),
     ...                owners=np.array([1, 0, 1]))
