@@ -193,7 +193,7 @@ def test_evaluations_come_in_the_order_in_which_they_were_asked_for(serial: Seri
     for executor in (serial, pair):
         executor.begin(0, PLACES)
         for number in range(10):
-            executor.evaluate(number, version(number), due=float(-number), stop=36 - number)
+            executor.evaluate(number, version(number), due=float(-number), asked=36 - number)
     found: list[tuple[int, list[list[float]]]] = []
     while len(found) < 10:
         found += [(number, plain(score)) for number, score in pair.evaluated(1.0)]
@@ -280,7 +280,7 @@ def test_nothing_large_goes_over_the_line(pair: Processes, monkeypatch: pytest.M
     assert len(sizes) > 60
     assert max(sizes) < 600
     assert len(pickle.dumps(Training(10**9, 5, 5, Order(2**64 - 1, 10**6, 10**6, 1e9, 10**6, 0.1)))) < 150
-    assert len(pickle.dumps(Evaluation(-(10**9), 5, 10**6, 10**6))) < 100
+    assert len(pickle.dumps(Evaluation(-(10**9), 5, (10**6, 10**6)))) < 100
     assert first(PLAN).nbytes > 8000
 
 

@@ -24,7 +24,7 @@ from tests.support.flower_deploy import OWN, QUICK, counted
 from tests.support.scores import scored
 from tests.support.stores import STATE, aggregation, create, rows
 
-TABLES = ("clients", "tasks", "aggregations", "presence", "evaluations", "refusals")
+TABLES = ("clients", "tasks", "aggregations", "presence", "evaluations", "client_scores", "refusals")
 
 
 def contents(folder: Path) -> dict[str, Any]:

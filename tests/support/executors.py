@@ -180,7 +180,7 @@ def everything(serial: Serial, pool: Any, seed: int, deaths: set[int], pids: Cal
             case "evaluate":
                 asked += 1
                 for executor in (serial, pool):
-                    executor.evaluate(number % 8, version(number % 8), chance.random(), stop=5)
+                    executor.evaluate(number % 8, version(number % 8), chance.random(), asked=5)
             case "look":
                 scores += [(each, plain(score)) for each, score in pool.evaluated(chance.choice([0.0, 0.01]))]
     for each in running:

@@ -14,6 +14,7 @@ from fairlag.core.types import Integers
 from fairlag.core.vector import Vector, published
 from fairlag.data.dataset import Dataset
 from fairlag.execute.processes import Processes
+from fairlag.learn.evaluation import Found
 from fairlag.learn.flat import Flat
 from fairlag.learn.learner import Blueprint, Learner, Order, Placement, keep_memory
 from fairlag.learn.local import Recipe, schedule
@@ -144,7 +145,8 @@ class Pools(dict[int, Processes]):
             pool.close()
 
 
-def plain(score: ScoreSums) -> list[list[float]]:
+def plain(score: Found) -> list[list[float]]:
+    assert isinstance(score, ScoreSums)
     return [column.tolist() for column in (score.examples, score.sums["accuracy"], score.sums["loss"])]
 
 

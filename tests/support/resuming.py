@@ -19,7 +19,7 @@ BY_ACCOUNT: dict[str, Any] = {
 }
 """Every term of the accounts, and a limit that some clients reach."""
 
-TABLES = ("clients", "tasks", "aggregations", "parts", "units", "presence", "evaluations", "refusals")
+TABLES = ("clients", "tasks", "aggregations", "parts", "units", "presence", "evaluations", "client_scores", "refusals")
 
 # What a user's process does. Checkpoints are made every few milliseconds, so that kills hit between and during them.
 PROGRAM = """

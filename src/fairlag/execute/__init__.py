@@ -17,8 +17,8 @@ from fairlag.rules.local import Local
 
 if TYPE_CHECKING:
     from fairlag.data.dataset import Dataset
+    from fairlag.learn.evaluation import Asked, Found
     from fairlag.learn.learner import Blueprint, Learner, Placement
-    from fairlag.learn.task import ScoreSums
 
 interrupted: ContextVar[Callable[[], bool]] = ContextVar("interrupted", default=lambda: False)
 """Has the user pressed Ctrl-C? Then an executor that waits for a result computed elsewhere raises Interrupted.
@@ -47,10 +47,10 @@ class Executor(Savable, Protocol):
 class Evaluating(Protocol):
     """Evaluates versions on the test examples."""
 
-    def evaluate(self, version: int, parameters: Vector, due: float, stop: int) -> None:
-        """Requests the evaluation of a version on the test examples up to `stop`."""
+    def evaluate(self, version: int, parameters: Vector, due: float, asked: "Asked") -> None:
+        """Requests the evaluation of a version: on the test examples up to a number, or on clients' own."""
 
-    def evaluated(self, patience: float = 0.0) -> "list[tuple[int, ScoreSums]]":
+    def evaluated(self, patience: float = 0.0) -> "list[tuple[int, Found]]":
         """The evaluations finished since the last call, in order of request; waits up to `patience` seconds for one."""
 
     def close(self) -> None:

@@ -14,9 +14,9 @@ from fairlag.core.types import Integers, Report
 from fairlag.core.vector import Vector
 from fairlag.execute.worker import Beginning
 from fairlag.learn.blas import ONE_THREAD
+from fairlag.learn.evaluation import Found, Part, scored
 from fairlag.learn.failure import Failure
 from fairlag.learn.learner import Blueprint, Learner, Order, Placement, keep_memory
-from fairlag.learn.task import ScoreSums
 
 Trained = tuple[Vector, Vector, Report]
 """An update, its client's new memory, and its report."""
@@ -61,9 +61,9 @@ class Actor:
             return Failure.of(error)
         return delta, remembered, report
 
-    def evaluate(self, parameters: Vector, start: int, stop: int) -> ScoreSums | Failure:
-        """The sums over some test examples, or the failure."""
+    def evaluate(self, parameters: Vector, part: Part) -> Found | Failure:
+        """What a part of an evaluation finds, or the failure."""
         try:
-            return self._learner.evaluate(parameters, start, stop)
+            return scored(self._learner, parameters, part)
         except Exception as error:
             return Failure.of(error)

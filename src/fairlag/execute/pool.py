@@ -16,9 +16,9 @@ from fairlag.errors import InputError, Interrupted, WorkerError
 from fairlag.execute import interrupted, named, not_submitted
 from fairlag.execute.memories import Memories
 from fairlag.execute.worker import Beginning
+from fairlag.learn.evaluation import Asked, Found, Part, joined, parts
 from fairlag.learn.failure import Failure
-from fairlag.learn.learner import Placement, chunks
-from fairlag.learn.task import ScoreSums, total
+from fairlag.learn.learner import Placement
 from fairlag.rules.local import Local
 
 DEPTH = 2
@@ -34,7 +34,7 @@ class Request(NamedTuple):
     parameters: Vector
     due: float
     task: Dispatch | None
-    part: tuple[int, int] = (0, 0)
+    part: Part = (0, 0)
 
     def __str__(self) -> str:
         """Its name in messages."""
@@ -95,7 +95,7 @@ class Pool(ABC, Generic[AnyWorker]):
         self._deaths: Counter[tuple[str, str, int]] = Counter()
         self._parts = count(-1, -1)
         self._evaluations: deque[tuple[int, list[int]]] = deque()
-        self._scores: dict[int, ScoreSums | Failure] = {}
+        self._scores: dict[int, Found | Failure] = {}
 
     def _remembered(self, vectors: int) -> int:
         """How many numbers a client remembers under a strategy that asks for this many vectors."""
@@ -156,17 +156,17 @@ class Pool(ABC, Generic[AnyWorker]):
             self._orders.pop(number, None)
             self._done.pop(number, None)
 
-    def evaluate(self, version: int, parameters: Vector, due: float, stop: int) -> None:
-        """Requests the evaluation of a version on the test examples up to `stop`, by any free workers."""
+    def evaluate(self, version: int, parameters: Vector, due: float, asked: Asked) -> None:
+        """Requests the evaluation of a version, by any free workers."""
         with self._lock:
-            while sum(self._is_open(parts) for _, parts in self._evaluations) > _MAX_EVALUATIONS:
+            while sum(self._is_open(numbers) for _, numbers in self._evaluations) > _MAX_EVALUATIONS:
                 self._pump(None)
-            numbers = [next(self._parts) for _ in chunks(stop)]
+            numbers = [next(self._parts) for _ in parts(asked)]
             self._evaluations.append((version, numbers))
-            for number, part in zip(numbers, chunks(stop), strict=True):
+            for number, part in zip(numbers, parts(asked), strict=True):
                 self._put(number, Request(version, parameters, due, None, part))
 
-    def evaluated(self, patience: float = 0.0) -> list[tuple[int, ScoreSums]]:
+    def evaluated(self, patience: float = 0.0) -> list[tuple[int, Found]]:
         """The evaluations finished since the last call, in order of request; waits up to `patience` seconds for one."""
         scores = []
         with self._lock:
@@ -174,10 +174,10 @@ class Pool(ABC, Generic[AnyWorker]):
                 self._pump(patience)
             while self._evaluations and not self._is_open(self._evaluations[0][1]):
                 version, numbers = self._evaluations.popleft()
-                parts = [self._scores.pop(number) for number in numbers]
-                if failed := next((part for part in parts if isinstance(part, Failure)), None):
+                found = [self._scores.pop(number) for number in numbers]
+                if failed := next((part for part in found if isinstance(part, Failure)), None):
                     raise InputError(f"evaluating version {version} failed: {failed.sentence}") from failed.cause
-                scores.append((version, total([part for part in parts if isinstance(part, ScoreSums)])))
+                scores.append((version, joined([part for part in found if not isinstance(part, Failure)])))
         return scores
 
     def state(self) -> State:

@@ -21,7 +21,6 @@ from fairlag.learn.descent import kept_numbers
 from fairlag.learn.failure import Failure
 from fairlag.learn.flat import Flat
 from fairlag.learn.learner import Blueprint, Order, Placement
-from fairlag.learn.task import ScoreSums
 from fairlag.rules.local import Local
 
 _END_TIMEOUT = 5.0
@@ -108,7 +107,7 @@ class Processes(Pool[_Worker]):
         self._pins[slot] += 1
         job: Training | Evaluation
         if request.task is None:
-            job = Evaluation(number, slot, *request.part)
+            job = Evaluation(number, slot, request.part)
         else:
             job = Training(number, slot, worker.rows.pop(), Order.of(request.task, self._beginning.seed))
             if size := self._memories.size:
@@ -165,14 +164,15 @@ class Processes(Pool[_Worker]):
             self._take(job, answer)
 
     def _take(self, job: Training | Evaluation, answer: Answer) -> None:
-        if isinstance(answer, Trained):
-            assert isinstance(job, Training)
+        if isinstance(job, Evaluation):
+            assert not isinstance(answer, Trained)
+            self._scores[job.number] = answer
+        elif isinstance(answer, Trained):
             memory = self._recalled[job.row, : self._memories.size].copy()
             kind = CheckedUpdate if answer.sound else Update
             self._done[job.number] = kind(published(self._rows[job.row]), answer.report), memory
-        elif isinstance(answer, ScoreSums) or isinstance(job, Evaluation):
-            self._scores[job.number] = answer
         else:
+            assert isinstance(answer, Failure)
             self._done[job.number] = answer
 
     def _release(self, worker: _Worker, job: Training | Evaluation) -> None:

@@ -121,7 +121,7 @@ class Actors(Pool[_Worker]):
     def _send_job(self, worker: _Worker, number: int, request: Request) -> None:
         parameters = self._put_once(request.version, request.parameters)
         if request.task is None:
-            answer = worker.actor.evaluate.remote(parameters, *request.part)
+            answer = worker.actor.evaluate.remote(parameters, request.part)
         else:
             order, memory = Order.of(request.task, self._beginning.seed), self._memories.of(request.task.client)
             answer = worker.actor.train.remote(order, parameters, memory)

@@ -17,9 +17,9 @@ from fairlag.errors import InputError
 from fairlag.execute import named, not_submitted
 from fairlag.execute.memories import Memories
 from fairlag.learn.blas import ONE_THREAD
+from fairlag.learn.evaluation import Asked, Found, joined, parts, scored
 from fairlag.learn.failure import reason
-from fairlag.learn.learner import Blueprint, Learner, Order, Placement, chunks, keep_memory
-from fairlag.learn.task import ScoreSums, total
+from fairlag.learn.learner import Blueprint, Learner, Order, Placement, keep_memory
 from fairlag.rules.local import Local
 
 _MAX_TOGETHER = 64
@@ -51,7 +51,7 @@ class Serial:
         self._waiting: list[tuple[float, int]] = []
         """A heap of tasks that may be computed together, by when they will be read; some may have been discarded."""
         self._done: dict[int, Update] = {}
-        self._scores: list[tuple[int, ScoreSums]] = []
+        self._scores: list[tuple[int, Found]] = []
         self._learner = Learner(self._blueprint, self._data.inputs, self._data.labels, placement, seed, local)
         self._memories = Memories(self._learner.remembered)
         self._batched = self._learner.batched
@@ -113,16 +113,16 @@ class Serial:
             self._tasks.pop(number, None)
             self._done.pop(number, None)
 
-    def evaluate(self, version: int, parameters: Vector, due: float, stop: int) -> None:
-        """Evaluates a version on the test examples up to `stop`, now."""
+    def evaluate(self, version: int, parameters: Vector, due: float, asked: Asked) -> None:
+        """Evaluates a version on the test examples up to a number, or on clients' own, now."""
         try:
             with self._lock:
-                parts = [self._learner.evaluate(parameters, *part) for part in chunks(stop)]
+                found = joined([scored(self._learner, parameters, part) for part in parts(asked)])
         except Exception as error:
             raise InputError(f"evaluating version {version} failed: {reason(error)}") from error
-        self._scores.append((version, total(parts)))
+        self._scores.append((version, found))
 
-    def evaluated(self, patience: float = 0.0) -> list[tuple[int, ScoreSums]]:
+    def evaluated(self, patience: float = 0.0) -> list[tuple[int, Found]]:
         """The evaluations since the last call, in order of request."""
         scores, self._scores = self._scores, []
         return scores

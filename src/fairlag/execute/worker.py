@@ -18,9 +18,9 @@ from fairlag.core.vector import Matrix
 from fairlag.data.dataset import Dataset
 from fairlag.execute.child import received
 from fairlag.learn.blas import ONE_THREAD
+from fairlag.learn.evaluation import Found, Part, scored
 from fairlag.learn.failure import Failure
 from fairlag.learn.learner import Blueprint, Learner, Order, Placement, keep_memory
-from fairlag.learn.task import ScoreSums
 from fairlag.rules.admit import well_formed
 from fairlag.rules.local import Local
 
@@ -42,12 +42,11 @@ class Training(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """A job: the sums over some test examples, with the parameters in a slot."""
+    """A job: a part of an evaluation, with the parameters in a slot."""
 
     number: int
     slot: int
-    start: int
-    stop: int
+    part: Part
 
 
 class Trained(NamedTuple):
@@ -57,8 +56,8 @@ class Trained(NamedTuple):
     sound: bool
 
 
-Answer = Trained | ScoreSums | Failure
-"""The answer to a job: the report of an update, sums, or a failure."""
+Answer = Trained | Found | Failure
+"""The answer to a job: the report of an update, what an evaluation found, or a failure."""
 
 
 READY = None
@@ -176,6 +175,6 @@ def _answer(learner: Learner, job: Training | Evaluation, room: _Room) -> Answer
             row = room.rows[job.row]
             report = learner.train(job.order, room.slots[job.slot], row, memory)
             return Trained(report, well_formed(Update(row, report), len(row)) is None)
-        return learner.evaluate(room.slots[job.slot], job.start, job.stop)
+        return scored(learner, room.slots[job.slot], job.part)
     except Exception as error:
         return Failure.of(error)

@@ -28,8 +28,10 @@ from fairlag.lab.run import Run
 from fairlag.lab.simulate import single
 from fairlag.lab.store import Store
 from fairlag.lab.track.listen import Trackers
+from fairlag.learn.evaluation import Asked, Found
 from fairlag.learn.task import LOSS, ScoreSums
 from fairlag.rules.admit import all_of, max_norm
+from fairlag.rules.local import Local
 from fairlag.runtime.flower.link import Link, Work
 from fairlag.runtime.flower.nodes import LOG
 from fairlag.runtime.flower.options import Options
@@ -78,6 +80,11 @@ def deploy(
     """
     chosen = single(experiment, strategy, seed=seed, track=track)
     how = Options(**options)
+    if chosen.evaluate.clients is not None:
+        raise InputError(
+            f"evaluate.clients is {chosen.evaluate.clients:g}, but the clients of a real fleet keep their data to "
+            "themselves: remove it, or simulate the experiment"
+        )
     if type(keep) is not int or keep < 1:
         raise InputError(f"keep is {keep!r}, it must be a whole number of at least 1")
     plan = Plan(chosen, (chosen.seed,), Path(out), single=True)
@@ -109,7 +116,7 @@ class _Model:
 
     setting: Setting
     wire: Wire
-    score: Callable[[Vector, int], ScoreSums] | None
+    score: Callable[[Vector, Asked], Found] | None
 
 
 def _own(resources: Resources, planned: Planned) -> _Model:
@@ -121,7 +128,7 @@ def _own(resources: Resources, planned: Planned) -> _Model:
     state = {name: each.numpy() for name, each in blueprint.build(planned.seed).state_dict().items()}
     fixed = {name: each for name, each in state.items() if name not in setting.layout.names}
     hidden = frozenset(setting.layout.names) - state.keys()
-    return _Model(setting, Wire(setting.layout, fixed, hidden), resources.scorer(setting))
+    return _Model(setting, Wire(setting.layout, fixed, hidden), resources.scorer(setting, Local()))
 
 
 def _given(experiment: Experiment, arrays: "Arrays | nn.Module", evaluate: Judge | None) -> _Model:
@@ -144,7 +151,7 @@ def _given(experiment: Experiment, arrays: "Arrays | nn.Module", evaluate: Judge
     scoring = None if evaluate is None else Scoring(1, 1, {})
     setting = Setting(experiment.seed, layout.flatten(sent), layout, no_examples, no_examples, scoring=scoring)
 
-    def score(parameters: Vector, stop: int) -> ScoreSums:
+    def score(parameters: Vector, asked: Asked) -> ScoreSums:
         assert evaluate is not None
         examples, correct, loss = evaluate({**layout.split(parameters), **fixed})
         sums = {"accuracy": _counts(correct).astype(np.float64), LOSS: np.atleast_1d(np.asarray(loss, np.float64))}

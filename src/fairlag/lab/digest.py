@@ -13,7 +13,7 @@ from typing import Any
 
 WHOLE = ("meta", "refusals", "checkpoints")
 """Small tables: one digest for all of their rows."""
-BLOCKS = ("clients", "tasks", "aggregations", "parts", "units", "presence", "evaluations")
+BLOCKS = ("clients", "tasks", "aggregations", "parts", "units", "presence", "evaluations", "client_scores")
 """Tables that grow: one digest per 4096 numbers of their first column."""
 Digests = dict[tuple[str, int], tuple[int, bytes]]
 """By table and block: the number of rows, and the sum of their digests."""

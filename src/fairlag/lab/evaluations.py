@@ -13,6 +13,7 @@ from fairlag.lab.store import Score, Store
 from fairlag.text.scored import ACCURACY, Scored
 
 if TYPE_CHECKING:
+    from fairlag.learn.evaluation import Asked
     from fairlag.learn.task import ScoreSums, Task
 
 
@@ -20,13 +21,18 @@ MOST_PENDING = 2
 """The most versions that wait to be evaluated in real time; versions that come meanwhile get no score."""
 
 
+_NOT_BY_CLIENTS = -1
+
+
 class _Pending(NamedTuple):
-    """A version that is being evaluated on the first `stop` test examples."""
+    """A version that is being evaluated on the first `stop` test examples, or on clients' own."""
 
     version: int
     time: float
     stop: int
     parameters: Vector
+    steps: int = _NOT_BY_CLIENTS
+    """On clients' own test examples: after this many local steps of each."""
 
 
 class Evaluations:
@@ -75,20 +81,31 @@ class Evaluations:
         self._submit(_Pending(version, time, self._scoring.sample, parameters))
 
     def last(self, version: int, time: float, parameters: Vector) -> None:
-        """Takes the last version of the run; evaluates it on all test examples, unless that is done or under way."""
+        """Takes the last version of the run; evaluates it on all test examples, unless that is done or under way.
+
+        It is also tested on the own examples of clients, if they hold some back.
+        """
         whole = self._scoring.whole
         on_curve = whole == self._scoring.sample and version == self._scored
         if not on_curve and not any((each.version, each.stop) == (version, whole) for each in self._pending):
             self._submit(_Pending(version, time, whole, parameters))
+        for steps in self._scoring.steps:
+            if not any((each.version, each.steps) == (version, steps) for each in self._pending):
+                self._submit(_Pending(version, time, 0, parameters, steps))
 
     def collect(self, patience: float = 0.0) -> None:
         """Stores the scores that are ready; waits up to `patience` seconds for the first."""
         if self._evaluator is None:
             return
-        for _, score in self._evaluator.evaluated(patience):
-            version, time, stop, _ = self._pending.pop(0)
+        from fairlag.learn.task import ScoreSums  # imports torch
+
+        for _, found in self._evaluator.evaluated(patience):
+            version, time, stop, _, steps = self._pending.pop(0)
+            if not isinstance(found, ScoreSums):
+                self._store.tested(version, steps, found)
+                continue
             task = self._task
-            rows = list(_scores(score, self._scoring, task, whole=stop == self._scoring.whole))
+            rows = list(_scores(found, self._scoring, task, whole=stop == self._scoring.whole))
             self._store.evaluated(version, time, rows)
             lead = task.metrics[0].name
             self.scores = {row.name: row.values[lead] for row in rows if row.scope != "class" and lead in row.values}
@@ -117,7 +134,14 @@ class Evaluations:
     def _submit(self, pending: _Pending) -> None:
         if self._evaluator is not None:
             self._pending.append(pending)
-            self._evaluator.evaluate(pending.version, pending.parameters, pending.time, pending.stop)
+            self._evaluator.evaluate(pending.version, pending.parameters, pending.time, self._asked(pending))
+
+    def _asked(self, pending: _Pending) -> "Asked":
+        if pending.steps == _NOT_BY_CLIENTS:
+            return pending.stop
+        from fairlag.learn.evaluation import ClientTests  # imports torch
+
+        return ClientTests(tuple(self._scoring.clients.tolist()), pending.version, pending.time, pending.steps)
 
 
 def _scores(sums: "ScoreSums", scoring: Scoring, task: "Task", *, whole: bool) -> Iterator[Score]:

@@ -134,6 +134,10 @@ class Experiment(Table):
             raise ValueError(f"there is a [{given}] but no [{missing}]: training needs both")
         if self.task is not None and self.data is None:
             raise ValueError("there is a [task] but no [data]: training needs both")
+        if self.evaluate.clients is not None and self.data is None:
+            raise ValueError(
+                f"evaluate.clients is {self.evaluate.clients:g}, but there is no [data] that clients could hold"
+            )
         check_clients(self.clients, model_bytes=self.model_bytes, in_epochs=self.local.epochs is not None)
         return self
 

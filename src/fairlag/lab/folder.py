@@ -254,7 +254,7 @@ _FACTS: dict[str, Callable[[Any], bool]] = {
     "status": lambda value: value in STATUSES,
     "groups": lambda value: isinstance(value, list) and all(isinstance(each, str) for each in value),
     **dict.fromkeys(("experiment", "label", "reason"), _is_text),
-    **dict.fromkeys(("seed", "aggregations"), _is_count),
+    **dict.fromkeys(("seed", "aggregations", "clients_with_tests"), _is_count),
     "until_time": lambda value: value is None or isinstance(value, int | float),
     "lateness": lambda value: value is None or _is_lateness(value),
     "metrics": lambda value: value is None or are_metrics(value),

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from fairlag.data import partition, stream
 from fairlag.data.load import FILES, Dataset, load
+from fairlag.data.reserve import MOST_TESTED
 from fairlag.data.shares import Holding
 from fairlag.errors import InputError
 from fairlag.imported import is_code
@@ -268,6 +269,12 @@ class LocalTraining(Table):
         return Recipe(**given)
 
 
+def _checked_part(part: float | None) -> float | None:
+    if part is not None and not 0 < part < 1:
+        raise ValueError(f"it is {part:g}, but must be a number between 0 and 1, such as 0.1")
+    return part
+
+
 class Evaluate(Table):
     """An `[evaluate]` table: how often to evaluate, and on how many test examples."""
 
@@ -277,6 +284,27 @@ class Evaluate(Table):
         description='The number of test examples for the accuracy curve, or `"all"`. The last version is always '
         "evaluated on all of them.",
     )
+    clients: Annotated[float | None, AfterValidator(_checked_part)] = Field(
+        default=None,
+        description="The part of each client's own examples that is held back from training, such as `0.1`. The last "
+        f"version is tested on them, [client by client](reading-a-report.md#clients-own-data); of more than "
+        f"{MOST_TESTED} clients, on a sample.",
+    )
+    personalise: int | None = Field(
+        default=None,
+        ge=1,
+        description="Also test each client's own copy of the last version after this many local steps, made as "
+        "`[local]` says. Needs `clients`. The steps are not part of training.",
+    )
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> "Evaluate":
+        if self.personalise is not None and self.clients is None:
+            raise ValueError(
+                f"personalise is {self.personalise}, but clients have no test data of their own: give `clients`, such "
+                "as 0.1"
+            )
+        return self
 
 
 def share_out(data: Data, groups: Sequence[Holding], *, natural: bool) -> partition.Partition:

@@ -2,6 +2,10 @@
 
 EVALUATIONS = "SELECT * FROM {} WHERE scope IN ({}) ORDER BY version, scope, name, whole"
 
+CLIENT_SCORES = """
+SELECT client, grp AS "group", scores.examples, value FROM {} AS scores JOIN clients USING (client)
+WHERE version = (SELECT MAX(version) FROM {} AS every) AND metric = ? AND (steps > 0) = ? ORDER BY client
+"""
 PER_CLIENT = """
 SELECT client, grp AS "group", examples, COALESCE(updates, 0) AS updates,
     COALESCE(CASE WHEN EXISTS (SELECT 1 FROM parts) THEN lasting ELSE weight END, 0) AS weight, staleness

@@ -20,7 +20,7 @@ from fairlag.lab.experiment import Experiment
 from fairlag.lab.folder import MODEL, check_experiment, check_model, is_run
 from fairlag.lab.lock import check_free
 from fairlag.lab.plan import Planned, difference, settings_of
-from fairlag.lab.resources import Resources
+from fairlag.lab.resources import Resources, Setting
 from fairlag.lab.run import Run
 from fairlag.lab.serialise import key_of
 from fairlag.lab.store import KEPT, Store
@@ -69,7 +69,7 @@ def opened(
     Each client of the experiment counts once per task that it may have at the same time; `keep` checkpoints are kept.
     """
     experiment, setting = resources.experiment, resources.setting(planned.seed)
-    facts = _learnt(resources) if experiment.data is not None else {}
+    facts = _learnt(resources, setting) if experiment.data is not None else {}
     if is_run(planned.folder):
         store = Store.open(planned.folder, keep)
         if store.meta.get("data") != facts.get("data"):
@@ -196,7 +196,7 @@ def _versions(experiment: Experiment) -> dict[str, str]:
     return {name: metadata.version(name) for name in names}
 
 
-def _learnt(resources: Resources) -> dict[str, object]:
+def _learnt(resources: Resources, setting: Setting) -> dict[str, object]:
     """What must be known to build the model again, and to see that the data is the same."""
     data, metrics = resources.data, resources.task.metrics
     facts: dict[str, object] = {"data": data.fingerprint, "shape": data.shape, "classes": data.classes}
@@ -204,4 +204,6 @@ def _learnt(resources: Resources) -> dict[str, object]:
         facts["tokens"] = True
     if data.class_names:
         facts["class_names"] = data.class_names
+    if setting.placement is not None and setting.placement.reserved.size:
+        facts["clients_with_tests"] = int(np.count_nonzero(setting.placement.reserved))
     return {**facts, "metrics": [metric.scored._asdict() for metric in metrics]}

@@ -12,6 +12,7 @@ from fairlag.core.strategy import Strategy
 from fairlag.core.types import Floats, Integers
 from fairlag.core.vector import EMPTY, Layout, Vector
 from fairlag.data.partition import ByOwner, Partition
+from fairlag.data.reserve import reserve, tested, without
 from fairlag.data.shares import Holding, Shares
 from fairlag.data.split import split, stratified
 from fairlag.data.stream import NO_TIMES, Recorded, Stream, in_order_of_arrival, parse
@@ -21,11 +22,13 @@ from fairlag.lab.executors import ExecutorChoice
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.learning import share_out
 from fairlag.learn.targets import Targets
+from fairlag.rules.local import Local
 
 if TYPE_CHECKING:
     from fairlag.data.dataset import Dataset
+    from fairlag.learn.evaluation import Asked, Found
     from fairlag.learn.learner import Blueprint, Placement
-    from fairlag.learn.task import ScoreSums, Task
+    from fairlag.learn.task import Task
     from fairlag.learn.tasks import TaskUse
 
 
@@ -37,6 +40,10 @@ class Scoring(NamedTuple):
     held: dict[str, Integers]
     task: "Task | None" = None
     """None: classification."""
+    clients: Integers = np.empty(0, np.int64)
+    """The clients that are tested on their own examples."""
+    steps: tuple[int, ...] = ()
+    """How many local steps these make before; 0: the model is tested as it is. Empty if no client is tested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +146,29 @@ class Resources:
         return blueprint
 
     def shares(self, seed: int) -> tuple[Integers, Shares]:
-        """The training examples, as indices into the data, and which client holds which of them, for a seed.
+        """The training examples, as indices into the data, and which client trains on which of them, for a seed.
 
         If the data is a stream, a client's examples are in the order in which they arrive.
         """
+        train, shares, reserved = self._reserved(seed)
+        return train, without(shares, reserved) if reserved.size else shares
+
+    def _reserved(self, seed: int) -> tuple[Integers, Shares, Integers]:
+        """The same with the own test examples of each client, which are its last; and how many these are, if any."""
+        train, shares = self._all_shares(seed)
+        part = self.experiment.evaluate.clients
+        if part is None:
+            return train, shares, np.empty(0, np.int64)
+        shares, reserved = reserve(shares, part, seed)
+        if not reserved.any():
+            most = int(shares.sizes.max())
+            raise InputError(
+                f"evaluate.clients is {part:g}, but no client has enough examples for a test of its own: none holds "
+                f"more than {most}; give a larger part, or more data"
+            )
+        return train, shares, reserved
+
+    def _all_shares(self, seed: int) -> tuple[Integers, Shares]:
         data, groups = self.data, self.groups
         train, _ = self._split(seed)
         shares = self._partition.bound(data, train).share(data.strata[train], groups, seed)
@@ -205,18 +231,18 @@ class Resources:
         executor.begin(setting.seed, setting.placement, strategy.local)
         return executor
 
-    def scorer(self, setting: Setting) -> "Callable[[Vector, int], ScoreSums]":
-        """A function that scores parameters on the first `stop` test examples in this process, without the executor."""
-        from fairlag.learn.learner import Learner, chunks
-        from fairlag.learn.task import total
+    def scorer(self, setting: Setting, local: Local) -> "Callable[[Vector, Asked], Found]":
+        """A function that scores parameters in this process, without the executor."""
+        from fairlag.learn.evaluation import joined, parts, scored
+        from fairlag.learn.learner import Learner
 
         assert setting.placement is not None  # there is data
-        # It only evaluates, so nothing needs to be compiled.
+        # It hardly trains, so nothing needs to be compiled.
         blueprint = replace(self.blueprint, compiled=False)
-        learner = Learner(blueprint, self.data.inputs, self.data.labels, setting.placement, setting.seed)
+        learner = Learner(blueprint, self.data.inputs, self.data.labels, setting.placement, setting.seed, local)
 
-        def score(parameters: Vector, stop: int) -> "ScoreSums":
-            return total([learner.evaluate(parameters, *part) for part in chunks(stop)])
+        def score(parameters: Vector, asked: "Asked") -> "Found":
+            return joined([scored(learner, parameters, part) for part in parts(asked)])
 
         return score
 
@@ -264,7 +290,8 @@ class Resources:
         from fairlag.learn.learner import Placement
 
         data, groups = self.data, self.groups
-        train, shares = self.shares(seed)
+        train, everything, reserved = self._reserved(seed)
+        shares = without(everything, reserved) if reserved.size else everything
         _, test = self._split(seed)
         wanted = self.experiment.evaluate.sample
         sample = stratified(data.strata, test, len(test) if wanted == "all" else wanted, seed)
@@ -272,7 +299,7 @@ class Resources:
         edges = np.cumsum([0, *(group.count for group in groups)])
         held = self.task.targets.held(data.labels[train[shares.order]], shares.bounds[edges], data.classes)
         recorded = self._times(train) if isinstance(self.stream, Recorded) else None
-        times = NO_TIMES if recorded is None else recorded[shares.order]
+        times, held_times = (NO_TIMES if recorded is None else recorded[each.order] for each in (shares, everything))
         flat = Flat(self.blueprint.build(seed))
         Descent(flat, self.blueprint.recipe)  # refuses an optimiser that does not take the model
         for use in self.experiment.strategies:
@@ -283,9 +310,20 @@ class Resources:
             layout=flat.layout,
             examples=shares.sizes,
             visible=shares.sizes if self.stream is None else self.stream.at_start(shares.sizes, times),
-            placement=Placement(train[shares.order], shares.bounds, tests, self._own_steps, times),
-            scoring=Scoring(len(sample), len(tests), _by_group(groups, held), self.task),
+            placement=Placement(
+                train[everything.order], everything.bounds, tests, self._own_steps, held_times, reserved
+            ),
+            scoring=Scoring(len(sample), len(tests), _by_group(groups, held), self.task, *self._tested(reserved, seed)),
         )
+
+    def _tested(self, reserved: Integers, seed: int) -> tuple[Integers, tuple[int, ...]]:
+        """The clients that are tested on their own examples, and after how many local steps."""
+        if not reserved.size:
+            return reserved, ()
+        counts = [group.count for group in self.groups]
+        steps = self.experiment.evaluate.personalise
+        group_of = np.repeat(np.arange(len(counts)), counts)
+        return tested(reserved, group_of, seed), (0,) if steps is None else (0, steps)
 
 
 def _by_group(groups: Sequence[Holding], held: Sequence[Integers]) -> dict[str, Integers]:

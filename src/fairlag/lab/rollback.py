@@ -91,7 +91,7 @@ def _forget(database: Database, point: Point) -> None:
     refusals, presence = known.fetchone()
     for task in _numbers(later):
         database.remove("tasks", "task = ?", (task,))
-    for table in ("aggregations", "parts", "units", "evaluations"):
+    for table in ("aggregations", "parts", "units", "evaluations", "client_scores"):
         database.remove(table, "version > ?", (point.version,))
     database.remove("presence", "number > ?", (presence,))
     database.refused(json.loads(refusals))

@@ -16,7 +16,7 @@ from fairlag.lab.card import Card, Group
 from fairlag.lab.experiment import check
 from fairlag.lab.folder import EXPERIMENT, MODEL, check_experiment, check_model, meta_of, reading, unpacked, unreadable
 from fairlag.lab.lock import is_locked
-from fairlag.lab.schema import SCORES
+from fairlag.lab.schema import CLIENT_SCORES, SCORES
 from fairlag.lab.scores import SCOPES, curve_of, final_of, in_columns, known_metric, known_name, metrics_of
 from fairlag.limits import json_of, printable, text_of
 from fairlag.text.scored import COLUMNS, Scored
@@ -137,6 +137,16 @@ class Run:
         source = SCORES[self.meta["format"]]
         rows = self._frame(queries.EVALUATIONS.format(source, ", ".join("?" * len(scopes))), scopes)
         return in_columns(rows, self.metrics)
+
+    def client_scores(self, metric: str | None = None, *, personalised: bool = False) -> "pd.DataFrame":
+        """A metric, or the leading one, of the last version on each client's own test examples: one row per client.
+
+        With `personalised`, after the local steps that `personalise` in [evaluate] asks for. There are no rows if the
+        run does not hold examples back for this (`clients` in [evaluate]), or has not come to its end.
+        """
+        source = CLIENT_SCORES[self.meta["format"]]
+        query = queries.CLIENT_SCORES.format(source, source)
+        return self._frame(query, (known_metric(metric, self.metrics).name, personalised))
 
     @property
     def clients(self) -> "pd.DataFrame":
@@ -287,7 +297,7 @@ class Run:
             found = database.execute("SELECT version, time FROM aggregations ORDER BY version DESC LIMIT 1").fetchone()
         return found or (0, 0.0)
 
-    def _frame(self, query: str, parameters: tuple[str, ...] = ()) -> "pd.DataFrame":
+    def _frame(self, query: str, parameters: tuple[str | bool, ...] = ()) -> "pd.DataFrame":
         import pandas as pd
 
         with reading(self.folder) as database:

@@ -34,6 +34,10 @@ CREATE TABLE evaluations (
     metric TEXT NOT NULL, examples INTEGER NOT NULL, value REAL, whole INTEGER NOT NULL,
     PRIMARY KEY (version, scope, name, metric, whole)
 ) WITHOUT ROWID;
+CREATE TABLE client_scores (
+    version INTEGER NOT NULL, client INTEGER NOT NULL, steps INTEGER NOT NULL, metric TEXT NOT NULL,
+    examples INTEGER NOT NULL, value REAL, PRIMARY KEY (version, client, steps, metric)
+) WITHOUT ROWID;
 CREATE TABLE refusals (reason TEXT PRIMARY KEY, count INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE checkpoints (
     number INTEGER PRIMARY KEY, version INTEGER NOT NULL, file TEXT NOT NULL, refusals TEXT NOT NULL,
@@ -49,17 +53,27 @@ Only a strategy that keeps updates has rows in `parts`: by how many units a clie
 that version on; and in `units`: `acted` is what a unit was worth in all versions up to that one together.
 `refused` is why nothing of an aggregation was used, and who is suspected, else empty.
 A row of `evaluations` is what one metric, or the loss, is on some test examples.
+A row of `client_scores` is the same on a client's own test examples, after `steps` local steps of its own.
 A row of `presence` says that the clients from `first` to `last` came or went when `version` was the newest.
 A number that is not finite and not infinite is NULL. Times are virtual, or those of a real fleet where `meta` has a
 `runtime`, or those of the wall clock, sped up, where it has a `clock`. `checkpoints` are those that the run can go back
 to, with what was refused until then, the tasks (as 64-bit numbers) whose rows were written since the checkpoint before,
 and the number of the last row of `presence`. `digests` has one row for each block of rows of a table (digest.py)."""
 
-_FOUR = SCHEMA.replace(
-    "metric TEXT NOT NULL, examples INTEGER NOT NULL, value REAL, whole",
-    "examples INTEGER NOT NULL, correct INTEGER NOT NULL, loss REAL, whole",
-).replace("name, metric, whole", "name, whole")
-_THREE = re.sub(r"CREATE TABLE presence .*?;\n", "", _FOUR, flags=re.DOTALL).replace(", presence INTEGER NOT NULL", "")
+
+def _without(table: str, schema: str) -> str:
+    return re.sub(rf"CREATE TABLE {table} .*?;\n", "", schema, flags=re.DOTALL)
+
+
+_FOUR = (
+    _without("client_scores", SCHEMA)
+    .replace(
+        "metric TEXT NOT NULL, examples INTEGER NOT NULL, value REAL, whole",
+        "examples INTEGER NOT NULL, correct INTEGER NOT NULL, loss REAL, whole",
+    )
+    .replace("name, metric, whole", "name, whole")
+)
+_THREE = _without("presence", _FOUR).replace(", presence INTEGER NOT NULL", "")
 LAYOUT = digest.Layout(SCHEMA)
 LAYOUTS = {FORMAT: LAYOUT, 4: digest.Layout(_FOUR), 3: digest.Layout(_THREE)}
 """By format: those that are read."""
@@ -71,3 +85,6 @@ _BEFORE = " UNION ALL ".join(
 )
 SCORES = {FORMAT: "evaluations", 4: f"({_BEFORE})", 3: f"({_BEFORE})"}
 """By format: what to read from instead of `evaluations`; it has the same columns."""
+_NO_CLIENTS = "(SELECT 0 AS version, 0 AS client, 0 AS steps, '' AS metric, 0 AS examples, 0.0 AS value WHERE 0)"
+CLIENT_SCORES = {FORMAT: "client_scores", 4: _NO_CLIENTS, 3: _NO_CLIENTS}
+"""The same for `client_scores`."""

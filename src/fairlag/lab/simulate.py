@@ -219,7 +219,7 @@ def _run(resources: Resources, planned: Planned, watch: Watch) -> None:
         if real_time and executor is not None:
             from fairlag.execute.background import BackgroundEvaluator
 
-            evaluator = held.enter_context(closing(BackgroundEvaluator(resources.scorer(setting))))
+            evaluator = held.enter_context(closing(BackgroundEvaluator(resources.scorer(setting, strategy.local))))
             executor.warm_up()
         every, most = experiment.evaluate.every, MOST_PENDING if real_time else inf
         evaluations = Evaluations(store, evaluator, setting.scoring, every=every, most_pending=most)

@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from time import monotonic
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,9 @@ from fairlag.lab.folder import (
 )
 from fairlag.lab.lock import locked
 from fairlag.lab.schema import FORMAT
+
+if TYPE_CHECKING:
+    from fairlag.learn.evaluation import ClientScore
 
 KEPT = 2
 """The number of checkpoints that a simulation keeps: anything lost can be computed again."""
@@ -67,6 +70,7 @@ class Store:
         self.record: Record = self._rows.append
         """The server's callback. It is called for every event, so a row is only converted when it is committed."""
         self._scores: list[tuple[object, ...]] = []
+        self._client_scores: dict[tuple[int, int], list[tuple[object, ...]]] = {}
         self.rows_took = 0.0
         """The seconds that the last commit spent on rows."""
         self._database = Database(folder, new=new)
@@ -155,6 +159,14 @@ class Store:
         self._scores += [
             (int(version), float(time), scope, str(name), metric, int(examples), rows.number(value), int(whole))
             for scope, name, examples, values, whole in scores
+            for metric, value in values.items()
+        ]
+
+    def tested(self, version: int, steps: int, scores: "Iterable[ClientScore]") -> None:
+        """A version was tested on clients' own data, after `steps` local steps; the next commit writes it."""
+        self._client_scores[version, steps] = [
+            (version, client, steps, metric, examples, rows.number(value))
+            for client, examples, values in scores
             for metric, value in values.items()
         ]
 
@@ -259,12 +271,17 @@ class Store:
             yield self._database
         self._rows.clear()
         self._scores.clear()
+        self._client_scores.clear()
 
     def _write(self, refusals: Mapping[str, int] | None, meta: Mapping[str, object]) -> None:
         write = self._database.add
         for table, new in rows.by_table(self._rows, self._database.presence):
             write(table, new)
         write("evaluations", self._new_scores())
+        for key, scores in self._client_scores.items():  # after a resume, the last version may be tested again
+            known = "SELECT 1 FROM client_scores WHERE version = ? AND steps = ? LIMIT 1"
+            if self._database.execute(known, key).fetchone() is None:
+                write("client_scores", scores)
         if refusals is not None:
             self._database.refused(refusals)
         self._database.note(meta)

@@ -129,6 +129,10 @@ class Eager:
             output = self._flat.model(inputs)
             return self._task.measured(output, labels), self._task.kept(output, labels)
 
+    def moved(self, parameters: Vector, update: Vector) -> Vector:
+        """The parameters after an update."""
+        return self._flat.moved(parameters, update)
+
     def _batch(self, chosen: Integers) -> tuple[torch.Tensor, torch.Tensor]:
         labels = torch.from_numpy(self._labels[chosen])
         if self._inputs.dtype == np.int64:

@@ -85,3 +85,8 @@ class Flat:
         now, changing = self.vector.numpy(), self._changing
         np.subtract(now[:changing], parameters[:changing], out=out[:changing])
         out[changing:] = now[changing:]
+
+    def moved(self, parameters: Vector, update: Vector) -> Vector:
+        """The parameters after an update: changes are added, statistics replaced."""
+        changing = self._changing
+        return np.concatenate([parameters[:changing] + update[:changing], update[changing:]])

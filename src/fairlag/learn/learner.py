@@ -25,7 +25,7 @@ from fairlag.learn.examples import Examples
 from fairlag.learn.local import Recipe
 from fairlag.learn.small import BATCHED, BATCHED_TASK, COMPILED, Lot, Small, step_sizes
 from fairlag.learn.stack import Stack, recognised
-from fairlag.learn.task import LOSS, ScoreSums, Task
+from fairlag.learn.task import LOSS, ScoreSums, Task, total
 from fairlag.learn.tasks import TaskUse
 from fairlag.rules.admit import well_formed
 from fairlag.rules.local import Local
@@ -38,6 +38,8 @@ _Asked = tuple[Sequence[int], Sequence[float], Sequence[int], Sequence[float]]
 
 CHUNK = 250
 """How many examples are evaluated at once: the sums over a chunk are the same in every process."""
+
+_NONE: Integers = np.empty(0, np.int64)
 
 _ALLOCATOR = {-3: 1 << 25, -1: 1 << 29, -2: 1 << 26}
 """M_MMAP_THRESHOLD (glibc's maximum), M_TRIM_THRESHOLD and M_TOP_PAD: the memory of big tensors is reused."""
@@ -126,10 +128,23 @@ class Placement(NamedTuple):
     """Per client: its own number of local steps; 0 for the recipe's."""
     times: Floats = NO_TIMES
     """When the examples in `holdings` were recorded; empty unless they arrive as recorded."""
+    reserved: Integers = _NONE
+    """Per client: how many of its last examples are only for its own test; empty if no client tests."""
+
+    @property
+    def sizes(self) -> Integers:
+        """Per client: how many examples it trains on."""
+        return np.diff(self.bounds) - self.reserved if self.reserved.size else np.diff(self.bounds)
 
     def of(self, client: int) -> Integers:
-        """The examples of a client."""
-        return self.holdings[self.bounds[client] : self.bounds[client + 1]]
+        """The examples that a client trains on."""
+        stop = self.bounds[client + 1] - self.reserved[client] if self.reserved.size else self.bounds[client + 1]
+        return self.holdings[self.bounds[client] : stop]
+
+    def tests_of(self, client: int) -> Integers:
+        """The examples that a client is tested on."""
+        stop = self.bounds[client + 1]
+        return self.holdings[stop - self.reserved[client] : stop]
 
 
 def chunks(stop: int) -> list[tuple[int, int]]:
@@ -178,7 +193,7 @@ class Learner:
         self._placement = placement
         self._own_steps = placement.steps.data
         """A memoryview, because it reads single entries faster than an array."""
-        self._examples = np.diff(placement.bounds)
+        self._examples = placement.sizes
         self._usual_steps = np.where(self._examples > 0, placement.steps, 0)
         lazy = (self._examples > 0) & (placement.steps == 0)
         self._usual_steps[lazy] = [self._recipe.task_steps(count) for count in self._examples[lazy].tolist()]
@@ -187,7 +202,7 @@ class Learner:
         """Per client: the parent of its tasks' keys."""
         self._usual_report = lru_cache(1024)(self._report)
         """Reports by content: without losses, few of them differ."""
-        self._streams = seeds.key(seed, "stream")
+        self._streams, self._personal = seeds.key(seed, "stream"), seeds.key(seed, "personalise")
         model = blueprint.build(seed)
         stack = blueprint.stack(model, local)
         examples = Examples(inputs, labels, placement.holdings, blueprint.scale, blueprint.offset)
@@ -282,8 +297,8 @@ class Learner:
     def _visible(self, client: int, examples: int, time: float) -> int:
         """How many of its examples a client has when the task begins; fewer than all if they arrive as a stream."""
         assert self._blueprint.stream is not None
-        bounds = self._placement.bounds
-        times = self._placement.times[bounds[client] : bounds[client + 1]]
+        first = self._placement.bounds[client]
+        times = self._placement.times[first : first + examples]
         return self._blueprint.stream.visible(examples, time, seeds.subkey(self._streams, client), times)
 
     def _steps(self, client: int, examples: int, asked: int) -> int:
@@ -298,10 +313,26 @@ class Learner:
 
     def evaluate(self, parameters: Vector, start: int, stop: int) -> ScoreSums:
         """The sums over the test examples from start to stop."""
-        chosen = self._placement.tests[start:stop]
+        return self._sums(parameters, self._placement.tests[start:stop], start)
+
+    def evaluate_client(self, parameters: Vector, client: int) -> tuple[int, dict[str, float]]:
+        """The number of a client's own test examples, and the metrics and the loss on them."""
+        mine = self._placement.tests_of(client)
+        found = total([self._sums(parameters, mine[start:stop], start) for start, stop in chunks(len(mine))])
+        return len(mine), self._task.scores(found, range(len(found.examples)))
+
+    def personalised(self, parameters: Vector, client: int, version: int, time: float, steps: int) -> Vector:
+        """The parameters of a version after local steps of one client, which remembers nothing of its tasks."""
+        key = seeds.subkey(seeds.subkey(self._personal, client), version)
+        update = np.empty_like(parameters)
+        memory = np.zeros(self.remembered, np.float32)
+        self.train(Order(key, client, version, time, steps), parameters, update, memory)
+        return self._eager.moved(parameters, update)
+
+    def _sums(self, parameters: Vector, chosen: Integers, seed: int) -> ScoreSums:
         targets, classes = self._labels[chosen], self._blueprint.classes
         if self._small is None or self._blueprint.task.metrics:
-            values, kept = self._eager.evaluated(parameters, chosen, seed=start)
+            values, kept = self._eager.evaluated(parameters, chosen, seed)
             return self._task.sums(values, targets, classes, kept)
         losses, right = self._small.evaluated(parameters, chosen)
         return self._task.sums({LOSS: losses, self._task.metrics[0].name: right}, targets, classes)
