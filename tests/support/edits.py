@@ -46,6 +46,7 @@ def of_format_4(folder: Path) -> None:
         scores: dict[tuple[object, ...], dict[str, float]] = {}
         for *key, metric, examples, value, whole in database.execute("SELECT * FROM evaluations").fetchall():
             scores.setdefault((*key, examples, whole), {})[metric] = value
+        database.execute("DROP TABLE client_scores")
         database.execute("DROP TABLE evaluations")
         for sql in LAYOUTS[4].definitions - LAYOUT.definitions:
             database.execute(sql)

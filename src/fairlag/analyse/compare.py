@@ -9,9 +9,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fairlag.analyse import fairness
-from fairlag.analyse.metrics import Judged, Measured, Scope, Shown, select
+from fairlag.analyse.metrics import PERSONALISED, Judged, Measured, Scope, Shown, select
+from fairlag.analyse.own_data import own_scores
 from fairlag.analyse.spread import Spread
-from fairlag.analyse.totals import Totals
+from fairlag.analyse.totals import OwnScores, Totals
 from fairlag.analyse.variants import differing, parameters, settings_of, told_apart
 from fairlag.errors import InputError
 from fairlag.lab.run import Run
@@ -124,6 +125,9 @@ def _flat(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
+_OWN_NAMES = frozenset(metric.name for metric in select(Shown.EVERYWHERE, Scope.OWN))
+"""Metrics that only runs have whose clients are tested on their own data."""
+
 _JSON = {"share": "update_share"}
 """Metrics that have another name there."""
 
@@ -210,10 +214,13 @@ class _Facts:
     virtual_time: float
     evaluations: "pd.DataFrame"
     clients: "pd.DataFrame"
+    own: Mapping[bool, OwnScores]
 
     @classmethod
     def of(cls, run: Run) -> "_Facts":
-        return cls(run, run.status == "finished", run.version, run.virtual_time, run.evaluations, run.influence())
+        finished = run.status == "finished"
+        own = own_scores(run) if finished else {}
+        return cls(run, finished, run.version, run.virtual_time, run.evaluations, run.influence(), own)
 
     def totals(self, goal: "_Goal | None") -> Totals:
         """The totals that metrics are computed from; `reached` is the time to the goal."""
@@ -229,6 +236,7 @@ class _Facts:
             version=self.version,
             time=self.virtual_time,
             scores=self._scores(),
+            own=self.own,
             reached=nan if goal is None else _first(curve_of(self.evaluations), goal.target, "time", self.run.lead),
         )
 
@@ -237,8 +245,15 @@ class _Facts:
         names = [metric.name for metric in self.run.metrics]
         return {(each, scope, name): self.final(each, scope, name) for each in names for scope, name in scopes}
 
+    @property
+    def groups_by_own(self) -> bool:
+        """Are client groups scored on their clients' own test data, because they hold no labels?"""
+        return bool(self.own) and not (self.evaluations["scope"] == "group").any()
+
     def final(self, metric: str, scope: str = "all", name: str = "") -> float:
         """What the run ended with; not a number while it has not."""
+        if scope == "group" and self.groups_by_own:
+            return own_scores(self.run, metric)[False].by_group.get(name, nan)
         return final_of(self.evaluations, metric, scope, name or None) if self.finished else nan
 
 
@@ -259,7 +274,12 @@ def _compared(strategy: _Strategy, goals: Sequence[_Goal], remarks: tuple[str, .
     totals = [each.totals(next(iter(goals), None)) for each in facts]
     seeds = tuple(each.run.seed for each in facts)
     judged = called.runs[0].metrics
-    overall = _measured(totals, seeds, judged, "", Scope.RUN, Scope.TARGET)
+    tested = {part for each in facts for part in each.own}
+    overall = {
+        name: spread
+        for name, spread in _measured(totals, seeds, judged, "", Scope.RUN, Scope.TARGET, Scope.OWN).items()
+        if name not in _OWN_NAMES or name.endswith(PERSONALISED) in tested
+    }
     return Comparison(
         experiment=called.experiment,
         label=called.label,
@@ -360,6 +380,8 @@ def _remarks(facts: list[_Facts], strategies: list[_Strategy]) -> tuple[str, ...
         if not each.finished:
             made = made_of(each.version, each.run.planned)
             remarks.append(f"seed {each.run.seed} is unfinished, at {made} aggregations")
+    if any(each.groups_by_own for each in facts):
+        remarks.append("the scores of client groups are on their clients' own test data, because they hold no labels")
     if late := [found for each in facts if (found := each.run.meta.get("lateness"))]:
         mean, share = (fmean(each[name] for each in late) for name in ("mean", "share"))
         remarks.append(

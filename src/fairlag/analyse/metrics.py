@@ -11,7 +11,7 @@ from math import nan
 from typing import Generic, TypeVar
 
 from fairlag.analyse.fairness import GroupFairness
-from fairlag.analyse.totals import Totals
+from fairlag.analyse.totals import OwnScores, Totals
 from fairlag.text.numerals import number
 from fairlag.text.scored import ACCURACY, Scored
 
@@ -24,6 +24,8 @@ class Scope(Enum):
     """One client group."""
     CLASS = auto()
     """One class of the test examples."""
+    OWN = auto()
+    """The own test data of clients, if they hold some back."""
     TARGET = auto()
     """A run and a target of the leading metric, which some seeds may never reach."""
 
@@ -115,6 +117,15 @@ def _group(number: Callable[[GroupFairness], float]) -> Callable[[Totals, str], 
     return lambda totals, name: number(totals.by_group[name])
 
 
+def _own(number: Callable[[OwnScores], float]) -> Callable[[Totals, str], float]:
+    return lambda totals, _: number(totals.own[False]) if False in totals.own else nan
+
+
+def _personalised(of: Callable[[Totals, str], float]) -> Callable[[Totals, str], float]:
+    """The same after the clients' own local steps."""
+    return lambda totals, name: of(replace(totals, own={False: totals.own[True]}), name) if True in totals.own else nan
+
+
 _ACCURACY = Metric(
     name="accuracy",
     scope=Scope.RUN,
@@ -161,6 +172,41 @@ _INFLUENCE = Metric(
     title="influence",
     better=Better.FAIR,
 )
+
+_OWN = Metric(
+    name="own_data",
+    scope=Scope.OWN,
+    of=_own(lambda own: own.mean),
+    title="mean %",
+    form=_ACCURACY.form,
+    deviates=True,
+    better=Better.HIGHER,
+    words="accuracy on clients' own data",
+    reading="mean: over clients, each on its own test data",
+    shown=Shown.DETAILS | Shown.DATA | Shown.TRACKERS,
+)
+_OWN_DATA = (
+    _OWN,
+    replace(
+        _OWN,
+        name="worst_tenth",
+        of=_own(lambda own: own.worst_tenth),
+        title="worst tenth %",
+        words="worst tenth of clients",
+        reading="worst tenth: a tenth of the clients have this value or a worse one",
+    ),
+    replace(
+        _OWN,
+        name="group_gap",
+        of=_own(lambda own: own.group_gap),
+        title="group gap %",
+        better=Better.LOWER,
+        words="gap between groups",
+        reading="group gap: between the means of the best and the worst client group",
+    ),
+)
+PERSONALISED = "_personalised"
+"""The end of the name of a metric on clients' own data after their own local steps."""
 
 METRICS: tuple[Metric, ...] = (
     _ACCURACY,
@@ -250,6 +296,8 @@ METRICS: tuple[Metric, ...] = (
         shown=Shown.NOTEBOOK | Shown.DETAILS | Shown.AUDIT | Shown.DATA | Shown.TRACKERS,
         uneven=Shown.NOTEBOOK | Shown.AUDIT | Shown.DATA | Shown.TRACKERS,
     ),
+    *_OWN_DATA,
+    *(replace(each, name=each.name + PERSONALISED, of=_personalised(each.of)) for each in _OWN_DATA),
 )
 """All metrics, in the order in which they are shown."""
 
@@ -279,7 +327,7 @@ def _replaced(metrics: tuple[Metric, ...], judged: Judged) -> tuple[Metric, ...]
     lead, *others = judged
     found = []
     for metric in metrics:
-        found += [_as(metric, lead)] if metric.name == LEAD.name else [metric]
+        found += [_as(metric, lead)] if metric.name == LEAD.name or metric.scope is Scope.OWN else [metric]
         if metric is LEAD:
             found += [replace(_as(metric, each), shown=Shown.DATA | Shown.TRACKERS) for each in others]
     return tuple(found)
@@ -287,13 +335,16 @@ def _replaced(metrics: tuple[Metric, ...], judged: Judged) -> tuple[Metric, ...]
 
 def _as(metric: Metric, scored: Scored) -> Metric:
     """A metric of accuracy as one of something else."""
-    scope = {Scope.RUN: "all", Scope.GROUP: "group", Scope.CLASS: "class"}[metric.scope]
     if scored == ACCURACY:
         return metric
+    if metric.scope is Scope.OWN:
+        better = metric.better if scored.higher else Better.LOWER
+        title = metric.title if scored.rate else metric.title.removesuffix(" %")
+        return replace(metric, title=title, form=scored.form, better=better)
     return replace(
         metric,
         name=scored.name,
-        of=_score(scored.name, scope),
+        of=_score(scored.name, {Scope.RUN: "all", Scope.GROUP: "group", Scope.CLASS: "class"}[metric.scope]),
         title=scored.title,
         form=scored.form,
         better=Better.HIGHER if scored.higher else Better.LOWER,

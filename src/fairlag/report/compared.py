@@ -87,6 +87,7 @@ def _columns(ranking: Ranking, row: Ranked) -> Iterator[tuple[str, object]]:
     yield from found.settings.items()
     yield from (("seeds", len(found.seeds)), ("finished", found.finished))
     yield from _means(found, Scope.RUN, found.judged)
+    yield from _means(found, Scope.OWN, found.judged)
     yield from (("best", found.accuracy.best.mean), ("target", goal and goal.target))
     yield "time_to_target", goal and goal.virtual_time.mean
     for group in found.groups:
@@ -96,6 +97,8 @@ def _columns(ranking: Ranking, row: Ranked) -> Iterator[tuple[str, object]]:
 
 def _means(found: Measured[Spread], scope: Scope, judged: Judged) -> Iterator[tuple[str, float | None]]:
     for metric in select(Shown.DATA, scope, judged=judged):
+        if metric.name not in found.metrics:  # no client was tested on its own data
+            continue
         spread = found.metrics[metric.name]
         yield metric.name, spread.mean
         if metric.deviates:

@@ -18,6 +18,7 @@ from fairlag.errors import InputError
 from fairlag.lab.damaged import without_damaged
 from fairlag.lab.run import Run
 from fairlag.report.labels import number
+from fairlag.report.own_data import OWN, own_data_table
 from fairlag.report.ranking import about, with_least_served
 from fairlag.report.ranking_terminal import ranking_terminal
 from fairlag.report.tables import block, metric_widths, titled, with_groups
@@ -157,6 +158,8 @@ def _details(strategies: Sequence[Comparison], *, uneven: bool) -> list[Renderab
             cells = [_written(metric, group) for metric in of_groups]
             rows.append(_row(group.name, group.clients, group, cells, lead))
         parts.append(block(columns, rows))
+    if any(OWN in each.metrics for each in strategies):
+        parts += [Text(), own_data_table(strategies)]
     if any(each.accuracy.reached for each in strategies):
         parts += [Text(), _targets_table(strategies, lead)]
     reading = [line for each in of_groups if each.reading for line in wrap(each.reading, 80, subsequent_indent="  ")]

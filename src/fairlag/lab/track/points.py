@@ -1,15 +1,16 @@
 """The curve of a run for trackers, read from its database, so that a crash cannot undo what was reported."""
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import isfinite, nan
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from fairlag.analyse.metrics import Judged, Scope, Shown, select
-from fairlag.analyse.totals import Totals
+from fairlag.analyse.totals import OwnScores, Totals
 from fairlag.core.types import Floats, Integers
 from fairlag.lab.attendance import Register
 from fairlag.lab.folder import meta_of, reading
@@ -66,7 +67,7 @@ class Point(NamedTuple):
         for metric in (split := select(Shown.TRACKERS, *parts, judged=judged)):
             word, names = parts[metric.scope]
             found |= {f"{metric.name}/{word}/{name}": metric.of(totals, name) for name in names}
-        for metric in select(Shown.TRACKERS, Scope.RUN, judged=judged):
+        for metric in select(Shown.TRACKERS, Scope.RUN, Scope.OWN, judged=judged):
             whole = "/all" if any(each.name == metric.name for each in split) else ""
             found[f"{metric.name}{whole}"] = metric.of(totals, "")
         found["virtual_time"] = found.pop("virtual_time")
@@ -127,7 +128,9 @@ class Points:
         """The newest point, with its scores on the whole test set if it was evaluated on that."""
         with reading(self._folder) as database:
             scores = {tuple(key): nan if value is None else value for *key, value in database.execute(_LAST)}
-        return self._point(self.version, self.time, scores)
+        run = Run(self._folder)
+        own = OwnScores.read(lambda local: run.client_scores(personalised=local), higher=run.lead.higher)
+        return self._point(self.version, self.time, scores, own)
 
     def _by_point(self, rows: Iterable[tuple[Any, ...]], stop: int) -> dict[int, list[tuple[Any, ...]]]:
         found: dict[int, list[tuple[Any, ...]]] = {}
@@ -159,7 +162,9 @@ class Points:
             self._owed[client] += before
         self._weight = self._own if acted is None else self._part * acted - self._owed
 
-    def _point(self, version: int, time: float, scores: _Scores) -> Point:
+    def _point(
+        self, version: int, time: float, scores: _Scores, own: Mapping[bool, OwnScores] = MappingProxyType({})
+    ) -> Point:
         self.version, self.time = version, time
         # A run that does not say who was present is one of clients that always were.
         return Point.of(
@@ -173,6 +178,7 @@ class Points:
                 version=version,
                 time=time,
                 scores=scores,
+                own=own,
             ),
             self._judged,
         )

@@ -11,6 +11,7 @@ from fairlag.analyse.curves import curves
 from fairlag.analyse.evidence import GroupStaleness, Influence, influence_if_any, staleness_if_any
 from fairlag.analyse.metrics import LEAD
 from fairlag.analyse.outcomes import audited_outcomes, outcomes
+from fairlag.analyse.own_data import own_data
 from fairlag.analyse.ranking import Ranking, ranked
 from fairlag.analyse.timeline import timeline_if_any
 from fairlag.analyse.weights import weights
@@ -26,6 +27,7 @@ from fairlag.report.page.deployment import deployment_section
 from fairlag.report.page.incentives import incentives_section
 from fairlag.report.page.influence import influence_section
 from fairlag.report.page.losses import losses_section
+from fairlag.report.page.own_data import own_data_section
 from fairlag.report.page.settled import settled_sections
 from fairlag.report.page.spec import Named, Page, Section
 from fairlag.report.page.staleness import staleness_section
@@ -68,6 +70,7 @@ def runs_page(
         sections=[
             experiment_section(experiments, _rankings(experiments, compared), named, groups, clock, assumed=deployed),
             *(_learnt(found, named, groups, clock) if trained else []),
+            *_own(found, named, groups),
             *_heard(found, named, clock),
             incentives_section(audited, notes),
             *settled_sections(audited),
@@ -123,6 +126,11 @@ def _learnt(found: Sequence[Repeated], named: Sequence[Named], groups: Sequence[
     if not any(each for _, each in classes) and all(each.runs[0].lead != ACCURACY for each in found):
         return [over_time]  # a regression has no classes
     return [over_time, classes_section(classes, groups, clock)]
+
+
+def _own(found: Sequence[Repeated], named: Sequence[Named], groups: Sequence[str]) -> list[Section]:
+    shown = _each(found, named, lambda each: own_data(each.runs))
+    return [own_data_section(shown, groups)] if any(each is not None for _, each in shown) else []
 
 
 def _heard(found: Sequence[Repeated], named: Sequence[Named], clock: str) -> list[Section]:
