@@ -62,7 +62,7 @@ def experiment(use: Mapping[str, Any], aggregations: int, local: Mapping[str, An
             "data": {"use": "digits", "partition": "dirichlet(0.5)"},
             "model": {"use": "tests.support.models:dropout_mlp"},
             "local": dict(local),
-            "evaluate": {"every": 7, "sample": 100},
+            "evaluate": {"every": 7, "sample": 100, "clients": 0.2, "personalise": 2},
         }
     )
 

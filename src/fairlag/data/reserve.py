@@ -39,15 +39,15 @@ def without(shares: Shares, counts: Integers) -> Shares:
     return Shares(order, bounds)
 
 
-def tested(counts: Integers, group_of: Integers, seed: int, most: int = MOST_TESTED) -> Integers:
+def drawn_clients(counts: Integers, group_of: Integers, seed: int, most: int = MOST_TESTED) -> Integers:
     """The clients to test, ascending: all that hold test examples, or a sample of about `most` of them.
 
     The sample has the same shares of groups, and at least one client of each.
 
-    >>> tested(np.array([3, 0, 2]), np.zeros(3, np.int64), seed=0).tolist()
+    >>> drawn_clients(np.array([3, 0, 2]), np.zeros(3, np.int64), seed=0).tolist()
     [0, 2]
     >>> group_of = np.repeat([0, 1, 2], [800, 199, 1])
-    >>> np.bincount(group_of[tested(np.ones(1000, np.int64), group_of, seed=0, most=10)]).tolist()
+    >>> np.bincount(group_of[drawn_clients(np.ones(1000, np.int64), group_of, seed=0, most=10)]).tolist()
     [8, 2, 1]
     """
     able = np.flatnonzero(counts)

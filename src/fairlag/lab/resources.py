@@ -12,7 +12,7 @@ from fairlag.core.strategy import Strategy
 from fairlag.core.types import Floats, Integers
 from fairlag.core.vector import EMPTY, Layout, Vector
 from fairlag.data.partition import ByOwner, Partition
-from fairlag.data.reserve import reserve, tested, without
+from fairlag.data.reserve import drawn_clients, reserve, without
 from fairlag.data.shares import Holding, Shares
 from fairlag.data.split import split, stratified
 from fairlag.data.stream import NO_TIMES, Recorded, Stream, in_order_of_arrival, parse
@@ -323,7 +323,7 @@ class Resources:
         counts = [group.count for group in self.groups]
         steps = self.experiment.evaluate.personalise
         group_of = np.repeat(np.arange(len(counts)), counts)
-        return tested(reserved, group_of, seed), (0,) if steps is None else (0, steps)
+        return drawn_clients(reserved, group_of, seed), (0,) if steps is None else (0, steps)
 
 
 def _by_group(groups: Sequence[Holding], held: Sequence[Integers]) -> dict[str, Integers]:
