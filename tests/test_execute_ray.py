@@ -141,6 +141,9 @@ def test_an_experiment_leaves_the_same_run(local: cluster.Cluster, tmp_path: Pat
     }
     for frame in ("aggregations", "tasks", "evaluations"):
         assert getattr(one, frame).equals(getattr(two, frame))
+    for personalised in (False, True):
+        found = one.client_scores("loss", personalised=personalised)
+        assert len(found) == 12 and found.equals(two.client_scores("loss", personalised=personalised))
 
 
 @pytest.mark.slow

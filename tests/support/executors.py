@@ -141,7 +141,7 @@ TABLES: dict[str, Any] = {
     "data": {"use": "digits"},
     "model": {"use": "tests.support.learning:dropping"},
     "local": {"epochs": 1, "batch": 16, "lr": 0.1, "momentum": 0.9},
-    "evaluate": {"every": 2, "sample": 100},
+    "evaluate": {"every": 2, "sample": 100, "clients": 0.1, "personalise": 2},
     "clients": [
         {"group": "fast", "count": 8, "delay": "uniform(1, 2)", "labels": [4, 5, 6, 7, 8, 9]},
         {"group": "slow", "count": 4, "delay": "uniform(8, 12)", "labels": [0, 1, 2, 3]},

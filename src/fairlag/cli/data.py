@@ -65,6 +65,8 @@ def show_(
     show(holdings_table(experiment.name, groups, shares, labels, data.called))
     if resources.stream is not None:
         show(resources.stream.words)
+    if (part := experiment.evaluate.clients) is not None:
+        show(f"Not counted: the {100 * part:g} % of each client's examples that are held back for its own test.")
     if figure is not None:
         if shares.clients <= _MOST_CLIENTS:
             counts = shares.counts(labels, len(data.called))

@@ -124,7 +124,7 @@ def _score_axis(shown: Shown) -> Json:
 
 def _over_seeds(shown: Shown) -> str:
     seeds = sorted({len(found.seeds) for _, found in shown})
-    return "" if seeds == [1] else f"Lines and dots: means over {' or '.join(map(str, seeds))} seeds."
+    return "" if seeds == [1] else f"Means over {' or '.join(map(str, seeds))} seeds."
 
 
 def _groups(shown: Shown, groups: Sequence[str], steps: int) -> Chart:
@@ -239,7 +239,7 @@ def _gaps(shown: Shown, groups: Sequence[str], steps: int) -> Table:
     heads = ["group gap", "worst group"]
     heads += [f"{head} after {_steps(steps)}" for head in heads] if steps else []
     return Table(
-        "The difference between the means of the best and the worst client group",
+        "The difference between the means of the best and the worst client group: the mean over seeds",
         ["strategy", *heads],
         rows,
         [named.colour for named, _ in shown],
