@@ -247,13 +247,14 @@ class _Facts:
 
     @property
     def groups_by_own(self) -> bool:
-        """Are client groups scored on their clients' own test data, because they hold no labels?"""
+        """Are client groups scored on their clients' own test data, because the task has no labels?"""
         return bool(self.own) and not (self.evaluations["scope"] == "group").any()
 
     def final(self, metric: str, scope: str = "all", name: str = "") -> float:
         """What the run ended with; not a number while it has not."""
         if scope == "group" and self.groups_by_own:
-            return own_scores(self.run, metric)[False].by_group.get(name, nan)
+            own = own_scores(self.run, metric).get(False)
+            return nan if own is None else own.by_group.get(name, nan)
         return final_of(self.evaluations, metric, scope, name or None) if self.finished else nan
 
 
@@ -381,7 +382,9 @@ def _remarks(facts: list[_Facts], strategies: list[_Strategy]) -> tuple[str, ...
             made = made_of(each.version, each.run.planned)
             remarks.append(f"seed {each.run.seed} is unfinished, at {made} aggregations")
     if any(each.groups_by_own for each in facts):
-        remarks.append("the scores of client groups are on their clients' own test data, because they hold no labels")
+        remarks.append(
+            "the scores of client groups are on their clients' own test data, because the task has no labels"
+        )
     if late := [found for each in facts if (found := each.run.meta.get("lateness"))]:
         mean, share = (fmean(each[name] for each in late) for name in ("mean", "share"))
         remarks.append(
