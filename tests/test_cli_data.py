@@ -78,6 +78,16 @@ def test_that_the_data_stream_is_said_in_a_sentence(call: Call, tmp_path: Path, 
     assert words(done.out.removeprefix(plain)) == f"{sentence}{manner}."
 
 
+def test_what_clients_hold_back_for_their_own_test_is_not_counted(call: Call, tmp_path: Path) -> None:
+    text = call("presets", "demo").out.replace("[evaluate]", "[evaluate]\nclients = 0.1")
+    (tmp_path / "mine.toml").write_text(text)
+    done = call("data", "show", str(tmp_path / "mine.toml"))
+    # Ten clients of 86 or 87 examples hold 9 back; five of 115 or 116, which is 11.5 or 11.6, hold 12 back.
+    assert done.out.startswith(f"Who holds what in demo: {1438 - 10 * 9 - 5 * 12:,} training examples")
+    said = "Not counted: the 10 % of each client's examples that are held back for its own test."
+    assert words(done.out).endswith(said)
+
+
 def test_many_clients_are_drawn_by_group(call: Call, tmp_path: Path) -> None:
     text = call("presets", "demo").out.replace("count = 10", "count = 100")
     (tmp_path / "mine.toml").write_text(text)
