@@ -79,3 +79,9 @@ def test_of_many_clients_a_sample_with_the_same_shares_of_groups_is_tested() -> 
 def test_a_client_without_test_examples_is_never_drawn() -> None:
     counts = np.arange(4000) % 2
     assert (drawn_clients(counts, _groups(2000, 2000), seed=5) % 2 == 1).all()
+
+
+def test_examples_that_nobody_holds_are_left_out() -> None:
+    shares = Shares(np.array([7, 3, 9, 5]), np.array([0, 2, 4]))
+    found, counts = reserve(shares, 0.5, seed=0)
+    assert counts.tolist() == [1, 1] and [set(found.of(client).tolist()) for client in (0, 1)] == [{3, 7}, {5, 9}]

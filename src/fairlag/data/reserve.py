@@ -25,7 +25,7 @@ def reserve(shares: Shares, part: float, seed: int) -> tuple[Shares, Integers]:
     counts = np.minimum(np.floor(part * sizes + 0.5).astype(np.int64), np.maximum(sizes - 1, 0))
     owners = np.repeat(np.arange(shares.clients), sizes)
     # An example's number depends only on the seed and the example, not on the owners of the others.
-    numbers = seeds.uniforms(seeds.key(seed, "own tests"), 0, len(shares.order))[shares.order]
+    numbers = seeds.uniforms(seeds.key(seed, "own tests"), 0, int(shares.order.max(initial=-1)) + 1)[shares.order]
     order = shares.order[np.lexsort((_drawn(owners, counts, numbers), owners))]
     order.flags.writeable = False
     return Shares(order, shares.bounds), counts
