@@ -50,7 +50,7 @@ class ClassCurves:
     """The client groups that hold each class, if the experiment says so."""
     seeds: tuple[ClassCurve, ...]
     evaluations: int
-    """How many there were before they were thinned."""
+    """The number of evaluations before thinning."""
     lead: Scored = ACCURACY
     """The metric that `accuracy` is of."""
     called: tuple[str, ...] = ()

@@ -40,10 +40,10 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """Of the leading metric, which is accuracy unless the task says otherwise.
+    """Values of the leading metric. The final one is that of the last version on the whole test set, over finished runs.
 
-    Final: the last version on the whole test set, of finished runs. Best: the best point of the curve, which is on the
-    sample of the test set that the experiment evaluates on, and of unfinished runs as well.
+    The best is the best point of the curve. The curve uses the sample of the test set that the experiment evaluates on,
+    and includes unfinished runs.
     """
 
     final: Spread
@@ -87,7 +87,7 @@ class Comparison(Measured[Spread]):
     deployed: bool = False
     """Was it made by a real fleet?"""
     real_time: bool = False
-    """Did its time really pass, on a real fleet or on the wall clock?"""
+    """Is its time real, on a real fleet or on the wall clock?"""
     judged: Judged = (ACCURACY,)
     """The metrics that its models are judged by, the leading one first."""
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -129,15 +129,15 @@ _OWN_NAMES = frozenset(metric.name for metric in select(Shown.EVERYWHERE, Scope.
 """Metrics that only runs have whose clients are tested on their own data."""
 
 _JSON = {"share": "update_share"}
-"""Metrics that have another name there."""
+"""Metrics that have a different name in JSON."""
 
 
 def compare(runs: Iterable[Run], targets: Sequence[float] = (), *, fraction: float = FRACTION) -> list[Comparison]:
     """One comparison per strategy, in the order of the runs.
 
-    Targets are of the leading metric: accuracies, or other shares of examples, are between 0 and 1. Without any, one is
-    chosen for each experiment: a `fraction` of what its worst strategy ended with, in whole per cent, or what that is a
-    fraction of if lower is better; unless a model reaches that before it has learnt anything.
+    Targets are values of the leading metric; an accuracy is between 0 and 1. Without targets, each experiment gets one:
+    a `fraction` of the final value of its worst strategy, or, if lower is better, that value ÷ `fraction`. It is rounded
+    to whole per cent or to three digits. The experiment gets none if a model reaches that before any training.
     """
     together: dict[str, list[_Strategy]] = {}
     for each in repeated(runs):
@@ -251,7 +251,7 @@ class _Facts:
         return bool(self.own) and not (self.evaluations["scope"] == "group").any()
 
     def final(self, metric: str, scope: str = "all", name: str = "") -> float:
-        """What the run ended with; not a number while it has not."""
+        """The final value of a metric; NaN while the run is unfinished."""
         if scope == "group" and self.groups_by_own:
             own = own_scores(self.run, metric).get(False)
             return nan if own is None else own.by_group.get(name, nan)
@@ -264,7 +264,7 @@ class _Strategy(NamedTuple):
 
 
 class _Goal(NamedTuple):
-    """A value of the leading metric to be reached, and how it was chosen."""
+    """A target, which is a value of the leading metric, and how it was chosen."""
 
     target: float
     chosen: str = ""
@@ -308,7 +308,7 @@ def _group(totals: Sequence[Totals], facts: list[_Facts], goals: Sequence[_Goal]
 def _measured(
     totals: Sequence[Totals], seeds: Sequence[int], judged: Judged, name: str, *scopes: Scope
 ) -> dict[str, Spread]:
-    """The metrics of these scopes over seeds."""
+    """The metrics of these scopes, over seeds."""
     return {
         metric.name: Spread.of((metric.of(each, name) for each in totals), seeds)
         for metric in select(Shown.EVERYWHERE, *scopes, judged=judged)
@@ -342,8 +342,8 @@ def best_of(values: "pd.Series[float]", lead: Scored) -> float:
 
 def _first(curve: "pd.DataFrame", target: float, column: str, lead: Scored) -> float:
     values = curve[lead.name]
-    there = curve.loc[values >= target if lead.higher else values <= target, column]
-    return float(there.iloc[0]) if len(there) else nan
+    passed = curve.loc[values >= target if lead.higher else values <= target, column]
+    return float(passed.iloc[0]) if len(passed) else nan
 
 
 def _default_goals(strategies: list[_Strategy], fraction: float) -> list[_Goal]:

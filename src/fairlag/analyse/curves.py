@@ -48,7 +48,7 @@ class Scored:
     """The accuracy of a strategy on some test examples."""
 
     curves: tuple["pd.DataFrame", ...]
-    """Of each finished seed, or of all while none is: time, version, metrics and standard_error of its evaluations."""
+    """One per finished seed, or one per seed if none is finished: time, version, metrics and standard_error."""
     final: Spread
     """The accuracy of the last version on the whole test set, over finished runs."""
     best: Spread
@@ -95,7 +95,7 @@ def _scored(seeds: Sequence[tuple["pd.DataFrame", bool]], lead: Judge, scope: st
 
 
 def band(curves: Sequence["pd.DataFrame"], along: str, lead: Judge = ACCURACY) -> Band:
-    """The places that all curves cover and where any has a point, their mean there, and the width of its band.
+    """The curves as one line with a band.
 
     The line is their mean at every point of any curve, as far as all curves reach: beyond the end of the shortest, the
     mean would be over fewer seeds, and jump. The width of the band is the sample standard deviation over seeds; with

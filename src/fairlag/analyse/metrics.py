@@ -302,14 +302,14 @@ METRICS: tuple[Metric, ...] = (
 """All metrics, in the order in which they are shown."""
 
 LEAD = _ACCURACY
-"""The metric that says how good a model is, unless runs have others: targets are of it, and runs are ranked by it."""
+"""The metric of a model's quality, unless its task has another: targets are values of it, and runs are ranked by it."""
 
 Judged = tuple[Scored, ...]
 """The metrics that models are judged by, the leading one first."""
 
 
 def lead_of(judged: Judged) -> Metric:
-    """The metric that says how good the models of runs are that are judged by these.
+    """The leading metric of runs whose models are judged by these.
 
     >>> lead_of((Scored("mse", higher=False, rate=False),)).level(0.5), lead_of((ACCURACY,)) == LEAD
     ('0.5 mse', True)
@@ -355,7 +355,7 @@ def _as(metric: Metric, scored: Scored) -> Metric:
 
 
 def select(where: Shown, *scopes: Scope, uneven: bool | None = None, judged: Judged = (ACCURACY,)) -> list[Metric]:
-    """Those of these scopes that are shown in any of these places, of clients that are entitled alike or not, or both.
+    """The metrics of these scopes that are shown in any of these places; `uneven` is as in `Metric.where`.
 
     >>> [metric.title for metric in select(Shown.RANKING, Scope.GROUP, uneven=True)]
     ['accuracy %', 'influence', 'entitled']
@@ -366,7 +366,7 @@ def select(where: Shown, *scopes: Scope, uneven: bool | None = None, judged: Jud
 
 
 def criteria(*, uneven: bool = False, judged: Judged = (ACCURACY,)) -> dict[str, Metric]:
-    """What strategies can be ranked by.
+    """The metrics that strategies can be ranked by, by the name of the ranking.
 
     >>> [*criteria()], criteria()["jain"].title, criteria(uneven=True)["jain"].title
     (['accuracy', 'group', 'influence', 'jain', 'time'], 'Jain', 'Jain÷')

@@ -82,10 +82,10 @@ class Ranking:
 def ranked(comparisons: Iterable[Comparison], by: str = LEAD.name) -> list[Ranking]:
     """One ranking per experiment. Equals keep their order, and strategies that lack the metric come last.
 
-    By "accuracy", which stands for the leading metric, or that of the least served "group": the best first. By
-    "influence" of that group: the closest to its fair share first. By "jain": the highest index first. By "time" to the
-    first target: the shortest first, but those that reached it with every seed before those that did with some, whose
-    mean leaves out the seeds that failed.
+    By a metric of the model, by default the leading one, or by the leading metric of the least served "group": the best
+    first. By "influence" of that group: the closest to its fair share first. By "jain": the highest index first. By
+    "time" to the first target: the shortest first, but strategies that reached it with every seed come before those
+    that reached it with some, because a mean over some leaves out the seeds that failed.
     """
     check_criterion(by)
     together: dict[str, list[Comparison]] = {}

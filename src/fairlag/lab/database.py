@@ -112,7 +112,7 @@ def _check_writable(folder: Path, meta: Mapping[str, Any]) -> None:
     if meta["format"] != FORMAT:
         sentence = (
             f"the run in {str(folder)!r} has format {meta['format']}, which {LACKS[meta['format']]}: this "
-            f"fairlag reads it but continues only runs of format {FORMAT}; run its experiment again in another folder"
+            f"fairlag reads it, but continues only runs of format {FORMAT}; run its experiment again in another folder"
         )
         raise UnreadableError.of(folder, sentence)
 

@@ -59,13 +59,13 @@ class Evaluations:
         self._most_pending = most_pending
         self._pending: list[_Pending] = []
         self._scored = 0
-        """The last version that was, or is being, evaluated for the curve."""
+        """The last version that was, or is being, evaluated for the curve of the leading metric."""
         self.scores: dict[str, float] = {}
-        """The last values of the leading metric by name, as `Progress` has them."""
+        """The last values of the leading metric by name, as in `Progress`."""
 
     @property
     def lead(self) -> Scored:
-        """The metric that says how good a model is."""
+        """The leading metric."""
         return ACCURACY if self._scoring.task is None else self._task.metrics[0].scored
 
     @property

@@ -30,7 +30,7 @@ class Progress(NamedTuple):
     time: float
     updates: int
     accuracy: dict[str, float]
-    """What the leading metric was last: on all test examples, under the name "", and on each client group's labels.
+    """The last values of the leading metric: on all test examples, under the name "", and on each client group's labels.
 
     Empty until the first evaluation, also after a resume.
     """

@@ -197,7 +197,7 @@ def _versions(experiment: Experiment) -> dict[str, str]:
 
 
 def _learnt(resources: Resources, setting: Setting) -> dict[str, object]:
-    """What must be known to build the model again, and to see that the data is the same."""
+    """The facts that are needed to build the model again, and to check that the data is the same."""
     data, metrics = resources.data, resources.task.metrics
     facts: dict[str, object] = {"data": data.fingerprint, "shape": data.shape, "classes": data.classes}
     if resources.blueprint.tokens:

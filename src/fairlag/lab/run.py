@@ -53,7 +53,7 @@ class Run:
         self.planned: int | None = meta.get("aggregations")
         """The planned number of aggregations, if the run ends after a number of them."""
         self.make: Callable[..., nn.Module] | None = None
-        """The function that builds the model, if the experiment was given one by this process."""
+        """The function that builds the model, if this process gave the experiment a function."""
         self.metrics: tuple[Scored, ...] = metrics_of(meta)
         """The metrics that its versions are judged by; the first leads."""
         self.trusted = False
@@ -133,7 +133,7 @@ class Run:
         return self.evaluated(*SCOPES)
 
     def evaluated(self, *scopes: str) -> "pd.DataFrame":
-        """The evaluations of these scopes alone; those of classes are by far the most."""
+        """Only the evaluations of these scopes; those of classes are by far the most."""
         source = SCORES[self.meta["format"]]
         rows = self._frame(queries.EVALUATIONS.format(source, ", ".join("?" * len(scopes))), scopes)
         return in_columns(rows, self.metrics)
@@ -201,13 +201,13 @@ class Run:
 
     @property
     def lead(self) -> Scored:
-        """The metric that says how good its model is."""
+        """Its leading metric: targets are values of it, and strategies are ranked by it."""
         return self.metrics[0]
 
     def curve(self, scope: str = "all", name: str | int | None = None, *, metric: str | None = None) -> "pd.DataFrame":
-        """The evaluations over the run, one row per version, all on the same examples: a sample, if one was taken.
+        """The evaluations during the run, one row per version, all on the same examples: a sample, if one was used.
 
-        There is a column per metric, or with `metric` one for that alone, of the versions that have it.
+        There is one column per metric; with `metric`, only its column, and only the versions that have it.
         """
         found = curve_of(self.evaluations, scope, self._known(scope, name))
         if metric is None:
@@ -217,7 +217,7 @@ class Run:
         return found.drop(columns=[*of_others]).dropna(subset=only).reset_index(drop=True)
 
     def score(self, metric: str | None = None, scope: str = "all", name: str | int | None = None) -> float:
-        """A metric, or the leading one, of the last version that was evaluated, on the whole test set if that was done.
+        """A metric (the leading one) of the last evaluated version, on the whole test set if it was evaluated on that.
 
         The scope "all" means all test examples; "group", the labels that a client group holds; and "class", one label,
         such as 3 or "3". NaN if the run has not evaluated any of these examples.
@@ -225,7 +225,7 @@ class Run:
         return final_of(self.evaluations, known_metric(metric, self.metrics).name, scope, self._known(scope, name))
 
     def accuracy(self, scope: str = "all", name: str | int | None = None) -> float:
-        """The accuracy of the last version that was evaluated: `score("accuracy", scope, name)`."""
+        """The accuracy of the last evaluated version: `score("accuracy", scope, name)`."""
         return self.score("accuracy", scope, name)
 
     def _known(self, scope: str, name: str | int | None) -> str | None:

@@ -5,9 +5,9 @@ import re
 from fairlag.lab import digest
 
 FORMAT = 5
-"""Grows when an older fairlag could not read what a newer one writes."""
+"""Increases when an older fairlag could not read the new files."""
 LACKS = {3: "does not record who was present when", 4: "has no metric but accuracy"}
-"""What older formats that are read lack, in words."""
+"""What is missing in the older formats that this version reads."""
 
 SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -47,18 +47,18 @@ CREATE TABLE digests (
     name TEXT NOT NULL, block INTEGER NOT NULL, rows INTEGER NOT NULL, digest BLOB NOT NULL, PRIMARY KEY (name, block)
 ) WITHOUT ROWID;
 """
-"""A task has a row once it was merged or ended otherwise; `ended` is when its update came in, or when it was lost.
-`steps` and `pace` are what the strategy asked of its local training: 0 steps are as many as the client makes by itself.
-Only a strategy that keeps updates has rows in `parts`: by how many units a client's part of each version grows from
-that version on; and in `units`: `acted` is what a unit was worth in all versions up to that one together.
-`refused` is why nothing of an aggregation was used, and who is suspected, else empty.
-A row of `evaluations` is what one metric, or the loss, is on some test examples.
+"""A task gets a row when it is merged or ends in another way; `ended` is when its update arrived, or when it was lost.
+`steps` and `pace` are what the strategy asked of its local training: 0 steps means the client's own number of steps.
+Only a strategy that keeps updates has rows in `parts` (by how many units a client's part of each version grows,
+starting with that version) and in `units` (`acted` is what a unit was worth in all versions up to that one, summed).
+`refused` says why an aggregation was not used, and who is suspected; otherwise it is empty.
+A row of `evaluations` is the value of one metric, or of the loss, on some test examples.
 A row of `client_scores` is the same on a client's own test examples, after `steps` local steps of its own.
-A row of `presence` says that the clients from `first` to `last` came or went when `version` was the newest.
-A number that is not finite and not infinite is NULL. Times are virtual, or those of a real fleet where `meta` has a
-`runtime`, or those of the wall clock, sped up, where it has a `clock`. `checkpoints` are those that the run can go back
-to, with what was refused until then, the tasks (as 64-bit numbers) whose rows were written since the checkpoint before,
-and the number of the last row of `presence`. `digests` has one row for each block of rows of a table (digest.py)."""
+A row of `presence` says that the clients from `first` to `last` joined or left when `version` was the newest.
+NaN is stored as NULL. Times are virtual; or those of a real fleet, if `meta` has a `runtime`; or those of the wall
+clock, sped up, if it has a `clock`. `checkpoints` are those that the run can go back to, with what was refused until
+then, the tasks (as 64-bit numbers) whose rows were written since the previous checkpoint, and the number of the last
+row of `presence`. `digests` has one row per block of rows of a table (digest.py)."""
 
 
 def _without(table: str, schema: str) -> str:
@@ -76,7 +76,7 @@ _FOUR = (
 _THREE = _without("presence", _FOUR).replace(", presence INTEGER NOT NULL", "")
 LAYOUT = digest.Layout(SCHEMA)
 LAYOUTS = {FORMAT: LAYOUT, 4: digest.Layout(_FOUR), 3: digest.Layout(_THREE)}
-"""By format: those that are read."""
+"""The layouts of the formats that this version reads."""
 
 _PARTS = "version, time, scope, name, {} AS metric, examples, {} AS value, whole FROM evaluations"
 _BEFORE = " UNION ALL ".join(
@@ -84,7 +84,7 @@ _BEFORE = " UNION ALL ".join(
     for each in (("'accuracy'", "CAST(correct AS REAL) / NULLIF(examples, 0)"), ("'loss'", "loss"))
 )
 SCORES = {FORMAT: "evaluations", 4: f"({_BEFORE})", 3: f"({_BEFORE})"}
-"""By format: what to read from instead of `evaluations`; it has the same columns."""
+"""By format: the table or query with the scores, with the columns of `evaluations`."""
 _NO_CLIENTS = "(SELECT 0 AS version, 0 AS client, 0 AS steps, '' AS metric, 0 AS examples, 0.0 AS value WHERE 0)"
 CLIENT_SCORES = {FORMAT: "client_scores", 4: _NO_CLIENTS, 3: _NO_CLIENTS}
 """The same for `client_scores`."""

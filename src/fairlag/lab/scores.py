@@ -1,4 +1,4 @@
-"""Scores from the evaluations of a run: the curve, and what it ended with."""
+"""Scores from the evaluations of a run: the curve, and the final value."""
 
 from collections.abc import Mapping, Sequence
 from math import nan
@@ -36,12 +36,12 @@ _KEY = ["version", "time", "scope", "name", "whole", "examples"]
 
 
 def metrics_of(meta: Mapping[str, Any]) -> tuple[Scored, ...]:
-    """The metrics that a run has, by what it says of itself; the first leads."""
+    """The metrics of a run, from its record; the first leads."""
     return tuple(Scored(**each) for each in meta.get("metrics", ())) or (ACCURACY,)
 
 
 def are_metrics(value: object) -> bool:
-    """Is this what a run says of its metrics?"""
+    """Is this a record of metrics?"""
     kinds = {"name": str, "higher": bool, "rate": bool}
     return isinstance(value, list) and all(
         isinstance(each, dict)
@@ -86,7 +86,7 @@ def curve_of(evaluations: "pd.DataFrame", scope: str = "all", name: str | None =
 
 
 def final_of(evaluations: "pd.DataFrame", metric: str, scope: str = "all", name: str | None = None) -> float:
-    """`Run.score` from evaluations that were read already."""
+    """`Run.score` from evaluations that were already read."""
     values = _chosen(evaluations, scope, name)[metric]
     return float(values.iloc[-1]) if len(values) else nan
 

@@ -154,8 +154,8 @@ class Store:
         self._database.close()
 
     def evaluated(self, version: int, time: float, scores: Iterable[Score]) -> None:
-        """A version was evaluated, one row per metric of each score; the next commit writes them."""
-        # Converted, because numbers of numpy would be stored as the bytes of their memory.
+        """Takes the scores of a version, one row per score and metric; the next commit writes them."""
+        # Converted, because SQLite would store NumPy's numbers as raw bytes.
         self._scores += [
             (int(version), float(time), scope, str(name), metric, int(examples), rows.number(value), int(whole))
             for scope, name, examples, values, whole in scores
@@ -287,7 +287,7 @@ class Store:
         self._database.note(meta)
 
     def _new_scores(self) -> list[tuple[object, ...]]:
-        """The last version may be evaluated twice in the same way: for the curve, and because it is the last."""
+        """The scores to write: the last version may be evaluated twice, for the curve and because it is the last."""
         known = "SELECT 1 FROM evaluations WHERE version = ? AND scope = ? AND name = ? AND metric = ? AND whole = ?"
         fresh = {(row[0], *row[2:5], row[7]): row for row in self._scores}
         return [row for key, row in fresh.items() if self._database.execute(known, key).fetchone() is None]

@@ -77,7 +77,7 @@ class Listed:
             return cls(folder, error=str(error))
 
     def as_json(self) -> dict[str, object]:
-        """What `fairlag runs --json` prints of it."""
+        """The record that `fairlag runs --json` prints."""
         found = {**asdict(self), "folder": str(self.folder)}
         metric = found.pop("metric").name
         return found if metric == ACCURACY.name else {**found, "metric": metric}
@@ -137,7 +137,7 @@ def compare_table(
 
 
 def _details(strategies: Sequence[Comparison], *, uneven: bool) -> list[RenderableType]:
-    """One block per strategy, one row per group; then how long each took to an accuracy."""
+    """One block per strategy, one row per group; then the time that each took to reach a target."""
     judged = strategies[0].judged
     lead, highest = lead_of(judged), "highest" if judged[0].higher else "lowest"
     of_groups, overall = (
@@ -171,9 +171,9 @@ def _details(strategies: Sequence[Comparison], *, uneven: bool) -> list[Renderab
 
 
 _READING = (
-    "final: the last version on all test examples, over the seeds that finished",
-    "best: the {} point of the curve, on the sample of them that it is drawn on",
-    "  both mean ± standard deviation, for a group on the labels that it holds",
+    "final: the last version on all test examples, over the finished seeds",
+    "best: the {} point of the curve, on its sample of the test examples",
+    "  both: mean ± standard deviation; for a group on the labels that it holds",
 )
 
 
@@ -200,7 +200,7 @@ def _targets_table(comparisons: Sequence[Comparison], lead: Metric) -> Table:
     for each in comparisons:
         for goal in each.accuracy.reached:
             table.add_row(
-                Text(each.label),  # as it is: brackets in a plain string would be a style
+                Text(each.label),  # not a plain string: rich would read brackets as a style
                 f"{100 * goal.target:g} %" if comparisons[0].judged[0].rate else f"{goal.target:g}",
                 number(goal.virtual_time, "{:,.0f}"),
                 number(goal.aggregations, "{:,.0f}"),

@@ -144,7 +144,7 @@ def _reading(ranking: Ranking, columns: Sequence[Column], *, alone: bool) -> Ite
 
 
 def _of_one(metric: Metric, group: str | None, lead: Metric) -> Iterator[str]:
-    """How a column is to be read that is about one group."""
+    """How to read a column about one group."""
     if group is not None and metric.name == lead.name:
         yield f"group: the same on the labels of {group}, whose clients send the fewest updates"
     elif group is not None and metric.reading:
