@@ -16,14 +16,14 @@ from tests.support.runs import bare, made
 def test_accuracy_over_seeds(tmp_path: Path) -> None:
     (found,) = compare([made(tmp_path / "b", seed=1, gain=10), made(tmp_path / "a", seed=0)])
     assert (found.experiment, found.label, found.seeds, found.finished) == ("demo", "FedAvg", (0, 1), 2)
-    assert found.accuracy.final.mean == pytest.approx(0.69)
-    assert found.accuracy.final.deviation == pytest.approx(0.1 / sqrt(2))
-    assert found.accuracy.best.mean == pytest.approx(0.75)
+    assert found.leading.final.mean == pytest.approx(0.69)
+    assert found.leading.final.deviation == pytest.approx(0.1 / sqrt(2))
+    assert found.leading.best.mean == pytest.approx(0.75)
     assert found.remarks == ()
     slow = found.groups[1]
     assert (slow.name, slow.clients) == ("slow", 1)
     assert slow.fair == pytest.approx(1 / 3)
-    assert slow.accuracy.final.mean == pytest.approx(0.69)
+    assert slow.leading.final.mean == pytest.approx(0.69)
     assert slow.influence == Spread(0.375, 0.0, 2)
     assert (slow.share.mean, slow.staleness.mean) == (0.25, 1.0)
     assert found.jain.mean == pytest.approx(jain([0.375, 0.25, 0.375]))
@@ -33,7 +33,7 @@ def test_accuracy_over_seeds(tmp_path: Path) -> None:
 def test_times_to_targets_are_over_the_seeds_that_reached_them(tmp_path: Path) -> None:
     runs = [made(tmp_path / "a"), made(tmp_path / "b", seed=1, gain=10)]
     (found,) = compare(runs, [0.5, 0.75, 0.9])
-    half, most, never = found.accuracy.reached
+    half, most, never = found.leading.reached
     assert (half.target, half.virtual_time, half.aggregations) == (0.5, Spread(2.0, 0.0, 2), Spread(1.0, 0.0, 2))
     assert (most.virtual_time, most.aggregations) == (Spread(9.0, None, 1), Spread(2.0, None, 1))
     assert (never.virtual_time, never.aggregations) == (Spread(None, None, 0), Spread(None, None, 0))
@@ -44,34 +44,34 @@ def test_times_to_targets_are_over_the_seeds_that_reached_them(tmp_path: Path) -
 def test_without_a_target_one_is_taken_that_the_worst_strategy_reached(tmp_path: Path) -> None:
     found = compare([made(tmp_path / "a"), made(tmp_path / "b", label="FairShare", gain=20)])
     assert [each.label for each in found] == ["FedAvg", "FairShare"]
-    assert [[goal.target for goal in each.accuracy.reached] for each in found] == [[0.6], [0.6]]
+    assert [[goal.target for goal in each.leading.reached] for each in found] == [[0.6], [0.6]]
     how = "95 % of the lowest final accuracy, 64.0 % of FedAvg"
-    assert [goal.chosen for each in found for goal in each.accuracy.reached] == [how, how]
+    assert [goal.chosen for each in found for goal in each.leading.reached] == [how, how]
     assert found[0].as_json()["accuracy"]["reached"][0]["chosen"] == how
-    asked = compare([made(tmp_path / "asked")], [0.6])[0].accuracy.reached[0]
+    asked = compare([made(tmp_path / "asked")], [0.6])[0].leading.reached[0]
     assert asked.chosen == ""
 
 
 def test_a_target_that_a_model_meets_before_it_has_learnt_is_none(tmp_path: Path) -> None:
     (late,) = compare([made(tmp_path / "late", first=59)])
-    assert [goal.target for goal in late.accuracy.reached] == [0.6]
+    assert [goal.target for goal in late.leading.reached] == [0.6]
     (once,) = compare([made(tmp_path / "once", first=60)])
-    assert once.accuracy.reached == ()
+    assert once.leading.reached == ()
     (asked,) = compare([made(tmp_path / "asked", first=60)], [0.6])
-    assert asked.accuracy.reached[0].virtual_time.mean == 0.0
+    assert asked.leading.reached[0].virtual_time.mean == 0.0
 
 
 def test_what_is_unfinished_has_no_final_accuracy_and_sets_no_target(tmp_path: Path) -> None:
     runs = [made(tmp_path / "a"), made(tmp_path / "b", seed=1, finished=False)]
     average, mine = compare([*runs, made(tmp_path / "c", label="Mine", finished=False)])
-    assert average.accuracy.final == Spread(0.64, None, 1)
-    assert average.groups[1].accuracy.final == Spread(0.64, None, 1)
-    assert average.accuracy.best.mean == pytest.approx(0.6)
-    assert mine.accuracy.final == Spread(None, None, 0)
-    assert mine.accuracy.best == Spread(0.5, None, 1)
-    assert [goal.target for goal in mine.accuracy.reached] == [0.6]
+    assert average.leading.final == Spread(0.64, None, 1)
+    assert average.groups[1].leading.final == Spread(0.64, None, 1)
+    assert average.leading.best.mean == pytest.approx(0.6)
+    assert mine.leading.final == Spread(None, None, 0)
+    assert mine.leading.best == Spread(0.5, None, 1)
+    assert [goal.target for goal in mine.leading.reached] == [0.6]
     (alone,) = compare([made(tmp_path / "d", finished=False)])
-    assert alone.accuracy.reached == ()
+    assert alone.leading.reached == ()
 
 
 def test_runs_of_other_settings_are_no_seeds_of_each_other(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_runs_of_other_settings_are_no_seeds_of_each_other(tmp_path: Path) -> No
     ]
     one, two = compare([*runs, made(tmp_path / "demo/other", label="Mine", experiment_key="demo")])[:2]
     assert (one.label, two.label) == (f"FedAvg [{tmp_path / 'demo'}]", f"FedAvg [{tmp_path / 'demo-lr2'}]")
-    assert (one.accuracy.final, two.accuracy.final) == (Spread(0.64, 0.0, 2), Spread(0.84, 0.0, 2))
+    assert (one.leading.final, two.leading.final) == (Spread(0.64, 0.0, 2), Spread(0.84, 0.0, 2))
     assert [each.label for each in repeated(runs[:2])] == ["FedAvg"]
 
 
@@ -122,9 +122,9 @@ def test_different_lengths_are_remarked(tmp_path: Path) -> None:
 def test_a_run_that_has_nothing_to_say_says_nothing(tmp_path: Path) -> None:
     (found,) = compare([bare(tmp_path)])
     nothing = Spread(None, None, 0)
-    assert (found.accuracy.final, found.jain, found.staleness) == (nothing, nothing, nothing)
-    assert found.accuracy.reached == ()
-    assert [group.accuracy.final for group in found.groups] == [nothing, nothing]
+    assert (found.leading.final, found.jain, found.staleness) == (nothing, nothing, nothing)
+    assert found.leading.reached == ()
+    assert [group.leading.final for group in found.groups] == [nothing, nothing]
     assert compare([]) == []
 
 

@@ -13,7 +13,7 @@ from fairlag.analyse.ranking import least_served, ranked
 from fairlag.errors import InputError
 from fairlag.lab.run import Run
 from fairlag.report.comparison import compare_table
-from tests.support.runs import played
+from tests.support.runs import made, played
 
 
 def order(runs: Sequence[Run], by: str, targets: Sequence[float] = (0.4,)) -> list[tuple[int, str]]:
@@ -50,7 +50,7 @@ def test_a_row_has_what_it_is_ranked_by(four: list[Run]) -> None:
     assert (ranking.experiment, ranking.by, ranking.group) == ("demo", "accuracy", "slow")
     best, last = ranking.rows[0], ranking.rows[-1]
     assert best.group is not None
-    assert (best.group.name, best.group.accuracy.final.mean, best.group.influence.mean) == ("slow", 0.7, 0.5)
+    assert (best.group.name, best.group.leading.final.mean, best.group.influence.mean) == ("slow", 0.7, 0.5)
     assert best.group.fair == pytest.approx(1 / 3)
     assert best.reached is not None
     assert (best.reached.target, best.reached.virtual_time.mean) == (0.4, 30.0)
@@ -139,9 +139,10 @@ def test_a_fleet_without_that_group_comes_last(tmp_path: Path) -> None:
     assert order(runs, "accuracy") == [(1, "A"), (2, "B")]
 
 
-def test_other_words_are_refused() -> None:
-    with pytest.raises(InputError, match="cannot rank by 'speed': choose from accuracy, group, influence, jain"):
-        ranked([], "speed")
+def test_other_words_are_refused(tmp_path: Path) -> None:
+    words = "cannot rank the strategies of 'demo' by 'speed': choose from accuracy, group, influence, jain"
+    with pytest.raises(InputError, match=words):
+        ranked(compare([made(tmp_path)]), "speed")
 
 
 # As a table

@@ -193,7 +193,7 @@ def test_what_could_not_be_afforded_is_said(tmp_path: Path, drawn: list[Figure])
 
 
 @pytest.mark.parametrize(("size", "width"), [("single", 3.4), ("double", 7.0)])
-@pytest.mark.parametrize("kind", ["accuracy", "influence", "staleness", "timeline"])
+@pytest.mark.parametrize("kind", ["curve", "influence", "staleness", "timeline"])
 def test_sizes_and_letters(kept: Path, tmp_path: Path, call: Call, kind: str, size: str, width: float) -> None:
     pdf, png = tmp_path / "figure.pdf", tmp_path / "figure.PNG"
     for file in (pdf, png):
@@ -221,7 +221,7 @@ def test_a_strategy_keeps_its_colour_without_the_others(kept: Path, tmp_path: Pa
     [
         (
             "--kind pie --out x.pdf",
-            "the kind of a figure is 'pie', it must be one of accuracy, influence, staleness, timeline",
+            "the kind of a figure is 'pie', it must be one of curve, influence, staleness, timeline",
         ),
         ("--kind influence --out x.jpg", "'x.jpg' cannot be drawn: the name must end with .png, .pdf, .svg"),
         ("--kind influence --out no/x.pdf", "there is no folder 'no'"),
@@ -250,9 +250,9 @@ def test_runs_that_cannot_be_drawn(call: Call, tmp_path: Path) -> None:
     for place in range(9):
         made(tmp_path / f"many/{place}", label=f"S{place}")
     for folder, kind, sentence in (
-        ("nowhere", "accuracy", "there is no folder"),
-        ("empty", "accuracy", "there are no runs in"),
-        ("bare", "accuracy", "has no accuracy to draw: no version of it was evaluated"),
+        ("nowhere", "curve", "there is no folder"),
+        ("empty", "curve", "there are no runs in"),
+        ("bare", "curve", "has no curve to draw: no version of it was evaluated"),
         ("bare", "influence", "has no influence to draw"),
         ("bare", "timeline", "has no timeline: none of its tasks has ended yet"),
         ("many", "influence", "there are 9 strategies, but a figure has room for 8 panels: give fewer runs"),

@@ -28,13 +28,13 @@ def test_a_run_is_shown_compared_drawn_and_named(call: Call, tmp_path: Path) -> 
     out = tmp_path / "out"
     done = call("run", "demo", "--out", str(out), *SHORT)
     assert done.code == 0
-    names = ["accuracy.png", "buffered-fedavg-seed0", "fairshare-seed0", "fedstaleweight-seed0", "plan.json"]
+    names = ["curve.png", "buffered-fedavg-seed0", "fairshare-seed0", "fedstaleweight-seed0", "plan.json"]
     assert sorted(file.name for file in out.iterdir()) == names
-    assert (out / "accuracy.png").read_bytes().startswith(b"\x89PNG")
+    assert (out / "curve.png").read_bytes().startswith(b"\x89PNG")
     assert all(
         words in done.out for words in ("Comparison of demo, ranked by accuracy; group: slow", "▾accuracy", "Time to")
     )
-    assert done.out.endswith(f"The runs are in {out}, the figure in {out / 'accuracy.png'}\n")
+    assert done.out.endswith(f"The runs are in {out}, the figure in {out / 'curve.png'}\n")
     lines = done.err.splitlines()
     assert lines[-1].startswith("FairShare, seed 0: 20 of 20 aggregations, time 1")
     assert " %, slow " in lines[-1]
@@ -70,7 +70,7 @@ def test_a_fleet_that_learns_nothing_has_no_figure(call: Call, tmp_path: Path) -
     assert done.code == 0
     assert "Comparison of racer, ranked by Jain index" in done.out
     assert done.out.endswith("out; there was nothing to train, so there is no figure\n")
-    assert not (tmp_path / "out/accuracy.png").exists()
+    assert not (tmp_path / "out/curve.png").exists()
 
 
 def test_what_is_finished_is_not_run_again(call: Call, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_it_runs_and_shows_what_it_says(tmp_path: Path, monkeypatch: pytest.Monk
     assert table["text/plain"].startswith("Comparison of demo, ranked by accuracy")
     assert own["text/html"].count("<svg") == 8
     assert "square_root" in own["text/html"]
-    for name in ("timeline", "influence", "staleness", "accuracy"):
+    for name in ("timeline", "influence", "staleness", "curve"):
         assert len(alone(shown[name])["image/png"]) > 10_000
         assert shown[name][0].metadata["image/png"]["width"] == (340 if name == "staleness" else 700)
 

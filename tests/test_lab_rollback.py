@@ -177,11 +177,11 @@ def test_nothing_is_written_through_a_link(tmp_path: Path, call: Call) -> None:
     out, secret = tmp_path / "out", tmp_path / "secret"
     secret.write_text("untouched")
     assert call("run", "demo", "--out", str(out), *words).code == 0
-    for name in ("accuracy.png", "accuracy.png.partial"):
+    for name in ("curve.png", "curve.png.partial"):
         (out / name).unlink(missing_ok=True)
         (out / name).symlink_to(secret)
     assert call("resume", str(out)).code == 0
-    assert secret.read_text() == "untouched" and not (out / "accuracy.png").is_symlink()
+    assert secret.read_text() == "untouched" and not (out / "curve.png").is_symlink()
 
 
 @pytest.mark.parametrize("name", ["lock", "run.sqlite", "run.sqlite-wal"])

@@ -49,14 +49,14 @@ def test_a_metric_is_asked_for_by_name(tmp_path: Path) -> None:
 def test_lower_is_better_in_comparisons(tmp_path: Path) -> None:
     runs = [regressed(tmp_path / "a", 9.0, 4.0, 5.0), regressed(tmp_path / "b", 9.0, 7.0, 3.0, label="B")]
     first, second = compare(runs)
-    assert (first.accuracy.final.mean, first.accuracy.best.mean, second.accuracy.best.mean) == (5.0, 4.0, 3.0)
+    assert (first.leading.final.mean, first.leading.best.mean, second.leading.best.mean) == (5.0, 4.0, 3.0)
     assert first.mse.mean == 5.0 and first.r2.mean == 0.5
-    (goal,), (other,) = first.accuracy.reached, second.accuracy.reached
+    (goal,), (other,) = first.leading.reached, second.leading.reached
     assert goal.target == 5.27  # 5 / 0.95, rounded up to three digits
     assert (goal.virtual_time.mean, other.virtual_time.mean) == (2.0, 4.0)
-    assert goal.chosen == "the highest final mse, 5 of A, is 95 % of it"
-    assert compare(runs, [3.5])[1].accuracy.reached[0].virtual_time.mean == 4.0
-    with pytest.raises(InputError, match="a target mse is nan, it must be a number"):
+    assert goal.chosen == "95 % of it is the highest final MSE, 5.000 of A"
+    assert compare(runs, [3.5])[1].leading.reached[0].virtual_time.mean == 4.0
+    with pytest.raises(InputError, match="a target MSE is nan, it must be a finite number"):
         compare(runs, [nan])
 
 

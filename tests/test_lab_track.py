@@ -85,7 +85,7 @@ def test_a_run_is_told_from_its_beginning_to_its_end(tmp_path: Path, records: Re
     progress = [event for event in middle if isinstance(event, Progress)]
     assert len(kept) + len(progress) == len(middle)
     assert progress[-1][:3] == (17, Run(planned.folder).virtual_time, 34)
-    assert progress[-1].accuracy[""] == Run(planned.folder).accuracy()
+    assert progress[-1].scores[""] == Run(planned.folder).accuracy()
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def test_no_command_that_looks_imports_what_a_run_names(call: Call, planted: Pat
         ("runs", "runs", "--json"),
         ("compare", "runs", "--figure", "a.png"),
         ("report", "runs", "--workers", "1"),
-        ("figure", "runs", "--kind", "accuracy", "--out", "a.png"),
+        ("figure", "runs", "--kind", "curve", "--out", "a.png"),
         ("figure", "runs", "--kind", "influence", "--out", "a.png"),
         ("figure", "runs", "--kind", "staleness", "--out", "a.png"),
         ("figure", "runs", "--kind", "timeline", "--out", "a.png"),

@@ -137,10 +137,10 @@ def test_the_window_of_a_timeline_changes_the_picture(tmp_path: Path) -> None:
 
 def test_what_cannot_be_drawn_is_refused_at_once(tmp_path: Path) -> None:
     refused: list[tuple[str, dict[str, Any], str]] = [
-        ("pie", {}, "the kind of a figure is 'pie', it must be one of accuracy, influence"),
+        ("pie", {}, "the kind of a figure is 'pie', it must be one of curve, influence"),
         ("influence", {"until": 3.0}, "a window until 3 was given, but only a timeline has one, not influence"),
-        ("accuracy", {"begin": 3.0}, "a window from 3 was given, but only a timeline has one, not accuracy"),
-        ("accuracy", {}, "has no accuracy to draw"),
+        ("curve", {"begin": 3.0}, "a window from 3 was given, but only a timeline has one, not curve"),
+        ("curve", {}, "has no curve to draw"),
     ]
     for kind, options, sentence in refused:
         with pytest.raises(InputError, match=sentence):

@@ -12,7 +12,7 @@ from fairlag.analyse.compare import compare
 from fairlag.analyse.ranking import ranked
 from fairlag.errors import InputError
 from fairlag.report.comparison import Listed, compare_table, runs_table
-from fairlag.report.figures import accuracy_figure, holdings_figure
+from fairlag.report.figures import curve_figure, holdings_figure
 from tests.support.runs import bare, made
 
 
@@ -32,7 +32,7 @@ def test_accuracy_of_all_strategies_and_groups_is_drawn(tmp_path: Path) -> None:
     runs = [
         made(tmp_path / f"{label}-{seed}", label=label, seed=seed) for label in ("FedAvg", "Mine") for seed in (0, 1)
     ]
-    accuracy_figure(runs, tmp_path / "figure.svg")
+    curve_figure(runs, tmp_path / "figure.svg")
     found = words(tmp_path / "figure.svg")
     assert {"FedAvg", "Mine", "Labels of group fast", "Labels of group slow", "aggregations"} <= set(found)
     assert "Lines and bands: mean and standard deviation over 2 seeds, up to the end of the shortest run." in found
@@ -40,7 +40,7 @@ def test_accuracy_of_all_strategies_and_groups_is_drawn(tmp_path: Path) -> None:
 
 def test_runs_of_other_settings_are_lines_of_their_own(tmp_path: Path) -> None:
     runs = [made(tmp_path / f"{name}/run", experiment_key=name) for name in ("a", "b")]
-    accuracy_figure(runs, tmp_path / "figure.svg")
+    curve_figure(runs, tmp_path / "figure.svg")
     found = words(tmp_path / "figure.svg")
     assert {f"FedAvg [{tmp_path / name}]" for name in ("a", "b")} <= set(found)
     assert "Lines and bands: one seed, with the standard error of the test sample." in found
@@ -57,7 +57,7 @@ def styles(file: Path) -> list[tuple[str, str]]:
 def test_many_strategies_are_told_apart_and_named_below_in_the_order_of_their_ends(tmp_path: Path) -> None:
     runs = [made(tmp_path / f"{gain:02}", label=f"S{gain}", gain=gain) for gain in range(22)]
     for count, legend in ((8, range(8)), (9, range(8, -1, -1)), (22, range(21, -1, -1))):
-        accuracy_figure(runs[:count], tmp_path / "figure.svg")
+        curve_figure(runs[:count], tmp_path / "figure.svg")
         assert [word for word in words(tmp_path / "figure.svg") if word[0] == "S"] == [f"S{gain}" for gain in legend]
         assert len(set(styles(tmp_path / "figure.svg"))) == len(styles(tmp_path / "figure.svg")) == count
         below = "Lines and bands: one seed, with the standard error of the test sample."
@@ -68,29 +68,29 @@ def test_many_strategies_are_told_apart_and_named_below_in_the_order_of_their_en
 def test_many_long_labels_are_cut_such_that_they_differ_in_the_legend(tmp_path: Path) -> None:
     labels = [f"FedStaleWeight (scaling=algorithm1, window={window})" for window in range(9)]
     runs = [made(tmp_path / str(place), label=label) for place, label in enumerate(labels)]
-    accuracy_figure(runs, tmp_path / "figure.svg")
+    curve_figure(runs, tmp_path / "figure.svg")
     found = [word for word in words(tmp_path / "figure.svg") if word.startswith("FedStale")]
     assert found == [f"FedStaleWeight (sca… window={window})" for window in range(9)]
 
 
 def test_many_strategies_without_a_curve_are_drawn(tmp_path: Path) -> None:
-    accuracy_figure([bare(tmp_path / str(place), f"S{place}") for place in range(9)], tmp_path / "figure.svg")
+    curve_figure([bare(tmp_path / str(place), f"S{place}") for place in range(9)], tmp_path / "figure.svg")
     assert "S0" not in words(tmp_path / "figure.svg")
 
 
 def test_seeds_of_any_length_are_drawn(tmp_path: Path) -> None:
     runs = [made(tmp_path / "a"), made(tmp_path / "b", seed=1, finished=False), bare(tmp_path / "c")]
-    accuracy_figure(runs, tmp_path / "figure.svg")
+    curve_figure(runs, tmp_path / "figure.svg")
     assert "Lines and bands: one seed, with the standard error of the test sample." in words(tmp_path / "figure.svg")
 
 
 def test_what_a_run_lacks_is_left_out(tmp_path: Path) -> None:
-    accuracy_figure([bare(tmp_path / "bare"), made(tmp_path / "one", finished=False)], tmp_path / "figure.svg")
+    curve_figure([bare(tmp_path / "bare"), made(tmp_path / "one", finished=False)], tmp_path / "figure.svg")
     assert "Labels of group slow" in words(tmp_path / "figure.svg")
-    accuracy_figure([bare(tmp_path / "nothing", "Nothing")], tmp_path / "nothing.svg")
+    curve_figure([bare(tmp_path / "nothing", "Nothing")], tmp_path / "nothing.svg")
     assert "Nothing" not in words(tmp_path / "nothing.svg")
     with pytest.raises(InputError, match="no runs"):
-        accuracy_figure([], tmp_path / "figure.svg")
+        curve_figure([], tmp_path / "figure.svg")
 
 
 @pytest.mark.parametrize(("suffix", "begins"), [("png", b"\x89PNG"), ("pdf", b"%PDF"), ("SVG", b"<?xml")])
@@ -98,14 +98,14 @@ def test_formats_and_that_the_same_figure_is_the_same_bytes(tmp_path: Path, suff
     run = made(tmp_path / "run")
     first, second = tmp_path / f"a.{suffix}", tmp_path / f"b.{suffix}"
     for file in (first, second):
-        accuracy_figure([run], file)
+        curve_figure([run], file)
     assert first.read_bytes().startswith(begins)
     assert first.read_bytes() == second.read_bytes()
 
 
 def test_an_unknown_format_is_refused_before_anything_is_drawn(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"the name must end with \.png, \.pdf, \.svg"):
-        accuracy_figure([made(tmp_path / "run")], tmp_path / "figure.jpeg2000")
+        curve_figure([made(tmp_path / "run")], tmp_path / "figure.jpeg2000")
 
 
 def test_holdings_show_numbers_where_there_is_room(tmp_path: Path) -> None:

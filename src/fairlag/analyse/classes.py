@@ -1,4 +1,4 @@
-"""Accuracy of every class over runs. The database thins it, because classes and evaluations may be many."""
+"""The first metric that classes have, over runs. The database thins it, because classes and evaluations may be many."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from fairlag.errors import UnreadableError
 from fairlag.lab.folder import reading
 from fairlag.lab.run import Run
 from fairlag.lab.schema import SCORES
-from fairlag.text.scored import ACCURACY, Scored
+from fairlag.text.scored import ACCURACY, LOSS, Scored
 
 COLUMNS = 150
 """The most evaluations that a reader can tell apart side by side."""
@@ -29,11 +29,11 @@ _SCORES = f"SELECT version, time, name, value {_CURVE} AND version IN ({{version
 
 
 class ClassCurve(NamedTuple):
-    """One seed: when it was evaluated, and its accuracy on each class."""
+    """One seed: when it was evaluated, and the metric on each class."""
 
     versions: Floats
     times: Floats
-    accuracy: Floats
+    values: Floats
     """One row per class, one column per evaluation; NaN if there was no example."""
 
     def places(self, along: str) -> Floats:
@@ -43,7 +43,7 @@ class ClassCurve(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClassCurves:
-    """Accuracy of every class under one strategy over its seeds."""
+    """A metric of every class under one strategy over its seeds."""
 
     names: tuple[str, ...]
     holders: Mapping[str, tuple[str, ...]]
@@ -51,8 +51,8 @@ class ClassCurves:
     seeds: tuple[ClassCurve, ...]
     evaluations: int
     """The number of evaluations before thinning."""
-    lead: Scored = ACCURACY
-    """The metric that `accuracy` is of."""
+    metric: Scored = ACCURACY
+    """The first metric of the run that classes have, or else the loss: AUROC, for instance, is not one of a class."""
     called: tuple[str, ...] = ()
     """What the data calls the classes, if not by their numbers."""
 
@@ -62,39 +62,41 @@ class ClassCurves:
         return self.called[place] if place < len(self.called) else name
 
     def mean(self, along: str, most: int = COLUMNS) -> tuple[Floats, Floats]:
-        """At most `most` places that all seeds cover, and the mean accuracy there: one row per class."""
+        """At most `most` places that all seeds cover, and the mean value there: one row per class."""
         where = shared([seed.places(along) for seed in self.seeds])
         where = where[evenly(where, most)]
-        values = np.array([[np.interp(where, seed.places(along), row) for row in seed.accuracy] for seed in self.seeds])
+        values = np.array([[np.interp(where, seed.places(along), row) for row in seed.values] for seed in self.seeds])
         return where, mean_of_known(values)
 
     def last(self, place: int) -> Spread:
         """The last value of the curves of the class at this place."""
-        return Spread.of(seed.accuracy[place, -1] for seed in self.seeds)
+        return Spread.of(seed.values[place, -1] for seed in self.seeds)
 
 
 def class_curves(strategy: Repeated) -> ClassCurves | None:
-    """The accuracy of a strategy's model on every class, over its finished seeds, or over all if none is finished.
+    """A metric of a strategy on every class, over its finished seeds, or over all if none is finished.
 
     None if classes were not evaluated.
     """
     runs = [run for run in strategy.runs if run.status == "finished"] or strategy.runs
-    versions = _versions(runs)
-    if not len(versions):
+    metrics = (*runs[0].metrics, LOSS)
+    tried = ((metric, _versions(runs, metric)) for metric in metrics)
+    metric, versions = next((each for each in tried if len(each[1])), (None, np.array([])))
+    if metric is None:
         return None
     kept = versions[evenly(versions, COLUMNS)].tolist()
     rows = []
     for run in runs:
         with reading(run.folder) as database:
             query = _SCORES.format(scores=SCORES[run.meta["format"]], versions=", ".join("?" * len(kept)))
-            rows.append(database.execute(query, (run.lead.name, *kept)).fetchall())
+            rows.append(database.execute(query, (metric.name, *kept)).fetchall())
     names = sorted({name for found in rows for _, _, name, _ in found}, key=lambda name: (len(name), name))
     return ClassCurves(
         names=tuple(names),
         holders=_holders(strategy.runs[0]),
         seeds=tuple(_curve(found, names) for found in rows if found),
         evaluations=len(versions),
-        lead=strategy.runs[0].lead,
+        metric=metric,
         called=_called(strategy.runs[0]),
     )
 
@@ -105,13 +107,13 @@ def _called(run: Run) -> tuple[str, ...]:
     return tuple(map(str, names)) if isinstance(names, list | tuple) else ()
 
 
-def _versions(runs: Sequence[Run]) -> Integers:
-    """All versions that any of these runs evaluated."""
+def _versions(runs: Sequence[Run], metric: Scored) -> Integers:
+    """All versions for which any of these runs has the metric of classes."""
     found: set[int] = set()
     for run in runs:
         with reading(run.folder) as database:
             query = _VERSIONS.format(scores=SCORES[run.meta["format"]])
-            found |= {version for (version,) in database.execute(query, (run.lead.name,))}
+            found |= {version for (version,) in database.execute(query, (metric.name,))}
     return np.array(sorted(found), np.int64)
 
 
@@ -119,10 +121,10 @@ def _curve(rows: Sequence[tuple[int, float, str, float | None]], names: Sequence
     times = dict(sorted((version, time) for version, time, _, _ in rows))
     columns = {version: place for place, version in enumerate(times)}
     places = {name: place for place, name in enumerate(names)}
-    accuracy = np.full((len(names), len(times)), np.nan)
+    values = np.full((len(names), len(times)), np.nan)
     for version, _, name, value in rows:
-        accuracy[places[name], columns[version]] = np.nan if value is None else value
-    return ClassCurve(np.array([*times], np.float64), np.array([*times.values()], np.float64), accuracy)
+        values[places[name], columns[version]] = np.nan if value is None else value
+    return ClassCurve(np.array([*times], np.float64), np.array([*times.values()], np.float64), values)
 
 
 def _holders(run: Run) -> dict[str, tuple[str, ...]]:

@@ -1,6 +1,6 @@
 """Comparing runs: strategies side by side, each over its seeds, computed only from what the runs recorded."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from math import ceil, floor, inf, isfinite, log10, nan
 from pathlib import Path
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FRACTION = 0.95
-"""The default target, as a part of the final accuracy of the worst strategy, so that every strategy reaches it."""
+"""The default target, as a part of the final value of the worst strategy, so that every strategy reaches it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +39,14 @@ class Reached:
 
 
 @dataclass(frozen=True, slots=True)
-class Accuracy:
-    """Values of the leading metric. The final one is that of the last version on the whole test set, over finished runs.
+class Leading:
+    """The leading metric. Its final value is that of the last version on the whole test set, over finished runs.
 
     The best is the best point of the curve. The curve uses the sample of the test set that the experiment evaluates on,
     and includes unfinished runs.
     """
 
+    metric: Scored
     final: Spread
     best: Spread
     reached: tuple[Reached, ...]
@@ -53,11 +54,11 @@ class Accuracy:
 
 @dataclass(frozen=True, slots=True)
 class GroupComparison(Measured[Spread]):
-    """The results of a client group: the accuracy on test examples with its labels, and its influence."""
+    """The results of a client group: the scores on test examples with its labels, and its influence."""
 
     name: str
     clients: int
-    accuracy: Accuracy
+    leading: Leading
     fair: float
     metrics: Mapping[str, Spread]
 
@@ -77,7 +78,7 @@ class Comparison(Measured[Spread]):
     seeds: tuple[int, ...]
     finished: int
     """The number of its finished runs."""
-    accuracy: Accuracy
+    leading: Leading
     groups: tuple[GroupComparison, ...]
     metrics: Mapping[str, Spread]
     comes_and_goes: bool
@@ -117,6 +118,9 @@ def _flat(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
                 {metric.name for metric in select(where, *Scope)} for where in (Shown.EVERYWHERE, Shown.DATA)
             )
             found |= {_JSON.get(each, each): value[each] for each in value if each not in {*found, *(every - shown)}}
+        elif name == "leading":
+            metric = value.pop("metric")
+            found[metric.name] = value
         elif name == "judged":
             if value != (ACCURACY,):
                 found["metric"] = value[0].name
@@ -136,14 +140,15 @@ def compare(runs: Iterable[Run], targets: Sequence[float] = (), *, fraction: flo
     """One comparison per strategy, in the order of the runs.
 
     Targets are values of the leading metric; an accuracy is between 0 and 1. Without targets, each experiment gets one:
-    a `fraction` of the final value of its worst strategy, or, if lower is better, that value ÷ `fraction`. It is rounded
-    to whole per cent or to three digits. The experiment gets none if a model reaches that before any training.
+    a `fraction` of the final value of its worst strategy, or, if lower is better, that value ÷ `fraction`. It is in
+    whole per cent or has three digits. The experiment gets none if a model reaches that before any training.
     """
     together: dict[str, list[_Strategy]] = {}
     for each in repeated(runs):
         together.setdefault(each.experiment, []).append(_Strategy(each, [_Facts.of(run) for run in each.runs]))
     for experiment, strategies in together.items():
-        _check_targets(targets, _lead(experiment, strategies))
+        every = (run for strategy in strategies for run in strategy.called.runs)
+        _check_targets(targets, lead_of_all(every, f"the runs of {experiment!r}", "compare"))
     return [
         _compared(strategy, goals, _remarks(strategy.facts, strategies))
         for strategies in together.values()
@@ -152,12 +157,18 @@ def compare(runs: Iterable[Run], targets: Sequence[float] = (), *, fraction: flo
     ]
 
 
-def _lead(experiment: str, strategies: "Sequence[_Strategy]") -> Scored:
-    """The leading metric of all runs; refuses runs that are judged by different ones."""
-    leads = {facts.run.lead for strategy in strategies for facts in strategy.facts}
+def groups_scored(strategies: Sequence[Comparison]) -> bool:
+    """Are there scores for client groups? A regression has none; before the first evaluation, there may be some."""
+    scored = any(group.leading.best.seeds for each in strategies for group in each.groups)
+    return scored or not any(each.leading.best.seeds for each in strategies)
+
+
+def lead_of_all(runs: Iterable[Run], what: str, verb: str) -> Scored:
+    """The leading metric of all these runs; refuses to compare, or to draw, runs that have different ones."""
+    leads = {run.lead for run in runs}
     if len(leads) > 1:
         names = " and ".join(sorted(lead.name for lead in leads))
-        raise InputError(f"the runs of {experiment!r} are judged by {names}: compare them separately")
+        raise InputError(f"{what} are judged by {names}: {verb} them separately")
     return leads.pop()
 
 
@@ -166,7 +177,7 @@ def _check_targets(targets: Sequence[float], lead: Scored) -> None:
         if lead.rate and not 0 < target <= 1:
             raise InputError(f"a target {lead.words} is {target}, it must be above 0 and at most 1")
         if not isfinite(target):
-            raise InputError(f"a target {lead.words} is {target}, it must be a number")
+            raise InputError(f"a target {lead.words} is {target}, it must be a finite number")
 
 
 class Repeated(NamedTuple):
@@ -286,7 +297,7 @@ def _compared(strategy: _Strategy, goals: Sequence[_Goal], remarks: tuple[str, .
         label=called.label,
         seeds=seeds,
         finished=sum(each.finished for each in facts),
-        accuracy=_accuracy(facts, goals, "all", None, overall),
+        leading=_leading(facts, goals, "all", None, overall),
         groups=tuple(_group(totals, facts, goals, name) for name in called.runs[0].groups),
         metrics=overall,
         comes_and_goes=any(fairness.comes_and_goes(each.clients["entitled"].to_numpy()) for each in facts),
@@ -301,8 +312,8 @@ def _compared(strategy: _Strategy, goals: Sequence[_Goal], remarks: tuple[str, .
 def _group(totals: Sequence[Totals], facts: list[_Facts], goals: Sequence[_Goal], name: str) -> GroupComparison:
     measured = _measured(totals, [each.run.seed for each in facts], facts[0].run.metrics, name, Scope.GROUP)
     first = totals[0].by_group[name]
-    accuracy = _accuracy(facts, goals, "group", name, measured)
-    return GroupComparison(name, first.clients, accuracy, first.fair, measured)
+    leading = _leading(facts, goals, "group", name, measured)
+    return GroupComparison(name, first.clients, leading, first.fair, measured)
 
 
 def _measured(
@@ -315,12 +326,13 @@ def _measured(
     }
 
 
-def _accuracy(
+def _leading(
     facts: list[_Facts], goals: Sequence[_Goal], scope: str, name: str | None, measured: Mapping[str, Spread]
-) -> Accuracy:
+) -> Leading:
     curves = [curve_of(each.evaluations, scope, name) for each in facts]
     seeds, lead = [each.run.seed for each in facts], facts[0].run.lead
-    return Accuracy(
+    return Leading(
+        metric=lead,
         final=measured[lead.name],
         best=Spread.of(best_of(curve[lead.name], lead) for curve in curves),
         reached=tuple(
@@ -351,26 +363,29 @@ def _default_goals(strategies: list[_Strategy], fraction: float) -> list[_Goal]:
     means = [(Spread.of(each.final(lead.name) for each in facts).mean, called.label) for called, facts in strategies]
     known = [(mean, label) for mean, label in means if mean is not None]
     worst, label = (min if lead.higher else max)(known, default=(0.0, ""))
-    target = floor(100 * fraction * worst) / 100 if lead.higher else _rounded_up(worst / fraction)
+    if lead.rate and lead.higher:
+        target = floor(100 * fraction * worst) / 100
+    else:
+        target = _to_three_digits(worst * fraction if lead.higher else worst / fraction, floor if lead.higher else ceil)
     curves = (curve_of(each.evaluations) for _, facts in strategies for each in facts)
     if not 0 < target < inf or any(_first(curve, target, "version", lead) == 0 for curve in curves):
         return []
     ended = f"{100 * worst:.1f} %" if lead.rate else lead.told(worst)
     if lead.higher:
         return [_Goal(target, f"{100 * fraction:g} % of the lowest final {lead.words}, {ended} of {label}")]
-    return [_Goal(target, f"the highest final {lead.words}, {ended} of {label}, is {100 * fraction:g} % of it")]
+    return [_Goal(target, f"{100 * fraction:g} % of it is the highest final {lead.words}, {ended} of {label}")]
 
 
-def _rounded_up(value: float) -> float:
-    """To three digits.
+def _to_three_digits(value: float, rounded: Callable[[float], int]) -> float:
+    """A positive number with three digits, rounded up (`ceil`) or down (`floor`).
 
-    >>> _rounded_up(3141.5), _rounded_up(0.012341), _rounded_up(0.0)
-    (3150.0, 0.0124, 0.0)
+    >>> _to_three_digits(3141.5, ceil), _to_three_digits(0.012341, floor), _to_three_digits(0.0, ceil)
+    (3150.0, 0.0123, 0.0)
     """
     if not 0 < value < inf:
         return value
     place = 2 - floor(log10(value))
-    return float(f"{ceil(value * 10.0**place) / 10.0**place:.6g}")
+    return float(f"{rounded(value * 10.0**place) / 10.0**place:.6g}")
 
 
 def _remarks(facts: list[_Facts], strategies: list[_Strategy]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Accuracy over runs: one curve per seed, one line with a band per strategy, and how lines are thinned."""
+"""The leading metric over runs: one curve per seed, one line with a band per strategy, and how lines are thinned."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,8 +11,7 @@ from fairlag.analyse.compare import Repeated, best_of
 from fairlag.analyse.spread import Spread
 from fairlag.core.types import Floats, Integers
 from fairlag.lab.scores import curve_of, final_of
-from fairlag.text.scored import ACCURACY
-from fairlag.text.scored import Scored as Judge
+from fairlag.text.scored import ACCURACY, Scored
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,16 +43,16 @@ class Band(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
-    """The accuracy of a strategy on some test examples."""
+class ScoreCurves:
+    """The leading metric of a strategy on some test examples."""
 
     curves: tuple["pd.DataFrame", ...]
     """One per finished seed, or one per seed if none is finished: time, version, metrics and standard_error."""
     final: Spread
-    """The accuracy of the last version on the whole test set, over finished runs."""
+    """The value of the last version on the whole test set, over finished runs."""
     best: Spread
     """The best point of the curves."""
-    lead: Judge = ACCURACY
+    lead: Scored = ACCURACY
     """The metric that they are of."""
 
     def band(self, along: str) -> Band:
@@ -63,30 +62,30 @@ class Scored:
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """The accuracy of one strategy over its seeds."""
+    """The leading metric of one strategy over its seeds."""
 
-    overall: Scored
-    groups: Mapping[str, Scored]
+    overall: ScoreCurves
+    groups: Mapping[str, ScoreCurves]
     """On the labels of each client group that was evaluated."""
 
-    def of(self, group: str | None) -> Scored | None:
-        """The accuracy on the labels of a group, or on all labels; None if there is no curve."""
+    def of(self, group: str | None) -> ScoreCurves | None:
+        """The curves on the labels of a group, or on all test examples; None if there are none."""
         found = self.overall if group is None else self.groups.get(group)
         return found if found is not None and found.curves else None
 
 
 def curves(strategy: Repeated) -> Curves:
-    """The accuracy of a strategy's model on all labels, and on those of each client group."""
+    """The leading metric of a strategy's model on all test examples, and on the labels of each client group."""
     seeds = [(run.evaluated("all", "group"), run.status == "finished") for run in strategy.runs]
     lead = strategy.runs[0].lead
     groups = {name: _scored(seeds, lead, "group", name) for name in strategy.runs[0].groups}
     return Curves(_scored(seeds, lead, "all", None), {name: found for name, found in groups.items() if found.curves})
 
 
-def _scored(seeds: Sequence[tuple["pd.DataFrame", bool]], lead: Judge, scope: str, name: str | None) -> Scored:
+def _scored(seeds: Sequence[tuple["pd.DataFrame", bool]], lead: Scored, scope: str, name: str | None) -> ScoreCurves:
     found = [curve_of(frame, scope, name).dropna(subset=lead.name) for frame, _ in seeds]
     ended = [curve for curve, (_, finished) in zip(found, seeds, strict=True) if finished and len(curve)]
-    return Scored(
+    return ScoreCurves(
         curves=tuple(ended or [curve for curve in found if len(curve)]),
         final=Spread.of(final_of(frame, lead.name, scope, name) if finished else nan for frame, finished in seeds),
         best=Spread.of(best_of(curve[lead.name], lead) for curve in found),
@@ -94,7 +93,7 @@ def _scored(seeds: Sequence[tuple["pd.DataFrame", bool]], lead: Judge, scope: st
     )
 
 
-def band(curves: Sequence["pd.DataFrame"], along: str, lead: Judge = ACCURACY) -> Band:
+def band(curves: Sequence["pd.DataFrame"], along: str, lead: Scored = ACCURACY) -> Band:
     """The curves as one line with a band.
 
     The line is their mean at every point of any curve, as far as all curves reach: beyond the end of the shortest, the

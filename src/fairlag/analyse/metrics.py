@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 from fairlag.analyse.fairness import GroupFairness
 from fairlag.analyse.totals import OwnScores, Totals
-from fairlag.text.numerals import number
+from fairlag.text.numerals import number, significant
 from fairlag.text.scored import ACCURACY, Scored
 
 
@@ -62,8 +62,8 @@ class Shown(Flag):
 class Metric:
     """One metric.
 
-    >>> LEAD.written(0.5, 0.015), LEAD.written(None), LEAD.level(0.6)
-    ('50.00 ±1.50', '–', '60 % accuracy')
+    >>> LEAD.written(0.5, 0.015), LEAD.written(None)
+    ('50.00 ±1.50', '–')
     """
 
     name: str
@@ -74,7 +74,7 @@ class Metric:
     title: str
     """The head of its column."""
     form: str = "{:.3f}"
-    """The format of a value; a percentage is written without its sign, which is in the title."""
+    """The format of a value; a percentage is written without its sign, which is in the title; empty: four digits."""
     deviates: bool = False
     """Is the standard deviation over seeds written as well?"""
     better: Better | None = None
@@ -98,15 +98,11 @@ class Metric:
 
     def written(self, value: float | None, deviation: float | None = None) -> str:
         """A value as a cell of a table."""
+        around = deviation if self.deviates else None
+        if not self.form:
+            return significant(value, around)
         text = number(value, self.form).rstrip("%")
-        if deviation is None or not self.deviates:
-            return text
-        return f"{text} ±{number(deviation, self.form).rstrip('%')}"
-
-    def level(self, value: float) -> str:
-        """A value in a sentence, such as a target."""
-        amount = f"{100 * value:g} %" if self.form.endswith("%}") else f"{value:g}"
-        return f"{amount} {self.words or self.title}"
+        return text if around is None else f"{text} ±{number(around, self.form).rstrip('%')}"
 
 
 def _score(metric: str, scope: str) -> Callable[[Totals, str], float]:
@@ -311,8 +307,8 @@ Judged = tuple[Scored, ...]
 def lead_of(judged: Judged) -> Metric:
     """The leading metric of runs whose models are judged by these.
 
-    >>> lead_of((Scored("mse", higher=False, rate=False),)).level(0.5), lead_of((ACCURACY,)) == LEAD
-    ('0.5 mse', True)
+    >>> lead_of((Scored("mse", higher=False, rate=False),)).title, lead_of((ACCURACY,)) == LEAD
+    ('MSE', True)
     """
     return next(metric for metric in _metrics(judged) if metric.name == judged[0].name)
 
@@ -327,9 +323,16 @@ def _replaced(metrics: tuple[Metric, ...], judged: Judged) -> tuple[Metric, ...]
     lead, *others = judged
     found = []
     for metric in metrics:
-        found += [_as(metric, lead)] if metric.name == LEAD.name or metric.scope is Scope.OWN else [metric]
-        if metric is LEAD:
-            found += [replace(_as(metric, each), shown=Shown.DATA | Shown.TRACKERS) for each in others]
+        if metric.name != LEAD.name:
+            found.append(_as(metric, lead) if metric.scope is Scope.OWN else metric)
+            continue
+        found.append(_as(metric, lead))
+        for each in others if metric.scope is not Scope.CLASS else ():
+            other = replace(_as(metric, each), shown=Shown.DATA | Shown.TRACKERS)
+            if metric is LEAD:
+                found.append(replace(other, shown=Shown.EVERYWHERE & ~(Shown.RANKING | Shown.AUDIT), reading=""))
+            else:
+                found.append(replace(other, by="", better=None))
     return tuple(found)
 
 
@@ -340,13 +343,13 @@ def _as(metric: Metric, scored: Scored) -> Metric:
     if metric.scope is Scope.OWN:
         better = metric.better if scored.higher else Better.LOWER
         title = metric.title if scored.rate else metric.title.removesuffix(" %")
-        return replace(metric, title=title, form=scored.form, better=better)
+        return replace(metric, title=title, form=metric.form if scored.rate else "", better=better)
     return replace(
         metric,
         name=scored.name,
         of=_score(scored.name, {Scope.RUN: "all", Scope.GROUP: "group", Scope.CLASS: "class"}[metric.scope]),
         title=scored.title,
-        form=scored.form,
+        form=metric.form if scored.rate else "",
         better=Better.HIGHER if scored.higher else Better.LOWER,
         words=scored.words,
         alone=metric.alone and f"group {scored.title}",
@@ -360,7 +363,7 @@ def select(where: Shown, *scopes: Scope, uneven: bool | None = None, judged: Jud
     >>> [metric.title for metric in select(Shown.RANKING, Scope.GROUP, uneven=True)]
     ['accuracy %', 'influence', 'entitled']
     >>> select(Shown.RANKING, Scope.RUN, judged=(Scored("mse", higher=False, rate=False),))[0].title
-    'mse'
+    'MSE'
     """
     return [metric for metric in _metrics(judged) if metric.scope in scopes and where & metric.where(uneven)]
 
@@ -370,11 +373,11 @@ def criteria(*, uneven: bool = False, judged: Judged = (ACCURACY,)) -> dict[str,
 
     >>> [*criteria()], criteria()["jain"].title, criteria(uneven=True)["jain"].title
     (['accuracy', 'group', 'influence', 'jain', 'time'], 'Jain', 'Jain÷')
+    >>> [*criteria(judged=(Scored("mse", False, False), Scored("r2", True, False)))]
+    ['group', 'influence', 'jain', 'mse', 'r2', 'time']
     """
-    found = [
-        metric for metric in select(Shown.TABLES, *Scope, uneven=uneven, judged=judged) if metric.better is not None
-    ]
-    by_name = {metric.by or metric.name: metric for metric in found}
+    found = select(Shown.TABLES, *Scope, uneven=uneven, judged=judged)
+    by_name = {metric.by or metric.name: metric for metric in found if metric.better is not None}
     return {name: by_name[name] for name in sorted(by_name)}
 
 

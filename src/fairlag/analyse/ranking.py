@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from fairlag.analyse.compare import Comparison, GroupComparison, Reached
-from fairlag.analyse.metrics import LEAD, Better, Judged, Metric, Scope, criteria
+from fairlag.analyse.compare import Comparison, GroupComparison, Reached, groups_scored
+from fairlag.analyse.metrics import Better, Judged, Metric, Scope, criteria
 from fairlag.analyse.significance import Test, told_apart
 from fairlag.analyse.spread import Spread
 from fairlag.errors import InputError, nearest
@@ -24,7 +24,7 @@ class Ranked(NamedTuple):
     @property
     def reached(self) -> Reached | None:
         """When it reached the first target, if there is one."""
-        return next(iter(self.comparison.accuracy.reached), None)
+        return next(iter(self.comparison.leading.reached), None)
 
     @property
     def partly(self) -> bool:
@@ -54,6 +54,11 @@ class Ranking:
         return any(row.comparison.comes_and_goes for row in self.rows)
 
     @property
+    def groups_scored(self) -> bool:
+        """Are there scores for client groups?"""
+        return groups_scored([row.comparison for row in self.rows])
+
+    @property
     def judged(self) -> Judged:
         """The metrics that models are judged by, the leading one first."""
         return self.rows[0].comparison.judged
@@ -79,7 +84,7 @@ class Ranking:
         return {seed: abs(each - row.group.due) for seed, each in spread.by_seed.items()}
 
 
-def ranked(comparisons: Iterable[Comparison], by: str = LEAD.name) -> list[Ranking]:
+def ranked(comparisons: Iterable[Comparison], by: str | None = None) -> list[Ranking]:
     """One ranking per experiment. Equals keep their order, and strategies that lack the metric come last.
 
     By a metric of the model, by default the leading one, or by the leading metric of the least served "group": the best
@@ -87,22 +92,10 @@ def ranked(comparisons: Iterable[Comparison], by: str = LEAD.name) -> list[Ranki
     "time" to the first target: the shortest first, but strategies that reached it with every seed come before those
     that reached it with some, because a mean over some leaves out the seeds that failed.
     """
-    check_criterion(by)
     together: dict[str, list[Comparison]] = {}
     for each in comparisons:
         together.setdefault(each.experiment, []).append(each)
     return [_ranking(experiment, strategies, by) for experiment, strategies in together.items()]
-
-
-def check_criterion(by: str) -> None:
-    """Refuses a criterion that strategies cannot be ranked by.
-
-    >>> check_criterion("accurracy")
-    Traceback (most recent call last):
-    fairlag.errors.InputError: cannot rank by 'accurracy': did you mean 'accuracy'?
-    """
-    if by not in criteria():
-        raise InputError(f"cannot rank by {by!r}: {nearest(by, criteria())}")
 
 
 def least_served(strategies: Sequence[Comparison]) -> str | None:
@@ -124,11 +117,16 @@ def spread_of(metric: Metric, found: Comparison, group: GroupComparison | None) 
     return Spread(None, None, 0) if group is None else group.metrics[metric.name]
 
 
-def _ranking(experiment: str, strategies: Sequence[Comparison], by: str) -> Ranking:
+def _ranking(experiment: str, strategies: Sequence[Comparison], by: str | None) -> Ranking:
     name = least_served(strategies)
     judged = strategies[0].judged
     known = criteria(uneven=any(each.comes_and_goes for each in strategies), judged=judged)
-    metric = known[judged[0].name if by == LEAD.name else by]
+    if not groups_scored(strategies):
+        del known["group"]
+    by = judged[0].name if by is None else by
+    if by not in known:
+        raise InputError(f"cannot rank the strategies of {experiment!r} by {by!r}: {nearest(by, known)}")
+    metric = known[by]
     found = [_key(metric, each, each.group(name)) for each in strategies]
     keys = [(key is None, key or ()) for key in found]
     order = sorted(range(len(keys)), key=keys.__getitem__)

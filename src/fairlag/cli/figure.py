@@ -37,7 +37,7 @@ def figure(
     cost: Costs = None,
     workers: Workers = None,
 ) -> None:
-    """Draw a figure for a paper: accuracy, influence, staleness, a timeline, gains by throttling, or rewards."""
+    """Draw a figure for a paper: the curve of the leading metric, influence, staleness, a timeline, or incentives."""
     chosen = Kind(kind, size, begin, until)
     if cost and kind != REWARDS:
         raise InputError(f"--cost is only for --kind {REWARDS}, not for {kind}")

@@ -27,8 +27,8 @@ _REFRESHES = 2
 """Per second. Drawing the table takes as long as several training steps."""
 _WIDE = 110
 """Columns of a terminal from which on a bar is shown."""
-_FIXED, _ACCURACY = 64, 8
-"""The width of a row without the accuracy of groups, and the width of each of these."""
+_FIXED, _SCORE = 64, 8
+"""The width of a row without the scores of groups, and the width of each of these."""
 _AROUND = 4
 """Lines of the table that are not rows."""
 
@@ -46,7 +46,7 @@ class Row:
 
     def update(self, progress: Progress) -> None:
         """Takes a new report."""
-        self.now = progress if progress.accuracy else progress._replace(accuracy=self.now.accuracy)
+        self.now = progress if progress.scores else progress._replace(scores=self.now.scores)
         self.status = "running"
         self._reports = [*self._reports[:1], (monotonic(), progress.updates)]
 
@@ -81,9 +81,9 @@ class Row:
         words = f"{self.label}, seed {self.seed}: {self.versions} aggregations, time {self.now.time:,.0f}"
         if self.speed:
             words += f", {self.speed:,.0f} updates/s"
-        if not self.now.accuracy:
+        if not self.now.scores:
             return words
-        lead, found = self.now.lead, self.now.accuracy
+        lead, found = self.now.lead, self.now.scores
         groups = ", ".join(f"{name} {_short(value, lead)}{_sign(lead)}" for name, value in found.items() if name)
         return f"{words}, {lead.words} {_short(found[''], lead)}{_sign(lead)}" + (f" ({groups})" if groups else "")
 
@@ -94,8 +94,8 @@ def _kept(folder: Path) -> tuple[Progress, bool]:
     def read(runs: list[Run]) -> tuple[Progress, bool]:
         (run,) = runs
         found = {"": run.score(), **{name: run.score(scope="group", name=name) for name in run.groups}}
-        accuracy = {} if isnan(found[""]) else {name: value for name, value in found.items() if not isnan(value)}
-        return Progress(run.version, run.virtual_time, 0, accuracy, run.lead), run.status == "finished"
+        scores = {} if isnan(found[""]) else {name: value for name, value in found.items() if not isnan(value)}
+        return Progress(run.version, run.virtual_time, 0, scores, run.lead), run.status == "finished"
 
     with suppress(InputError):  # a damaged run is reported when it is continued
         if is_run(folder):
@@ -160,19 +160,21 @@ class Board(Watch):
         yield Text(self._summary(), style="dim")
 
     def _table(self, rows: list[Row], width: int) -> Table:
-        fits = len(self._groups) <= (width - _FIXED) // _ACCURACY
-        lead = next((row.now.lead for row in rows if row.now.accuracy), ACCURACY)
+        lead = next((row.now.lead for row in rows if row.now.lead != ACCURACY), ACCURACY)
+        known = {name for row in rows for name in row.now.scores}
+        groups = self._groups if known != {""} else []  # a regression has no scores for groups
+        fits = len(groups) <= (width - _FIXED) // _SCORE
         whole = "all %" if lead.rate else lead.words
-        names = [whole, *(self._groups if fits else ["worst"])] if self._trains else []
+        names = [whole, *(groups if fits else ["worst"])] if self._trains else []
         table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
         table.add_column("strategy")
         for name in ("seed", *([""] if width >= _WIDE else []), "versions", "time", *names, "updates/s", "left"):
-            table.add_column(name, justify="right", no_wrap=True, max_width=_ACCURACY if name in names else None)
+            table.add_column(name, justify="right", no_wrap=True, max_width=_SCORE if name in groups else None)
         for row in rows:
             bar = [ProgressBar(total=1.0, completed=row.share, width=20)] if width >= _WIDE else []
-            accuracy = dict(row.now.accuracy)
+            scores = dict(row.now.scores)
             worst = min if lead.higher else max
-            found = {whole: accuracy.pop("", None), "worst": worst(accuracy.values(), default=None), **accuracy}
+            found = {whole: scores.pop("", None), "worst": worst(scores.values(), default=None), **scores}
             table.add_row(
                 Text(row.label, no_wrap=True, overflow="ellipsis"),
                 str(row.seed),

@@ -10,7 +10,7 @@ import typer
 
 from fairlag.analyse import compare as comparing
 from fairlag.analyse.metrics import LEAD, criteria
-from fairlag.analyse.ranking import Ranking, check_criterion, ranked
+from fairlag.analyse.ranking import Ranking, ranked
 from fairlag.cli.terminal import Json, check_file, complain, say, show
 from fairlag.errors import InputError
 from fairlag.files import put
@@ -22,9 +22,9 @@ from fairlag.lab.run import Run
 from fairlag.lab.runs import run_folders
 from fairlag.lab.verify import verified
 from fairlag.report.comparison import Listed, compare_table, runs_table
-from fairlag.report.figures import accuracy_figure, check_format
+from fairlag.report.figures import check_format, curve_figure
 
-FIGURE = "accuracy.png"
+FIGURE = "curve.png"
 
 
 def runs(
@@ -34,7 +34,7 @@ def runs(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """List the runs in a folder, with their progress and accuracy."""
+    """List the runs in a folder, with their progress and the score of their model."""
     if verify:
         _verify(_folders([folder]))
         return
@@ -78,21 +78,29 @@ def compare(
     folders: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Runs, or folders of runs.")],
     target: Annotated[
         list[float] | None,
-        typer.Option(metavar="ACCURACY", help="Accuracy between 0 and 1: show the time to reach it. Repeatable."),
+        typer.Option(
+            metavar="VALUE",
+            help="Value of the leading metric, such as an accuracy between 0 and 1: show the time to reach it. "
+            "Repeatable.",
+        ),
     ] = None,
     by: Annotated[
-        str, typer.Option(metavar="CRITERION", help=f"Rank strategies by: {', '.join(criteria())}.")
-    ] = LEAD.name,
+        str | None,
+        typer.Option(
+            metavar="CRITERION",
+            help=f"Rank strategies by one of {', '.join(name for name in criteria() if name != LEAD.name)}, or by a "
+            "metric of the runs, such as accuracy or mse. Default: their leading metric.",
+        ),
+    ] = None,
     details: Annotated[
         bool, typer.Option("--details", help="Show every group of each strategy, however many there are.")
     ] = False,
     as_json: Json = False,
     figure: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also draw accuracy over time: .png, .pdf or .svg.")
+        Path | None, typer.Option(metavar="FILE", help="Also draw the leading metric over time: .png, .pdf or .svg.")
     ] = None,
 ) -> None:
-    """Compare and rank strategies over their seeds: accuracy per group, influence, time to a target accuracy."""
-    check_criterion(by)
+    """Compare and rank strategies over their seeds: accuracy or another metric, influence, time to a target."""
     if figure is not None:
         check_file("--figure", figure)
         check_format(figure)
@@ -100,7 +108,7 @@ def compare(
     def make(found: list[Run]) -> list[Ranking]:
         rankings = ranked(comparing.compare(found, target or ()), by)
         if figure is not None:
-            accuracy_figure(found, figure)
+            curve_figure(found, figure)
         return rankings
 
     rankings = looked_at(folders, make)
@@ -129,10 +137,13 @@ def conclude(found: Sequence[Run], folder: Path, *, trained: bool) -> None:
     """Prints the end of a command that ran something: the comparison of the strategies, and where the files are."""
 
     def make(runs: list[Run]) -> list[Ranking]:
-        rankings = ranked(comparing.compare(runs), LEAD.name if trained else "jain")
+        rankings = ranked(comparing.compare(runs), None if trained else "jain")
         if trained:
-            with BytesIO() as sheet, explained(folder, "the figure", f"`fairlag figure {folder}` draws it"):
-                accuracy_figure(runs, sheet)
+            with (
+                BytesIO() as sheet,
+                explained(folder, "the figure", f"`fairlag figure {folder} --kind curve` draws it"),
+            ):
+                curve_figure(runs, sheet)
                 put(folder / FIGURE, sheet.getvalue())
         return rankings
 

@@ -14,28 +14,15 @@ class Group(NamedTuple):
 
     name: str
     clients: int
-    accuracy: float
+    score: float
+    """The leading metric."""
     influence: float
     fair: float
     entitled: float
     """What its influence is compared with; it differs from `fair` if clients join and leave."""
     staleness: float
-    lead: Scored = ACCURACY
-    """The metric that `accuracy` is of."""
-
-    def cells(self) -> tuple[str, ...]:
-        """Its row, below `HEADS`."""
-        return (
-            self.name,
-            f"{self.clients:,}",
-            self.lead.written(self.accuracy),
-            number(self.influence, "{:.3f}"),
-            number(self.entitled, "{:.3f}"),
-            number(self.staleness, "{:.2f}"),
-        )
 
 
-HEADS = ("group", "clients", ACCURACY.title, "influence", "fair", "staleness")
 _SHOWN = 0.0005
 """Smaller differences are not visible in a card."""
 
@@ -56,12 +43,13 @@ class Card:
     time: float
     until: float | None
     """The time when it will end, if it ends at a time."""
-    accuracy: float
+    score: float
+    """The leading metric; NaN before the first evaluation."""
     groups: tuple[Group, ...]
     real_time: bool = False
     """Did its time really pass?"""
     lead: Scored = ACCURACY
-    """The metric that `accuracy` is of."""
+    """The leading metric's name, and how it is written."""
 
     @property
     def done(self) -> float:
@@ -70,15 +58,31 @@ class Card:
             return self.version / self.planned
         return self.time / self.until if self.until else 0.0
 
+    @property
+    def _scored(self) -> bool:
+        """Are there scores for groups? A regression has none; before the first evaluation, there may be some."""
+        return isnan(self.score) or not all(isnan(group.score) for group in self.groups)
+
     def _heads(self) -> list[str]:
         differs = any(abs(group.entitled - group.fair) > _SHOWN for group in self.groups)
-        names = {ACCURACY.title: self.lead.title, "fair": "entitled" if differs else "fair"}
-        return [names.get(name, name) for name in HEADS]
+        score = [self.lead.title] if self._scored else []
+        return ["group", "clients", *score, "influence", "entitled" if differs else "fair", "staleness"]
+
+    def _cells(self, group: Group) -> list[str]:
+        """The row of a group, below the heads."""
+        return [
+            group.name,
+            f"{group.clients:,}",
+            *([self.lead.written(group.score)] if self._scored else []),
+            number(group.influence, "{:.3f}"),
+            number(group.entitled, "{:.3f}"),
+            number(group.staleness, "{:.2f}"),
+        ]
 
     def _facts(self) -> str:
         aggregations = f"{made_of(self.version, self.planned)} aggregations"
         until = f" of {self.until:,.1f}" if self.until else ""
-        score = "not evaluated yet" if isnan(self.accuracy) else f"{self.lead.words} {self.lead.told(self.accuracy)}"
+        score = "not evaluated yet" if isnan(self.score) else f"{self.lead.words} {self.lead.told(self.score)}"
         return f"{aggregations}, {clock(self.real_time)} {self.time:,.1f}{until}, {score}"
 
     def _status(self) -> str:
@@ -91,7 +95,7 @@ class Card:
 
     def text(self) -> str:
         """For a terminal: the name of the run, its progress, and one row per group."""
-        rows = [self._heads(), *(group.cells() for group in self.groups)]
+        rows = [self._heads(), *(self._cells(group) for group in self.groups)]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [f"{self.label} on {self.experiment}, seed {self.seed}: {self._status()}", self._facts()]
         for name, *numbers in rows:
@@ -109,12 +113,11 @@ class Card:
             "div",
             line(element("b", self.label), what, progress),
             line(self._facts()),
-            table([heads], [_row(group, most) for group in self.groups]),
+            table([heads], [self._row(group, most) for group in self.groups]),
             line(self.folder, faint=True),
         )
 
-
-def _row(group: Group, most: float) -> list[Markup]:
-    name, clients, accuracy, influence, *others = group.cells()
-    shown = bar(group.influence, most, group.entitled)
-    return [cell(name, words=True), cell(clients), cell(accuracy), cell(shown, influence), *map(cell, others)]
+    def _row(self, group: Group, most: float) -> list[Markup]:
+        shown = {"influence": [bar(group.influence, most, group.entitled)]}
+        cells = zip(self._heads(), self._cells(group), strict=True)
+        return [cell(*shown.get(name, []), text, words=name == "group") for name, text in cells]

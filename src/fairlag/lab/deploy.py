@@ -276,16 +276,16 @@ class _Teller:
     def __init__(self, trackers: Trackers, watch: Tell | None) -> None:
         self._tellers: list[Tell] = [trackers, *([] if watch is None else [watch])]
         self._told = 0
-        self._accuracy: dict[str, float] = {}
+        self._scores: dict[str, float] = {}
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Progress) and event.version > self._told:
             self._told = event.version
-            known = {} if event.accuracy == self._accuracy else event.accuracy
+            known = {} if event.scores == self._scores else event.scores
             scores = "".join(
                 f", {name or event.lead.words} {_short(value, event.lead)}" for name, value in known.items()
             )
-            self._accuracy = event.accuracy
+            self._scores = event.scores
             LOG.info("Version %s at %.0f s, from %s updates%s", event.version, event.time, event.updates, scores)
         for tell in self._tellers:
             tell(event)

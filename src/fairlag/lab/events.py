@@ -29,8 +29,8 @@ class Progress(NamedTuple):
     version: int
     time: float
     updates: int
-    accuracy: dict[str, float]
-    """The last values of the leading metric: on all test examples, under the name "", and on each client group's labels.
+    scores: dict[str, float]
+    """The last values of the leading metric: on all test examples, under the name "", and on each group's labels.
 
     Empty until the first evaluation, also after a resume.
     """

@@ -322,7 +322,7 @@ class Run:
             planned=self.planned,
             time=time,
             until=meta.get("until_time"),
-            accuracy=final_of(evaluations, self.lead.name),
+            score=final_of(evaluations, self.lead.name),
             groups=self._groups(evaluations) if groups else (),
             real_time=self.real_time,
             lead=self.lead,
@@ -335,12 +335,11 @@ class Run:
             Group(
                 name=row["group"],
                 clients=row["clients"],
-                accuracy=final_of(evaluations, self.lead.name, "group", row["group"]),
+                score=final_of(evaluations, self.lead.name, "group", row["group"]),
                 influence=row["influence"] if any_updates else nan,  # without any influence there are no shares
                 fair=row["fair"],
                 entitled=row["entitled"],
                 staleness=row["staleness"],
-                lead=self.lead,
             )
             for row in shares.to_dict("records")
         )

@@ -47,6 +47,7 @@ def are_metrics(value: object) -> bool:
         isinstance(each, dict)
         and each.keys() == kinds.keys()
         and all(isinstance(each[name], kind) for name, kind in kinds.items())
+        and each["name"].isidentifier()
         and each["name"] not in COLUMNS
         for each in value
     )

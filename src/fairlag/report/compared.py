@@ -1,14 +1,14 @@
 """`fairlag.compare`: strategies side by side in Python, as a sequence, a table, a frame, and HTML for a notebook."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from io import StringIO
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, overload
 
 from fairlag.analyse import compare as comparing
 from fairlag.analyse.compare import Comparison
-from fairlag.analyse.metrics import LEAD, Judged, Measured, Scope, Shown, select
-from fairlag.analyse.ranking import Ranked, Ranking, check_criterion, ranked
+from fairlag.analyse.metrics import Judged, Measured, Scope, Shown, select
+from fairlag.analyse.ranking import Ranked, Ranking, ranked
 from fairlag.analyse.spread import Spread
 from fairlag.lab.damaged import made_of
 from fairlag.lab.runs import Runs
@@ -22,23 +22,25 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def compare(runs: Runs, targets: Sequence[float] = (), *, by: str = LEAD.name) -> "Compared":
+def compare(runs: Runs, targets: Sequence[float] = (), *, by: str | None = None) -> "Compared":
     """Compares strategies, each over its seeds, and ranks them.
 
-    `runs` are Runs, or the folder with them. `targets` are accuracies between 0 and 1 to reach; without any, one is
-    chosen. Strategies are ranked `by` accuracy, jain, time to the first target, or by the accuracy ("group") or the
-    influence of the least served group.
+    `runs` are Runs, or the folder with them. `targets` are values of the leading metric to reach, such as accuracies
+    between 0 and 1; without any, one is chosen. Strategies are ranked `by` the leading metric, or by another metric of
+    the runs, jain, time to the first target, or by the leading metric ("group") or the influence of the least served
+    group.
 
     >>> import fairlag
     >>> experiment = fairlag.load("demo").checked(aggregations=5)
-    >>> compared = compare([fairlag.simulate(experiment, strategy="fairshare", workers=1)])
+    >>> run = fairlag.simulate(experiment, strategy="fairshare", workers=1)
+    >>> compared = compare([run])
     >>> compared[0].label, compared.frame()["aggregations"].tolist()
     ('FairShare', [5.0])
-    >>> compare([], by="speed")
+    >>> compare([run], by="speed")
     Traceback (most recent call last):
-    fairlag.errors.InputError: cannot rank by 'speed': choose from accuracy, group, influence, jain, time
+    fairlag.errors.InputError: cannot rank the strategies of 'demo' by 'speed': choose from accuracy, group, \
+influence, jain, time
     """
-    check_criterion(by)
     return Compared(ranked(made_of(runs, lambda found: comparing.compare(found, targets)), by))
 
 
@@ -88,16 +90,19 @@ def _columns(ranking: Ranking, row: Ranked) -> Iterator[tuple[str, object]]:
     yield from (("seeds", len(found.seeds)), ("finished", found.finished))
     yield from _means(found, Scope.RUN, found.judged)
     yield from _means(found, Scope.OWN, found.judged)
-    yield from (("best", found.accuracy.best.mean), ("target", goal and goal.target))
+    yield from (("best", found.leading.best.mean), ("target", goal and goal.target))
     yield "time_to_target", goal and goal.virtual_time.mean
+    left_out = set() if ranking.groups_scored else {each.name for each in found.judged}
     for group in found.groups:
-        for name, value in (*_means(group, Scope.GROUP, found.judged), ("fair", group.fair)):
+        for name, value in (*_means(group, Scope.GROUP, found.judged, left_out), ("fair", group.fair)):
             yield f"{name}: {group.name}", value
 
 
-def _means(found: Measured[Spread], scope: Scope, judged: Judged) -> Iterator[tuple[str, float | None]]:
+def _means(
+    found: Measured[Spread], scope: Scope, judged: Judged, left_out: Container[str] = ()
+) -> Iterator[tuple[str, float | None]]:
     for metric in select(Shown.DATA, scope, judged=judged):
-        if metric.name not in found.metrics:  # no client was tested on its own data
+        if metric.name in left_out or metric.name not in found.metrics:  # no client was tested on its own data
             continue
         spread = found.metrics[metric.name]
         yield metric.name, spread.mean

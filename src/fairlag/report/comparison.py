@@ -11,8 +11,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fairlag.analyse.compare import Comparison, GroupComparison
-from fairlag.analyse.metrics import Metric, Scope, Shown, lead_of, select
+from fairlag.analyse.compare import Comparison, GroupComparison, groups_scored
+from fairlag.analyse.metrics import Metric, Scope, Shown, select
 from fairlag.analyse.ranking import Ranking
 from fairlag.errors import InputError
 from fairlag.lab.damaged import without_damaged
@@ -36,7 +36,7 @@ _STATUS = {"finished": "green", "running": "cyan", "interrupted": "yellow", "fai
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A run in a list: what it is, its progress and the accuracy of its model; or why it cannot be read."""
+    """A run in a list: what it is, its progress and the score of its model; or why it cannot be read."""
 
     folder: Path
     experiment: str = ""
@@ -46,9 +46,10 @@ class Listed:
     version: int | None = None
     planned: int | None = None
     time: float | None = None
-    accuracy: float | None = None
-    """The leading metric, which is accuracy unless `metric` says otherwise; None if no version was evaluated."""
+    score: float | None = None
+    """The leading metric; None if no version was evaluated."""
     metric: Scored = ACCURACY
+    """The leading metric's name, and how it is written."""
     error: str = ""
     """Why it cannot be read."""
 
@@ -57,7 +58,7 @@ class Listed:
         """The run in a folder."""
 
         def read(runs: list[Run]) -> Listed:
-            run, accuracy = runs[0], runs[0].score()
+            run, score = runs[0], runs[0].score()
             return cls(
                 folder=folder,
                 experiment=run.experiment,
@@ -67,7 +68,7 @@ class Listed:
                 version=run.version,
                 planned=run.planned,
                 time=float(run.virtual_time),
-                accuracy=None if isnan(accuracy) else accuracy,
+                score=None if isnan(score) else score,
                 metric=run.lead,
             )
 
@@ -80,11 +81,12 @@ class Listed:
         """The record that `fairlag runs --json` prints."""
         found = {**asdict(self), "folder": str(self.folder)}
         metric = found.pop("metric").name
-        return found if metric == ACCURACY.name else {**found, "metric": metric}
+        named = {metric if name == "score" else name: value for name, value in found.items()}
+        return named if metric == ACCURACY.name else {**named, "metric": metric}
 
 
 def runs_table(runs: Sequence[Listed]) -> RenderableType:
-    """One row per run: what it is, its progress, and the accuracy of its model."""
+    """One row per run: what it is, its progress, and the score of its model."""
     above = Path(commonpath([run.folder.parent for run in runs])) if runs else Path()
     table = titled(f"Runs in {above}", dense=True)
     leads = {run.metric for run in runs if not run.error}
@@ -113,7 +115,7 @@ def _run_row(run: Listed) -> list[Text]:
         status,
         Text(f"{run.version:,}" + (f"/{run.planned:,}" if run.planned else "")),
         Text(f"{run.time:,.0f}"),
-        Text(numerals.NONE if run.accuracy is None else run.metric.told(run.accuracy)),
+        Text(numerals.NONE if run.score is None else run.metric.told(run.score)),
     ]
 
 
@@ -139,49 +141,54 @@ def compare_table(
 def _details(strategies: Sequence[Comparison], *, uneven: bool) -> list[RenderableType]:
     """One block per strategy, one row per group; then the time that each took to reach a target."""
     judged = strategies[0].judged
-    lead, highest = lead_of(judged), "highest" if judged[0].higher else "lowest"
+    lead, scored = judged[0], groups_scored(strategies)
     of_groups, overall = (
         select(Shown.DETAILS, scope, uneven=uneven, judged=judged) for scope in (Scope.GROUP, Scope.RUN)
     )
     of_all = {metric.name: metric for metric in overall if metric.name in {each.name for each in of_groups}}
     alone = [metric for metric in overall if metric.name not in of_all]
-    names = {f"{what} %" if judged[0].rate else what: 14 for what in ("final", "best")}
+    names = {f"{what} %" if lead.rate else what: 14 if lead.rate else 16 for what in ("final", "best")}
     columns = with_groups({"clients": 9, **names} | metric_widths(of_groups, gap=2), most=_NAME)
     parts: list[RenderableType] = [block(columns, [[Text(name, style="dim") for name in columns]])]
     for each in strategies:
-        words = [about(each), *(f"{metric.words or metric.title} {_written(metric, each)}" for metric in alone)]
+        words = [about(each), *(_named(metric, each) for metric in alone)]
         parts.append(Text.assemble((each.label, "bold"), (f"  {', '.join(words)}", "dim")))
         clients = sum(group.clients for group in each.groups)
         cells = [_written(of_all[metric.name], each) if metric.name in of_all else "" for metric in of_groups]
-        rows = [_row("all", clients, each, cells, lead)]
+        rows = [_row("all", clients, each, cells)]
         for group in each.groups:
             cells = [_written(metric, group) for metric in of_groups]
-            rows.append(_row(group.name, group.clients, group, cells, lead))
+            rows.append(_row(group.name, group.clients, group, cells, scored=scored))
         parts.append(block(columns, rows))
     if any(OWN in each.metrics for each in strategies):
         parts += [Text(), own_data_table(strategies)]
-    if any(each.accuracy.reached for each in strategies):
+    if any(each.leading.reached for each in strategies):
         parts += [Text(), _targets_table(strategies, lead)]
     reading = [line for each in of_groups if each.reading for line in wrap(each.reading, 80, subsequent_indent="  ")]
-    return [
-        *parts,
-        Text(),
-        *(Text(line, style="dim") for line in (*(each.format(highest) for each in _READING), *reading)),
-    ]
+    return [*parts, Text(), *(Text(line, style="dim") for line in (*_reading(lead, scored=scored), *reading))]
 
 
-_READING = (
-    "final: the last version on all test examples, over the finished seeds",
-    "best: the {} point of the curve, on its sample of the test examples",
-    "  both: mean ± standard deviation; for a group on the labels that it holds",
-)
+def _reading(lead: Scored, *, scored: bool) -> tuple[str, ...]:
+    return (
+        "final: the last version on all test examples, over the finished seeds",
+        f"best: the {'highest' if lead.higher else 'lowest'} point of the curve, on its sample of the test examples",
+        f"  both: mean ± standard deviation{'; for a group on the labels that it holds' if scored else ''}",
+    )
 
 
 def _row(
-    name: str, clients: int, found: Comparison | GroupComparison, cells: Sequence[str], lead: Metric
+    name: str, clients: int, found: Comparison | GroupComparison, cells: Sequence[str], *, scored: bool = True
 ) -> list[Text]:
-    scores = (lead.written(each.mean, each.deviation) for each in (found.accuracy.final, found.accuracy.best))
+    """A row of the details; without scores for groups, theirs are empty."""
+    lead = found.leading
+    scores = (lead.metric.written(each.mean, each.deviation) if scored else "" for each in (lead.final, lead.best))
     return [Text(each) for each in (f"  {name}", f"{clients:,}", *scores, *cells)]
+
+
+def _named(metric: Metric, found: Comparison) -> str:
+    """A metric of a strategy in a line of words."""
+    unit = " %" if metric.title.endswith(" %") else ""
+    return f"{metric.words or metric.title} {_written(metric, found)}{unit}"
 
 
 def _written(metric: Metric, found: Comparison | GroupComparison) -> str:
@@ -189,19 +196,18 @@ def _written(metric: Metric, found: Comparison | GroupComparison) -> str:
     return metric.written(spread.mean, spread.deviation)
 
 
-def _targets_table(comparisons: Sequence[Comparison], lead: Metric) -> Table:
+def _targets_table(comparisons: Sequence[Comparison], lead: Scored) -> Table:
     """When each strategy first reached each target."""
-    article = "an" if lead.words[0] in "aeiou" else "a"
-    table = titled(f"Time to {article} {lead.words}", dense=True)
+    table = titled(f"Time to {lead.some}", dense=True)
     table.add_column("strategy")
     time = numerals.clock(*(each.real_time for each in comparisons))
     for name in (lead.words, time, "aggregations", "seeds"):
         table.add_column(name, justify="right")
     for each in comparisons:
-        for goal in each.accuracy.reached:
+        for goal in each.leading.reached:
             table.add_row(
                 Text(each.label),  # not a plain string: rich would read brackets as a style
-                f"{100 * goal.target:g} %" if comparisons[0].judged[0].rate else f"{goal.target:g}",
+                lead.goal(goal.target),
                 number(goal.virtual_time, "{:,.0f}"),
                 number(goal.aggregations, "{:,.0f}"),
                 f"{goal.virtual_time.seeds} of {len(each.seeds)}",

@@ -75,18 +75,22 @@ def labels_of(found: Sequence[Repeated], width: int | None = None) -> list[str]:
     return labels if width is None else shortened(labels, width)
 
 
-def bands_in_words(seeds: Sequence[int]) -> str:
+def bands_in_words(seeds: Sequence[int], *, rate: bool = True) -> str:
     """What lines over these numbers of seeds and the bands around them show; empty without any.
+
+    Only a metric that is a share of examples (`rate`) has a standard error.
 
     >>> bands_in_words([2, 1])
     'Lines and bands: mean and standard deviation over 2 seeds, up to the end of the shortest run; one seed, with \
 the standard error of the test sample.'
+    >>> bands_in_words([1], rate=False)
+    'Lines: one seed.'
     """
     counts = sorted({*seeds} - {0})
     several = " or ".join(str(count) for count in counts if count > 1)
     words = [f"mean and standard deviation over {several} seeds, up to the end of the shortest run"] * bool(several)
-    words += ["one seed, with the standard error of the test sample"] * (1 in counts)
-    return f"Lines and bands: {'; '.join(words)}." if words else ""
+    words += [f"one seed{', with the standard error of the test sample' if rate else ''}"] * (1 in counts)
+    return f"Lines{' and bands' if several or rate else ''}: {'; '.join(words)}." if words else ""
 
 
 def listed(words: Sequence[str]) -> str:

@@ -81,8 +81,10 @@ def with_all_groups(ranking: Ranking, where: Shown, *, known: bool = False) -> R
 
 
 def _overall(ranking: Ranking, where: Shown) -> list[Column]:
-    found = select(where, Scope.RUN, Scope.TARGET, uneven=ranking.uneven, judged=ranking.judged)
-    return [Column(metric, metric.title, metric is ranking.metric) for metric in found]
+    lead, *others = select(where, Scope.RUN, Scope.TARGET, uneven=ranking.uneven, judged=ranking.judged)
+    if ranking.metric not in (lead, *others) and ranking.metric.scope is Scope.RUN:
+        others.insert(0, ranking.metric)
+    return [Column(metric, metric.title, metric is ranking.metric) for metric in (lead, *others)]
 
 
 def _of_group(ranking: Ranking, where: Shown, name: str | None, *, alone: bool = False) -> list[Column]:
@@ -94,6 +96,7 @@ def _of_group(ranking: Ranking, where: Shown, name: str | None, *, alone: bool =
             name,
         )
         for metric in select(where, Scope.GROUP, uneven=ranking.uneven, judged=ranking.judged)
+        if ranking.groups_scored or metric.name != ranking.judged[0].name
     ]
 
 
@@ -157,7 +160,7 @@ def _to_target(ranking: Ranking) -> Iterator[str]:
         after = "; (1/2): only one of two seeds reached it" if any(row.partly for row in ranking.rows) else ""
         time = numerals.clock(*(row.comparison.real_time for row in ranking.rows))
         chosen = f" ({goal.chosen})" if goal.chosen else ""
-        yield f"time: {time} to {lead_of(ranking.judged).level(goal.target)}{chosen}{after}"
+        yield f"time: {time} to {ranking.judged[0].level(goal.target)}{chosen}{after}"
 
 
 def told_apart(ranking: Ranking) -> Iterator[str]:

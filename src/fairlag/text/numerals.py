@@ -1,6 +1,6 @@
 """How single numbers are written for people: in per cent, in a format, or as a dash; and the names of time."""
 
-from math import isnan
+from math import floor, isnan, log10
 
 NONE = "–"
 """Written for a value that is not known."""
@@ -36,6 +36,23 @@ def percent(value: float | None, deviation: float | None = None) -> str:
     """
     mean = number(value, "{:.2%}").rstrip("%")
     return mean if deviation is None else f"{mean} ±{100 * deviation:.2f}"
+
+
+def significant(value: float | None, deviation: float | None = None) -> str:
+    """A number of unknown size with four digits, and its standard deviation, if given, with as many decimals.
+
+    >>> significant(0.51961, 0.0194), significant(1.09), significant(3141.5, 29.1), significant(-0.05)
+    ('0.5196 ±0.0194', '1.090', '3,142 ±29', '-0.0500')
+    >>> significant(0.00012), significant(2.5e9, 1e8), significant(0.0), significant(None)
+    ('1.200e-04', '2.500e+09 ±1.000e+08', '0.0000', '–')
+    """
+    if value is None or isnan(value):
+        return NONE
+    size = abs(value)
+    form = "{:.3e}"
+    if not size or 1e-3 <= size < 1e6:
+        form = f"{{:,.{4 if size < 1 else max(0, 3 - floor(log10(size)))}f}}"
+    return form.format(value) if deviation is None else f"{form.format(value)} ±{form.format(deviation)}"
 
 
 def duration(seconds: float | None) -> str:

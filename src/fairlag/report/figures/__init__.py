@@ -1,6 +1,6 @@
 """Figures for papers, one module per kind. Nothing here keeps state between figures."""
 
-from fairlag.report.figures.accuracy import accuracy_figure
+from fairlag.report.figures.curve import curve_figure
 from fairlag.report.figures.fleet import fleet_figure
 from fairlag.report.figures.holdings import holdings_figure
 from fairlag.report.figures.identity import FORMATS, SIZES, check_format, check_size
@@ -13,9 +13,9 @@ from fairlag.report.figures.timeline import timeline_figure
 __all__ = [
     "FORMATS",
     "SIZES",
-    "accuracy_figure",
     "check_format",
     "check_size",
+    "curve_figure",
     "fleet_figure",
     "holdings_figure",
     "incentives_figure",

@@ -8,14 +8,14 @@ from fairlag.analyse.progress import Progress
 from fairlag.errors import InputError
 from fairlag.lab.run import Run
 from fairlag.report.audits import throttled
-from fairlag.report.figures.accuracy import accuracy_figure
+from fairlag.report.figures.curve import curve_figure
 from fairlag.report.figures.identity import Sheet, check_panels, check_size, strategy_looks
 from fairlag.report.figures.incentives import incentives_figure
 from fairlag.report.figures.influence import influence_figure
 from fairlag.report.figures.staleness import staleness_figure
 from fairlag.report.figures.timeline import timeline_figure
 
-_OVER_RUNS = {"accuracy": accuracy_figure, "influence": influence_figure, "staleness": staleness_figure}
+_OVER_RUNS = {"curve": curve_figure, "influence": influence_figure, "staleness": staleness_figure}
 REWARDS = "rewards"
 KINDS = (*_OVER_RUNS, "timeline", "incentives", REWARDS)
 
@@ -52,15 +52,15 @@ class Kind:
                 raise InputError(f"not all incentives can be drawn: {' '.join(notes)}")
             incentives_figure(audits, sheet, self.size, strategy_looks(found))
         else:
-            if self.name == "accuracy":
+            if self.name == "curve":
                 _check_evaluated(runs)
             _OVER_RUNS[self.name](runs, sheet, self.size)
 
 
 def _check_evaluated(runs: Sequence[Run]) -> None:
-    """Refuses a strategy without any accuracy to draw."""
+    """Refuses a strategy without any curve to draw."""
     for each in repeated(runs):
         if not any(len(run.curve()) for run in each.runs):
             raise InputError(
-                f"{each.label} in {str(each.runs[0].folder)!r} has no accuracy to draw: no version of it was evaluated"
+                f"{each.label} in {str(each.runs[0].folder)!r} has no curve to draw: no version of it was evaluated"
             )

@@ -14,13 +14,13 @@ from fairlag.report.figures.kinds import Kind
 
 def figure(
     runs: Runs,
-    kind: str = "accuracy",
+    kind: str = "curve",
     *,
     size: str = "double",
     begin: float | None = None,
     until: float | None = None,
 ) -> "Picture":
-    """Draws the accuracy, influence, staleness, timeline or incentives (gains by throttling) of runs.
+    """Draws the curve (of the leading metric), influence, staleness, timeline or incentives of runs.
 
     `runs` are Runs, or the folder with them; `size` is "single" or "double", the columns of a paper. A timeline
     shows the virtual time from `begin` to `until`.

@@ -9,7 +9,6 @@ from fairlag.analyse.classes import class_curves
 from fairlag.analyse.compare import Comparison, Repeated, compare, repeated
 from fairlag.analyse.curves import curves
 from fairlag.analyse.evidence import GroupStaleness, Influence, influence_if_any, staleness_if_any
-from fairlag.analyse.metrics import LEAD
 from fairlag.analyse.outcomes import audited_outcomes, outcomes
 from fairlag.analyse.own_data import own_data
 from fairlag.analyse.ranking import Ranking, ranked
@@ -21,13 +20,13 @@ from fairlag.lab.serialise import written
 from fairlag.report.answer import answer
 from fairlag.report.colours import strategy_places
 from fairlag.report.labels import labels_of
-from fairlag.report.page.accuracy import accuracy_section
 from fairlag.report.page.classes import classes_section
 from fairlag.report.page.deployment import deployment_section
 from fairlag.report.page.incentives import incentives_section
 from fairlag.report.page.influence import influence_section
 from fairlag.report.page.losses import losses_section
 from fairlag.report.page.own_data import own_data_section
+from fairlag.report.page.score import score_section
 from fairlag.report.page.settled import settled_sections
 from fairlag.report.page.spec import Named, Page, Section
 from fairlag.report.page.staleness import staleness_section
@@ -35,7 +34,7 @@ from fairlag.report.page.summary import Tables, counted, experiment_section, fin
 from fairlag.report.page.timeline import BARS, timeline_section
 from fairlag.report.page.weights import POINTS, weights_section
 from fairlag.text import numerals
-from fairlag.text.scored import ACCURACY
+from fairlag.text.scored import ACCURACY, Scored
 
 Found = TypeVar("Found")
 
@@ -110,9 +109,9 @@ def waiting_page(title: str, why: str) -> Page:
 
 
 def _rankings(experiments: Sequence[Tables], compared: Sequence[Comparison]) -> list[Ranking]:
-    """One ranking per experiment: by accuracy if it trains, otherwise by the Jain index."""
+    """One ranking per experiment: by its leading metric if it trains, otherwise by the Jain index."""
     trained = {tables["name"] for tables in experiments if tables.get("data")}
-    criteria = {each.experiment: LEAD.name if each.experiment in trained else "jain" for each in compared}
+    criteria = {each.experiment: None if each.experiment in trained else "jain" for each in compared}
     return [
         ranking
         for name, by in criteria.items()
@@ -121,11 +120,29 @@ def _rankings(experiments: Sequence[Tables], compared: Sequence[Comparison]) -> 
 
 
 def _learnt(found: Sequence[Repeated], named: Sequence[Named], groups: Sequence[str], clock: str) -> list[Section]:
-    over_time = accuracy_section(_each(found, named, curves), groups, clock)
-    classes = _each(found, named, class_curves)
-    if not any(each for _, each in classes) and all(each.runs[0].lead != ACCURACY for each in found):
-        return [over_time]  # a regression has no classes
-    return [over_time, classes_section(classes, groups, clock)]
+    """The leading metric over time, then per class; one section for each metric that leads in some of the runs."""
+    over_time, of_classes = _each(found, named, curves), _each(found, named, class_curves)
+    leads = [each.overall.lead for _, each in over_time]
+    # A run without scores of classes may have none yet; but a regression never has any.
+    known = [
+        each.metric if each else lead if lead == ACCURACY else None
+        for (_, each), lead in zip(of_classes, leads, strict=True)
+    ]
+    return [
+        *(score_section(mine, groups, clock) for mine in _by_metric(over_time, leads)),
+        *(classes_section(mine, groups, clock) for mine in _by_metric(of_classes, known)),
+    ]
+
+
+def _by_metric(
+    shown: Sequence[tuple[Named, Found]], metrics: Sequence[Scored | None]
+) -> list[list[tuple[Named, Found]]]:
+    """The strategies of each metric; without those that have none."""
+    together: dict[Scored, list[tuple[Named, Found]]] = {}
+    for each, metric in zip(shown, metrics, strict=True):
+        if metric is not None:
+            together.setdefault(metric, []).append(each)
+    return list(together.values())
 
 
 def _own(found: Sequence[Repeated], named: Sequence[Named], groups: Sequence[str]) -> list[Section]:

@@ -87,7 +87,7 @@ def shade(where: Floats, low: Floats, high: Floats, colour: str, key: str, **mor
 
 
 ALONG = ("time", "version")
-"""The horizontal axes that accuracy can be shown against."""
+"""The horizontal axes that scores can be shown against."""
 
 
 def along_words(along: str, clock: str) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""Accuracy of every class over time as a heat map, beside the client groups that hold the class."""
+"""A metric of every class over time as a heat map, beside the client groups that hold the class."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,6 @@ import numpy as np
 from fairlag.analyse.classes import COLUMNS, ClassCurves
 from fairlag.analyse.curves import mean_of_known
 from fairlag.core.types import Floats, Integers
-from fairlag.report.labels import percent
 from fairlag.report.page.charts import (
     ALONG,
     along_switch,
@@ -21,6 +20,7 @@ from fairlag.report.page.charts import (
 )
 from fairlag.report.page.spec import Chart, Json, Named, Section, Table, View, group_colour, numbers
 from fairlag.text.numerals import VIRTUAL
+from fairlag.text.scored import ACCURACY, Scored
 
 ROWS = 100
 """The most rows: if there are more classes, neighbours share a row."""
@@ -33,31 +33,32 @@ _FEWEST = 30
 _LONGEST = 20
 """So many characters of a class's name are shown beside its row."""
 
-_SECTION = Section(
-    "classes",
-    "Accuracy per class",
-    "Which classes the model knows, and when it learnt them.",
-)
-
 
 def classes_section(
     shown: Sequence[tuple[Named, ClassCurves | None]], groups: Sequence[str], clock: str = VIRTUAL
 ) -> Section:
     """One heat map per strategy, against aggregations and against time. None means that nothing was evaluated."""
     known, remarks = present(shown, "no class has been evaluated yet")
+    metric = known[0][1].metric if known else ACCURACY
+    section = Section(
+        "classes" if metric == ACCURACY else f"classes-{metric.name}",
+        f"{metric.heading} per class",
+        "Which classes the model knows, and when it learnt them.",
+    )
     if not known:
-        return empty(_SECTION, "No class has been evaluated yet. Evaluation needs data and a model.")
+        return empty(section, "No class has been evaluated yet. Evaluation needs data and a model.")
     rows = min(ROWS, max(len(found.names) for _, found in known))
     most = min(COLUMNS, max(_FEWEST, _CELLS // (2 * len(known) * rows)))
+    scale = _scale([found for _, found in known], metric)
     chart = Chart(
-        name="classes",
-        title="Accuracy of every class over time",
+        name=section.name,
+        title=f"{metric.heading} of every class over time",
         reading=(
             "One row per class; the label after it names the only group that holds it, if there is one. Time runs to "
-            "the right. The lighter a cell, the more test examples of that class are recognised."
+            f"the right. The lighter a cell, {_lighter(metric)}."
         ),
         views={
-            f"{strategy_key(place)}|{along}": _view(found, along, clock, most, groups)
+            f"{strategy_key(place)}|{along}": _view(found, along, clock, most, groups, scale)
             for place, (_, found) in enumerate(known)
             for along in ALONG
         },
@@ -72,24 +73,38 @@ def classes_section(
         remarks.append(f"A heat map shows {most} of up to {longest:,} evaluations, spread evenly over the axis.")
     if (classes := max(len(found.names) for _, found in known)) > ROWS:
         remarks.append(f"{classes:,} classes share {ROWS} rows: a cell is the mean of neighbouring classes.")
-    return Section(_SECTION.name, _SECTION.title, _SECTION.lead, [chart], remarks=remarks)
+    return Section(section.name, section.title, section.lead, [chart], remarks=remarks)
 
 
-def _view(found: ClassCurves, along: str, clock: str, most: int, groups: Sequence[str]) -> View:
-    where, accuracy = found.mean(along, most)
+def _lighter(metric: Scored) -> str:
+    """What a light cell means."""
+    if metric == ACCURACY:
+        return "the more test examples of that class are recognised"
+    return f"the {'higher' if metric.higher else 'lower'} the {metric.words} on test examples of that class"
+
+
+def _scale(every: Sequence[ClassCurves], metric: Scored) -> Json:
+    """The same colours in all views, light for the better values; shares of examples are from 0 to 1."""
+    values = np.concatenate([seed.values.ravel() for found in every for seed in found.seeds])
+    known = np.array([0, 1]) if metric.rate else values[np.isfinite(values)]
+    ends = {"zmin": known.min().item(), "zmax": known.max().item()} if len(known) else {}
+    return {**ends, "colorscale": "Viridis", **({} if metric.higher else {"reversescale": True})}
+
+
+def _view(found: ClassCurves, along: str, clock: str, most: int, groups: Sequence[str], scale: Json) -> View:
+    where, values = found.mean(along, most)
+    ticks, value = (".0%", ".2%") if found.metric.rate else ("~g", ".4g")
     rows = np.array_split(np.arange(len(found.names)), min(ROWS, len(found.names)))
     title, words = along_words(along, clock)
     trace = {
         "type": "heatmap",
         "x": numbers(where),
         "y": _row_names(found, rows, len(groups)),
-        "z": numbers(np.array([mean_of_known(accuracy[row]) for row in rows])),
-        "zmin": 0,
-        "zmax": 1,
-        "colorscale": "Viridis",
-        "colorbar": {"title": {"text": found.lead.words}, "tickformat": ".0%", "thickness": 14},
+        "z": numbers(np.array([mean_of_known(values[row]) for row in rows])),
+        **scale,
+        "colorbar": {"title": {"text": found.metric.words}, "tickformat": ticks, "thickness": 14},
         "hoverongaps": False,
-        "hovertemplate": f"class %{{y}}<br>{found.lead.words} %{{z:.2%}}<br>{words}<extra></extra>",
+        "hovertemplate": f"class %{{y}}<br>{found.metric.words} %{{z:{value}}}<br>{words}<extra></extra>",
     }
     layout = {
         "xaxis": axis(title, tickformat=",~r", showgrid=False) | _ends(where),
@@ -145,14 +160,13 @@ def _table(shown: Sequence[tuple[Named, ClassCurves]], groups: Sequence[str]) ->
     holders = [first[name].holders.get(name, ()) for name in names]
     places = [{name: place for place, name in enumerate(found.names)} for _, found in shown]
     cells = [
-        [
-            percent(found.last(place[name])) if name in place else ""
-            for (_, found), place in zip(shown, places, strict=True)
-        ]
+        [_last(found, place[name]) if name in place else "" for (_, found), place in zip(shown, places, strict=True)]
         for name in names
     ]
+    metric = shown[0][1].metric
+    unit = ", in per cent" if metric.rate else ""
     return Table(
-        caption="Accuracy of every class at the end of the curve, in per cent: mean ± standard deviation over seeds.",
+        caption=f"{metric.heading} of every class at the end of the curve{unit}: mean ± standard deviation over seeds.",
         head=["class", "held by", *(named.label for named, _ in shown)],
         rows=[
             [first[name].word(name), ", ".join(held), *row]
@@ -160,3 +174,8 @@ def _table(shown: Sequence[tuple[Named, ClassCurves]], groups: Sequence[str]) ->
         ],
         marks=[group_colour(groups.index(held[0])) if len(held) == 1 < len(groups) else "" for held in holders],
     )
+
+
+def _last(found: ClassCurves, place: int) -> str:
+    spread = found.last(place)
+    return found.metric.written(spread.mean, spread.deviation)

@@ -7,7 +7,6 @@ import numpy as np
 from fairlag.analyse.own_data import OwnData
 from fairlag.analyse.spread import Spread
 from fairlag.analyse.totals import OwnScores
-from fairlag.report.labels import percent, with_deviation
 from fairlag.report.page.charts import MOST_GROUPS, axis, left_out, plain_names, present, strategy_key
 from fairlag.report.page.spec import Chart, Json, Named, Section, Switch, Table, View, group_colour, numbers
 from fairlag.text.numerals import NONE
@@ -192,7 +191,7 @@ def _spread(found: OwnData, group: str | None, number: Callable[[OwnScores], flo
 
 
 def _written(found: OwnData, spread: Spread) -> str:
-    return percent(spread) if found.lead.rate else with_deviation(spread, found.lead.form)
+    return found.lead.written(spread.mean, spread.deviation)
 
 
 def _table(shown: Shown, groups: Sequence[str | None], steps: int) -> Table:

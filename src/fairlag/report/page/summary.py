@@ -12,6 +12,7 @@ from fairlag.report.labels import sentences, shortened
 from fairlag.report.page.spec import Named, Section, Table, group_colour
 from fairlag.report.ranking import MARK, UNCLEAR, RankingTable, several, with_all_groups
 from fairlag.text.numerals import NONE, VIRTUAL
+from fairlag.text.scored import ACCURACY, Scored
 
 Tables = Mapping[str, Any]
 """An experiment as stored in the directory of a run."""
@@ -180,8 +181,8 @@ def findings(compared: Sequence[Comparison]) -> list[str]:
 
 def _findings(compared: Sequence[Comparison]) -> list[str]:
     lines = []
-    if any(each.accuracy.final.mean is not None for each in compared):
-        (ranking,) = ranked(compared, "accuracy")
+    if any(each.leading.final.mean is not None for each in compared):
+        (ranking,) = ranked(compared)
         lines.append(_ended(ranking))
     heard = [each for each in compared if each.evenness.mean is not None and len(each.groups) > 1]
     for each in _extremes(heard):
@@ -195,31 +196,35 @@ def _findings(compared: Sequence[Comparison]) -> list[str]:
 
 
 def _ended(ranking: Ranking) -> str:
-    """Who ended with the best value of the leading metric and who with the worst, as far as seeds tell."""
+    """The strategies with the best and worst final value of the leading metric, as far as the seeds can tell."""
     lead = ranking.judged[0]
     highest, lowest = ("highest", "lowest") if lead.higher else ("lowest", "highest")
-    ended = [row.comparison for row in ranking.rows if row.comparison.accuracy.final.mean is not None]
+    ended = [row.comparison for row in ranking.rows if row.comparison.leading.final.mean is not None]
     (best, *_), worst = ended, ended[-1]
     if worst is best:
-        article = "an" if lead.words[0] in "aeiou" else "a"
-        return f"{best.label} ended with {article} {lead.words} of {_accuracy(best)}."
+        return f"{best.label} ended with {lead.some} of {_final(best)}."
     above, below = ([found for found in ranking.rivals(place) if not found[1].clear] for place in (0, -1))
     if len(above) == len(ended) - 1:
         words = above[0][1].words if len({test.words for _, test in above}) == 1 else UNCLEAR
         return (
-            f"The strategies are not distinguishable by {lead.words} ({words}): from {_accuracy(worst)} for "
-            f"{worst.label} to {_accuracy(best)} for {best.label}."
+            f"The strategies are not distinguishable by {lead.words} ({words}): it ranges from {_final(worst)} "
+            f"for {worst.label} to {_final(best)} for {best.label}."
         )
-    line = f"{best.label} ended with the {highest} {lead.words}, {_accuracy(best)}."
+    line = f"{best.label} ended with the {highest} {lead.words}, {_final(best)}."
     if above:
         rivals = several([row.comparison.label for row, _ in above])
-        line = f"No strategy ended {highest}: {best.label}, {_accuracy(best)}, is not distinguishable from {rivals}"
-        line += f" ({UNCLEAR})."
-    return line if below else f"{line} {worst.label} ended with the {lowest}, {_accuracy(worst)}."
+        line = f"No strategy is clearly {_most(lead)}: {best.label}, {_final(best)}, is not distinguishable from "
+        line += f"{rivals} ({UNCLEAR})."
+    return line if below else f"{line} {worst.label} ended with the {lowest}, {_final(worst)}."
 
 
-def _accuracy(found: Comparison) -> str:
-    mean, lead = found.accuracy.final.mean or 0.0, found.judged[0]
+def _most(lead: Scored) -> str:
+    """What only the best strategy is."""
+    return "the most accurate" if lead == ACCURACY else f"the best by {lead.words}"
+
+
+def _final(found: Comparison) -> str:
+    mean, lead = found.leading.final.mean or 0.0, found.leading.metric
     return f"{100 * mean:.1f}\N{NO-BREAK SPACE}%" if lead.rate else lead.told(mean)
 
 

@@ -1,11 +1,11 @@
-"""Accuracy over runs: lines with bands, one colour per strategy."""
+"""The leading metric over runs: lines with bands, one colour per strategy."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from fairlag.analyse.compare import repeated
+from fairlag.analyse.compare import lead_of_all, repeated
 from fairlag.analyse.curves import Curves, curves
 from fairlag.errors import InputError
 from fairlag.lab.run import Run
@@ -38,11 +38,12 @@ _LONGEST = 30
 """The longest label in the legend of many strategies."""
 
 
-def accuracy_figure(runs: Sequence[Run], sheet: Sheet, size: str = "double") -> None:
-    """Accuracy against time and aggregations, one line per strategy; below, on the labels of each client group."""
+def curve_figure(runs: Sequence[Run], sheet: Sheet, size: str = "double") -> None:
+    """The leading metric against time and aggregations, one line per strategy; below, on the labels of each group."""
     if not runs:
         raise InputError("there are no runs to draw")
     check_size(size)
+    lead_of_all(runs, "these runs", "draw")
     strategies = _strategies(runs)
     titles = {"time": clock(*(run.real_time for run in runs)), "version": "aggregations"}
     names = dict.fromkeys(name for run in runs for name in run.groups)
@@ -58,7 +59,7 @@ def accuracy_figure(runs: Sequence[Run], sheet: Sheet, size: str = "double") -> 
             upper.append(figure.add_subplot(cell, sharey=upper[0] if upper else None))
             _draw(upper[-1], strategies, along, None)
             upper[-1].set_xlabel(titles[along])
-            upper[-1].set_title("All labels")
+            upper[-1].set_title("All labels" if groups else "All test examples")
         lower: list[Axes] = []
         for place, (name, number) in enumerate(groups.items()):
             row, column = divmod(place, across)
@@ -137,7 +138,8 @@ def _draw(axes: "Axes", strategies: Sequence[_Strategy], along: str, group: str 
 
 def _legend(figure: "Figure", axes: "Axes", strategies: Sequence[_Strategy]) -> None:
     handles, labels = axes.get_legend_handles_labels()
-    reading = bands_in_words([len(each.curves.overall.curves) for each in strategies])
+    rate = strategies[0].curves.overall.lead.rate
+    reading = bands_in_words([len(each.curves.overall.curves) for each in strategies], rate=rate)
     if len(strategies) > _MANY and handles:
         named = (line for line in axes.get_lines() if line.get_label() in labels)
         lines = sorted(named, key=lambda line: -np.asarray(line.get_ydata())[-1])

@@ -1,11 +1,11 @@
-"""Accuracy over time: one line per strategy with a band over its seeds, on all labels and on each group's labels."""
+"""The leading metric over time: one line per strategy with a band over its seeds, overall and for each group."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from fairlag.analyse.curves import Band, Curves, Scored
-from fairlag.report.labels import bands_in_words, percent, with_deviation
+from fairlag.analyse.curves import Band, Curves, ScoreCurves
+from fairlag.report.labels import bands_in_words
 from fairlag.report.page.charts import (
     ALONG,
     MOST_GROUPS,
@@ -21,7 +21,7 @@ from fairlag.report.page.charts import (
 )
 from fairlag.report.page.spec import Chart, Json, Named, Section, Switch, Table, View, numbers
 from fairlag.text.numerals import NONE, VIRTUAL
-from fairlag.text.scored import Scored as Judge
+from fairlag.text.scored import ACCURACY, Scored
 
 POINTS = 300
 """The most points per line: more could not be told apart."""
@@ -31,59 +31,67 @@ _ALL_POINTS = 24_000
 
 _FEWEST = 40
 
-_SECTION = Section(
-    "accuracy",
-    "Accuracy",
-    "How accurate the model is over time: on all labels, and on the labels that each client group holds.",
-)
 
-
-def accuracy_section(shown: Sequence[tuple[Named, Curves]], groups: Sequence[str], clock: str = VIRTUAL) -> Section:
-    """Accuracy of every strategy against time and against aggregations; `clock` names the time."""
+def score_section(shown: Sequence[tuple[Named, Curves]], groups: Sequence[str], clock: str = VIRTUAL) -> Section:
+    """The leading metric of every strategy against time and against aggregations; `clock` names the time."""
+    lead = shown[0][1].overall.lead
     evaluated = [(named, found if found.of(None) else None) for named, found in shown]
     known, remarks = present(evaluated, "nothing has been evaluated yet")
-    if not known:
-        return empty(_SECTION, "No version has been evaluated: that needs data and a model, and takes until the first.")
-    lead = known[0][1].overall.lead
     held = [name for name in groups if any(found.of(name) for _, found in known)]
+    section = Section(lead.name, lead.heading, _lead(lead, held))
+    if not known:
+        return empty(section, "No version has been evaluated yet. Evaluation needs data and a model.")
     remarks += left_out(len(held))
     on: dict[str, str | None] = {"all": None}
     on |= {f"g{place}": name for place, name in enumerate(held[:MOST_GROUPS])}
+    where = {key: _on(name, held) for key, name in on.items()}
     most = min(POINTS, max(_FEWEST, _ALL_POINTS // (2 * len(on) * len(known))))
     chart = Chart(
-        name="accuracy",
-        title=f"{_capital(lead)} over time",
-        reading=(
-            f"One line per strategy, the {'higher' if lead.higher else 'lower'} the better. Its band shows how much "
-            f"seeds differ{' or, with one seed, how much another test sample might' if lead.rate else ''}."
-        ),
+        name=lead.name,
+        title=f"{lead.heading} over time",
+        reading=_reading(lead),
         views={
-            f"{along}|{key}": _view(known, along, clock, group, most) for along in ALONG for key, group in on.items()
+            f"{along}|{key}": _view(known, along, clock, group, where[key], most)
+            for along in ALONG
+            for key, group in on.items()
         },
-        switches=[
-            along_switch(clock),
-            Switch("On", {key: "all labels" if name is None else f"labels of {name}" for key, name in on.items()}),
-        ],
+        switches=[along_switch(clock), Switch("On", where)],
         highlights={strategy_key(named.place): named.label for named, _ in known},
         height=420,
         table=_table(known, list(on.values())),
     )
     longest = max(len(curve) for _, found in known for curve in found.overall.curves)
     if longest > most:
-        remarks.append(f"Lines are drawn through {most} of up to {longest:,} evaluations, evenly over the axis.")
-    return Section(_SECTION.name, _capital(lead), _SECTION.lead, [chart], remarks=remarks)
+        remarks.append(f"Each line shows {most} of up to {longest:,} evaluations, spread evenly over the axis.")
+    return Section(section.name, section.title, section.lead, [chart], remarks=remarks)
 
 
-def _capital(lead: Judge) -> str:
-    """The name of the metric as a title."""
-    return lead.words[:1].upper() + lead.words[1:]
+def _lead(lead: Scored, held: Sequence[str]) -> str:
+    """The first sentence of the section."""
+    what = "How accurate the model is" if lead == ACCURACY else f"The model's {lead.words}"
+    if not held and lead != ACCURACY:
+        return f"{what} over time, on the test examples."
+    return f"{what} over time: on all labels, and on the labels that each client group holds."
 
 
-def _view(shown: Sequence[tuple[Named, Curves]], along: str, clock: str, group: str | None, most: int) -> View:
+def _reading(lead: Scored) -> str:
+    line = f"One line per strategy; {'higher' if lead.higher else 'lower'} is better."
+    alone = " With one seed, it shows how much another test sample might differ." if lead.rate else ""
+    return f"{line} The band shows how much the seeds differ.{alone}"
+
+
+def _on(group: str | None, held: Sequence[str]) -> str:
+    """The test examples that a view is on."""
+    return f"labels of {group}" if group is not None else "all labels" if held else "all test examples"
+
+
+def _view(
+    shown: Sequence[tuple[Named, Curves]], along: str, clock: str, group: str | None, where: str, most: int
+) -> View:
     names = plain_names([named.label for named, _ in shown])
     lines = [(name, *each, each[1].of(group)) for name, each in zip(names, shown, strict=True)]
     seen = [(name, named, scored) for name, named, _, scored in lines if scored is not None]
-    where = "all labels" if group is None else f"labels of {plain_names([group])[0]}"
+    where = where if group is None else f"labels of {plain_names([group])[0]}"
     title, words = along_words(along, clock)
     traces: list[Json] = []
     for name, named, scored in seen:
@@ -96,15 +104,15 @@ def _view(shown: Sequence[tuple[Named, Curves]], along: str, clock: str, group: 
         "xaxis": axis(title, tickformat=",~r", rangemode="tozero"),
         "yaxis": axis(f"{lead.words} on {where}", tickformat=".0%" if lead.rate else "~g"),
     }
-    return View(traces, layout, bands_in_words([len(scored.curves) for _, _, scored in seen]))
+    return View(traces, layout, bands_in_words([len(scored.curves) for _, _, scored in seen], rate=lead.rate))
 
 
-def _line(band: Band, name: str, named: Named, scored: Scored, along: str, where: str, key: str) -> Json:
-    seeds = len(scored.curves)
+def _line(band: Band, name: str, named: Named, scored: ScoreCurves, along: str, where: str, key: str) -> Json:
+    seeds, lead = len(scored.curves), scored.lead
     width = f"standard deviation over {seeds} seeds" if seeds > 1 else "standard error of the test sample"
-    lead = scored.lead
     spread = [f"±{100 * each:.2f}" if lead.rate else f"±{each:.3g}" for each in band.spread]
     value = "%{y:.2%}" if lead.rate else "%{y:.4g}"
+    value, about = (f"{value} %{{text}}", f"<br>±: {width}") if lead.rate or seeds > 1 else (value, "")
     return {
         "type": "scatter",
         "mode": "lines" if len(band.where) > 1 else "markers",
@@ -115,15 +123,12 @@ def _line(band: Band, name: str, named: Named, scored: Scored, along: str, where
         "text": spread,
         "line": {"color": named.colour, "dash": named.dash, "width": 2},
         "marker": {"color": named.colour},
-        "hovertemplate": (
-            f"%{{fullData.name}}<br>{lead.words} {value} %{{text}} on {where}<br>±: {width}<extra></extra>"
-        ),
+        "hovertemplate": (f"%{{fullData.name}}<br>{lead.words} {value} on {where}{about}<extra></extra>"),
     }
 
 
-def _cells(scored: Scored) -> list[str]:
-    rate, form = scored.lead.rate, scored.lead.form
-    return [percent(each) if rate else with_deviation(each, form) for each in (scored.final, scored.best)]
+def _cells(scored: ScoreCurves) -> list[str]:
+    return [scored.lead.written(each.mean, each.deviation) for each in (scored.final, scored.best)]
 
 
 def _table(shown: Sequence[tuple[Named, Curves]], groups: Sequence[str | None]) -> Table:
@@ -136,8 +141,8 @@ def _table(shown: Sequence[tuple[Named, Curves]], groups: Sequence[str | None]) 
     lead = shown[0][1].overall.lead
     return Table(
         caption=(
-            f"{_capital(lead)}{' in per cent' if lead.rate else ''}, mean ± standard deviation over seeds. Final: of "
-            "the last version on the whole test set, of finished runs; best: the "
+            f"{lead.heading}{' in per cent' if lead.rate else ''}, mean ± standard deviation over seeds. Final: the "
+            "last version of finished runs, on the whole test set. Best: the "
             f"{'highest' if lead.higher else 'lowest'} point of the curve."
         ),
         head=["strategy", "seeds", *(f"{what}{head}" for head in heads for what in ("final", "best"))],
