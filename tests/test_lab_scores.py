@@ -12,27 +12,12 @@ from fairlag.analyse.compare import compare
 from fairlag.errors import InputError, UnreadableError
 from fairlag.lab.run import Run
 from fairlag.lab.schema import LAYOUTS
-from fairlag.lab.store import Score, Store
+from fairlag.lab.store import Store
 from fairlag.lab.verify import verified
 from fairlag.text.scored import ACCURACY
 from tests.support.edits import changed, of_format_4
 from tests.support.runs import made
-from tests.support.scores import scored
-
-MSE = {"name": "mse", "higher": False, "rate": False}
-R2 = {"name": "r2", "higher": True, "rate": False}
-
-
-def regressed(folder: Path, *errors: float, label: str = "A") -> Run:
-    """A run that is judged by its mean squared error, one version per number."""
-    nobody = np.array([0, 1])
-    meta = {"metrics": [MSE, R2], "experiment": "x", "label": label, "seed": 0}
-    with Store.create(folder, meta, experiment="", groups=["fast", "slow"], group_of=nobody, examples=nobody) as store:
-        for version, error in enumerate(errors):
-            store.evaluated(version, 2.0 * version, [Score("all", "", 10, {"loss": error, "mse": error, "r2": nan})])
-        store.evaluated(len(errors) - 1, 9.0, [Score("all", "", 40, {"loss": 1.0, "mse": errors[-1], "r2": 0.5}, True)])
-        store.finish({}, "done")
-    return Run(folder)
+from tests.support.scores import regressed, scored
 
 
 def test_a_metric_is_asked_for_by_name(tmp_path: Path) -> None:
