@@ -105,9 +105,11 @@ def test_groups_and_classes_with_an_error(tmp_path: Path) -> None:
     (chart,) = classes_section([(Named(each.label, 0), class_curves(each)) for each in found], []).charts
     (trace,) = chart.views["s0|version"].traces
     assert (trace["zmin"], trace["zmax"], trace["reversescale"]) == (2.0, 18.0, True)
-    assert chart.reading.endswith("The lighter a cell, the lower the MSE on test examples of that class.")
-    assert "%{z:.4g}" in trace["hovertemplate"] and "in per cent" not in chart.table.caption
+    assert chart.reading.endswith("The lighter a cell, the lower the MSE of that class.")
+    assert "%{z:.4g}" in trace["hovertemplate"]
+    assert chart.table is not None and "in per cent" not in chart.table.caption
     (chart,) = score_section([(Named("A", 0), curves(found[0]))], ["fast", "slow"]).charts
+    assert chart.table is not None
     assert chart.table.rows == [["A", "1", "2.000", "2.000", "2.000", "2.000", "8.000", "8.000"]]
 
 
@@ -149,7 +151,7 @@ def test_a_run_without_scores_of_groups_shows_no_empty_columns(tmp_path: Path) -
         "1 aggregations, virtual time 2.0, MSE 5.000",
         "group  clients  influence   fair  staleness",
     ]
-    assert [name for name in fairlag.compare(runs).frame() if name.startswith(("mse", "r2"))] == [
+    assert [name for name in map(str, fairlag.compare(runs).frame()) if name.startswith(("mse", "r2"))] == [
         "mse",
         "mse_deviation",
         "r2",

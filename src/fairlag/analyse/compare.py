@@ -159,8 +159,9 @@ def compare(runs: Iterable[Run], targets: Sequence[float] = (), *, fraction: flo
 
 def groups_scored(strategies: Sequence[Comparison]) -> bool:
     """Are there scores for client groups? A regression has none; before the first evaluation, there may be some."""
-    scored = any(group.leading.best.seeds for each in strategies for group in each.groups)
-    return scored or not any(each.leading.best.seeds for each in strategies)
+    of_groups = [group.leading for each in strategies for group in each.groups]
+    of_all = [each.leading for each in strategies]
+    return any(each.best.seeds or each.final.seeds for each in of_groups) or not any(each.best.seeds for each in of_all)
 
 
 def lead_of_all(runs: Iterable[Run], what: str, verb: str) -> Scored:

@@ -52,7 +52,7 @@ def show_(
     ] = None,
     no_code: NoCode = False,
 ) -> None:
-    """Show how many examples of each label the clients of an experiment hold."""
+    """Show how many examples the clients of an experiment hold, and of which labels."""
     if figure is not None:
         check_file("--out", figure)
         check_format(figure)

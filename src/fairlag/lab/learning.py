@@ -281,7 +281,7 @@ class Evaluate(Table):
     every: int = Field(default=50, ge=1, description="Evaluate every version whose number is a multiple of this.")
     sample: Annotated[Any, AfterValidator(_checked_sample)] = Field(
         default=2000,
-        description='The number of test examples for the accuracy curve, or `"all"`. The last version is always '
+        description='The number of test examples for the curve of the scores, or `"all"`. The last version is always '
         "evaluated on all of them.",
     )
     clients: Annotated[float | None, AfterValidator(_checked_part)] = Field(

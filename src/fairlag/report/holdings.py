@@ -30,17 +30,18 @@ def data_table(rows: Sequence[Known]) -> RenderableType:
 def holdings_table(
     name: str, groups: Sequence[Holding], shares: Shares, labels: Integers, classes: Sequence[str]
 ) -> RenderableType:
-    """Per group of clients: the number of examples per client, and the number of examples of each class."""
+    """Per group of clients: the number of examples per client, and of each class; a regression has only one."""
     table = titled(f"Who holds what in {name}: {len(shares.order):,} training examples")
     table.add_column("group", style="bold")
     table.add_column("clients", justify="right", no_wrap=True)
     table.add_column("each has", justify="right", no_wrap=True)
-    table.add_column("labels held, and how many examples of each")
+    if len(classes) > 1:
+        table.add_column("labels held, and how many examples of each")
     start = 0
     for group, counts in zip(groups, shares.group_counts(labels, len(classes), groups), strict=True):
         sizes = shares.sizes[start : start + group.count]
         start += group.count
         each = dict.fromkeys((f"{sizes.min():,}", f"{sizes.max():,}"))
         held = ", ".join(f"{classes[label]}: {counts[label]:,}" for label in np.flatnonzero(counts).tolist())
-        table.add_row(group.name, f"{group.count:,}", "–".join(each), held)
+        table.add_row(group.name, f"{group.count:,}", "–".join(each), *([held] if len(classes) > 1 else []))
     return table

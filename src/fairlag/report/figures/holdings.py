@@ -19,7 +19,10 @@ _MOST_CELLS = 240
 
 
 def holdings_figure(counts: NDArray[Any], row_names: Sequence[str], title: str, sheet: Sheet) -> None:
-    """Who holds what: one row per client or group, one column per label, darker for more examples; the first rows."""
+    """Who holds what: one row per client or group, one column per label, darker for more examples; the first rows.
+
+    Without classes there is one column.
+    """
     table = np.asarray(counts)
     if table.ndim != 2 or len(row_names) != len(table) or not table.size:
         raise InputError(f"counts has shape {table.shape} for {len(row_names)} rows, it must be [rows, labels]")
@@ -34,10 +37,10 @@ def holdings_figure(counts: NDArray[Any], row_names: Sequence[str], title: str, 
         axes.grid(visible=False)
         axes.spines[:].set_visible(False)
         axes.invert_yaxis()
-        axes.set_xticks(np.arange(columns) + 0.5, map(str, range(columns)))
+        axes.set_xticks(np.arange(columns) + 0.5, map(str, range(columns)) if columns > 1 else [""])
         axes.set_yticks(np.arange(rows) + 0.5, row_names[:rows], fontsize=7 if rows <= 25 else 6)
         axes.tick_params(length=0)
-        axes.set_xlabel("label")
+        axes.set_xlabel("label" if columns > 1 else "")
         axes.set_title(title + (f" (first {rows} of {len(table):,})" if hidden > 0 else ""))
         if table.size <= _MOST_CELLS:
             _write_numbers(axes, shown)

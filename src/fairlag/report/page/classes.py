@@ -80,7 +80,7 @@ def _lighter(metric: Scored) -> str:
     """What a light cell means."""
     if metric == ACCURACY:
         return "the more test examples of that class are recognised"
-    return f"the {'higher' if metric.higher else 'lower'} the {metric.words} on test examples of that class"
+    return f"the {'higher' if metric.higher else 'lower'} the {metric.words} of that class"
 
 
 def _scale(every: Sequence[ClassCurves], metric: Scored) -> Json:
