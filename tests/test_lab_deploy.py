@@ -19,11 +19,14 @@ from fairlag.errors import InputError
 from fairlag.lab.checkpoints import found
 from fairlag.lab.deploy import deploy
 from fairlag.lab.events import Event, Kept, Progress
+from fairlag.lab.experiment import parse
+from fairlag.lab.resources import Resources
 from fairlag.lab.run import Run
 from fairlag.zoo import buffered_fedavg
 from tests.support.command import Call
 from tests.support.flower_deploy import FLEET, OWN, QUICK, Crash, Trained, adding, counted, values_of
 from tests.support.flower_grid import FakeGrid, FakeNode, failing, replied
+from tests.test_lab_task import sugar
 
 pytestmark = pytest.mark.usefixtures("quick_grid")
 
@@ -53,6 +56,33 @@ def test_a_deployment_is_a_run_like_any_other(tmp_path: Path, call: Call) -> Non
     for words in (["runs", str(tmp_path)], ["compare", str(tmp_path / "run")]):
         assert call(*words).code == 0
     assert call("report", str(tmp_path / "run"), "--out", str(tmp_path / "page.html"), "--no-incentives").code == 0
+
+
+def test_a_regression_is_deployed_and_judged_by_its_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    tables = sugar(tmp_path, aggregations=20, model={"use": "logistic"}, strategies=FLEET["strategies"])
+    experiment = parse(tables, tmp_path)
+    resources = Resources(experiment)
+
+    def node(client: int) -> FakeNode:
+        inputs, targets = resources.held(client)
+
+        def descended(message: Message) -> Message:
+            """One step down the mean squared error of a linear model, by hand."""
+            arrays = values_of(message)
+            error = inputs @ arrays["1.weight"].T + arrays["1.bias"] - targets
+            slopes = {"1.weight": 2 * error.T @ inputs / len(error), "1.bias": 2 * error.mean(axis=0)}
+            after = {name: (each - 0.02 * slopes[name]).astype(np.float32) for name, each in arrays.items()}
+            return replied(message, after, len(error))
+
+        return FakeNode({"partition-id": client}, descended)
+
+    heard: list[Event] = []
+    grid = FakeGrid({100 + each: node(each) for each in range(10)})
+    run = deploy(grid, experiment, out=tmp_path / "run", watch=heard.append, **QUICK)
+    curve, progress = run.curve(), [event for event in heard if isinstance(event, Progress)]
+    assert curve["mse"].iloc[-1] < 0.8 * curve["mse"].iloc[0]
+    assert (progress[-1].lead.name, progress[-1].scores) == ("mse", {"": run.score()})
+    assert "accuracy" not in caplog.text
 
 
 def test_a_crash_costs_no_version(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -9,6 +9,7 @@ from flwr.clientapp import ClientApp
 
 from digits_fleet.task import Net, examples, fleet
 from fairlag.flower import introduced
+from fairlag.lab.resources import Resources
 
 app = introduced(ClientApp())
 
@@ -19,6 +20,7 @@ def train(message: Message, context: Context) -> Message:
     config: dict[str, Any] = dict(message.content.config_records["config"])
     experiment, client = fleet(context.run_config["fleet"]), int(node["partition-id"])
     inputs, labels = examples(experiment, client, str(node.get("data", "")))
+    task = Resources(experiment).task  # here classification, so the loss is cross-entropy
     torch.set_num_threads(1)
     model = Net()
     model.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
@@ -26,7 +28,7 @@ def train(message: Message, context: Context) -> Message:
     for _ in range(config["local-steps"]):
         batch = torch.randperm(len(labels))[: config["batch-size"]]
         optimizer.zero_grad()
-        loss = torch.nn.functional.cross_entropy(model(inputs[batch]), labels[batch])
+        loss = task.losses(model(inputs[batch]), labels[batch]).mean()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
     # A device of this kind takes as long as the fleet says: sleep for the time that training did not take.

@@ -21,15 +21,6 @@ _QUARTERS = {
 }
 
 
-def percent(spread: Spread) -> str:
-    """The mean in per cent, and the standard deviation if there is one.
-
-    >>> percent(Spread(0.5, 0.015, 2)), percent(Spread(0.5, None, 1)), percent(Spread(None, None, 0))
-    ('50.00 ±1.50', '50.00', '–')
-    """
-    return numerals.percent(spread.mean, spread.deviation)
-
-
 def number(spread: Spread, form: str) -> str:
     """The mean in the given format.
 
