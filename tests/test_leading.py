@@ -13,6 +13,7 @@ import fairlag
 from fairlag.analyse.classes import class_curves
 from fairlag.analyse.compare import compare, repeated
 from fairlag.analyse.curves import curves
+from fairlag.analyse.metrics import METRICS
 from fairlag.analyse.ranking import Ranking, ranked
 from fairlag.cli.progress import Board
 from fairlag.errors import InputError
@@ -22,6 +23,7 @@ from fairlag.lab.plan import Plan
 from fairlag.lab.run import Run
 from fairlag.lab.simulate import execute
 from fairlag.lab.store import Score, Store
+from fairlag.learn.task import Better, Metric
 from fairlag.report.comparison import Listed, compare_table
 from fairlag.report.figures import curve_figure
 from fairlag.report.page.build import runs_page
@@ -29,7 +31,7 @@ from fairlag.report.page.classes import classes_section
 from fairlag.report.page.score import score_section
 from fairlag.report.page.spec import Named, Page, Section
 from fairlag.report.page.summary import findings
-from fairlag.text.scored import ACCURACY, LOSS, Scored
+from fairlag.text.scored import ACCURACY, LOSS, TAKEN, Scored
 from tests.support.page import checked, values
 from tests.support.runs import made
 from tests.support.scores import regressed, scored
@@ -161,6 +163,14 @@ def test_a_run_without_scores_of_groups_shows_no_empty_columns(tmp_path: Path) -
     assert (found["metric"], found["mse"]["final"]["seeds"], found["r2"]["mean"]) == ("mse", 3, 0.5)
     listed = Listed.of(runs[0].folder).as_json()
     assert (listed["metric"], listed["mse"]) == ("mse", 5.0) and "accuracy" not in listed
+
+
+def test_no_metric_has_the_name_of_something_else() -> None:
+    names = {name for metric in METRICS for name in (metric.name, metric.by) if name} - {"accuracy", "loss"}
+    assert names <= {*TAKEN}
+    for name in ("jain", "group", "mean squared"):
+        with pytest.raises(InputError, match=f"^a metric is named '{name}', it must be a word such as macro_f1"):
+            Metric(name=name, better=Better.LOWER, adds=lambda output, _: output)
 
 
 def test_a_figure_is_of_one_metric(tmp_path: Path) -> None:

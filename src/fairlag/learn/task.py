@@ -56,8 +56,8 @@ class Metric:
     """Is it a share of examples? It is then written in per cent, and has a standard error."""
 
     def __post_init__(self) -> None:
-        if not self.name.isidentifier() or self.name in scored.COLUMNS:
-            others = ", ".join(scored.COLUMNS)
+        if not self.name.isidentifier() or self.name in scored.TAKEN:
+            others = ", ".join(scored.TAKEN)
             raise InputError(
                 f"a metric is named {self.name!r}, it must be a word such as macro_f1, but none of {others}"
             )

@@ -67,7 +67,13 @@ class Scored(NamedTuple):
 
 
 COLUMNS = ("version", "time", "scope", "name", "examples", "whole", "standard_error")
-"""The columns of evaluations that are no metrics: no metric can have such a name."""
+"""The columns of evaluations that are no metrics."""
+TAKEN = (
+    *COLUMNS,
+    *("jain", "jain_entitled", "staleness", "updates", "aggregations", "virtual_time", "best", "target"),
+    *("share", "influence", "fair", "entitled", "per_presence", "group"),
+)
+"""No metric can have one of these names: comparisons and trackers have something else under them."""
 ACCURACY = Scored("accuracy", higher=True, rate=True)
 """The metric of runs that do not say which they have."""
 LOSS = Scored("loss", higher=False, rate=False)

@@ -49,7 +49,7 @@ def score_section(shown: Sequence[tuple[Named, Curves]], groups: Sequence[str], 
     chart = Chart(
         name=lead.name,
         title=f"{lead.heading} over time",
-        reading=_reading(lead),
+        reading=_reading(lead, banded=lead.rate or any(len(found.overall.curves) > 1 for _, found in known)),
         views={
             f"{along}|{key}": _view(known, along, clock, group, where[key], most)
             for along in ALONG
@@ -74,10 +74,10 @@ def _lead(lead: Scored, held: Sequence[str]) -> str:
     return f"{what} over time: on all labels, and on the labels that each client group holds."
 
 
-def _reading(lead: Scored) -> str:
-    line = f"One line per strategy; {'higher' if lead.higher else 'lower'} is better."
+def _reading(lead: Scored, *, banded: bool) -> str:
+    band = " The band shows how much the seeds differ." if banded else ""
     alone = " With one seed, it shows how much another test sample might differ." if lead.rate else ""
-    return f"{line} The band shows how much the seeds differ.{alone}"
+    return f"One line per strategy; {'higher' if lead.higher else 'lower'} is better.{band}{alone}"
 
 
 def _on(group: str | None, held: Sequence[str]) -> str:

@@ -91,7 +91,12 @@ learning rate of 0.1.'
     data, model = tables.get("data"), tables.get("model", {})
     many = counted(tables)
     train, are = ("trains", "is") if many == 1 else ("train", "are")
-    what = f"{train} the model {model.get('use', '')} on {data['use']}" if data else f"{are} simulated without training"
+    kind = f" (task: {tables['task']['use']})" if tables.get("task") else ""
+    what = (
+        f"{train} the model {model.get('use', '')} on {data['use']}{kind}"
+        if data
+        else f"{are} simulated without training"
+    )
     pace = f" on the wall clock, {tables.get('speed', 1):g} times as fast," if tables.get("clock") else ""
     words = f"{_many(many, 'client')} {what}{pace} until {' or '.join(ends) or 'they are stopped'}."
     return f"{words} {_task(tables['local'])}" if data and tables.get("local") else words
