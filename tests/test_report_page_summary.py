@@ -12,6 +12,7 @@ from fairlag.lab.run import Run
 from fairlag.lab.simulate import execute
 from fairlag.report.page.build import runs_page
 from fairlag.report.page.spec import Page, Section
+from fairlag.report.page.summary import experiment_section
 from tests.support.page import checked
 
 
@@ -88,3 +89,11 @@ def test_a_fleet_that_several_settings_share_is_shown_once(tmp_path: Path) -> No
     ranking, shown = section(runs_page(runs), "experiment").tables
     assert [row[0] for row in ranking.rows] == ["1 FedBuff [local.lr=0.1]", "1 FedBuff [local.lr=0.2]"]
     assert shown.caption == "The clients of one"
+
+
+def test_labels_have_the_names_that_the_data_gives_them() -> None:
+    clients = [{"group": "fast", "count": 1, "labels": [0]}, {"group": "slow", "count": 1, "labels": [0, 1]}]
+    tables = {"name": "x", "clients": clients}
+    for classes, cells in (({}, ["0", "0–1"]), ({"x": ("benign", "malignant")}, ["benign", "benign, malignant"])):
+        (fleet,) = experiment_section([tables], [], [], ["fast", "slow"], classes=classes).tables
+        assert [row[-1] for row in fleet.rows] == cells

@@ -97,11 +97,11 @@ def class_curves(strategy: Repeated) -> ClassCurves | None:
         seeds=tuple(_curve(found, names) for found in rows if found),
         evaluations=len(versions),
         metric=metric,
-        called=_called(strategy.runs[0]),
+        called=class_names(strategy.runs[0]),
     )
 
 
-def _called(run: Run) -> tuple[str, ...]:
+def class_names(run: Run) -> tuple[str, ...]:
     """What the data of a run calls its classes; nothing if it has only numbers for them."""
     names = run.meta.get("class_names", ())
     return tuple(map(str, names)) if isinstance(names, list | tuple) else ()

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from fairlag.analyse.audit import StrategyAudit
-from fairlag.analyse.classes import class_curves
+from fairlag.analyse.classes import class_curves, class_names
 from fairlag.analyse.compare import Comparison, Repeated, compare, repeated
 from fairlag.analyse.curves import curves
 from fairlag.analyse.evidence import GroupStaleness, Influence, influence_if_any, staleness_if_any
@@ -67,7 +67,15 @@ def runs_page(
         lead=[*findings(compared), *([_REAL] if deployed else [])],
         facts=_facts(experiments, len(found), runs),
         sections=[
-            experiment_section(experiments, _rankings(experiments, compared), named, groups, clock, assumed=deployed),
+            experiment_section(
+                experiments,
+                _rankings(experiments, compared),
+                named,
+                groups,
+                clock,
+                assumed=deployed,
+                classes={each.experiment: class_names(each.runs[0]) for each in found},
+            ),
             *(_learnt(found, named, groups, clock) if trained else []),
             *_own(found, named, groups),
             *_heard(found, named, clock),

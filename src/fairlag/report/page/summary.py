@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from math import inf
+from types import MappingProxyType
 from typing import Any
 
 from fairlag.analyse.compare import Comparison, Repeated
@@ -42,10 +43,12 @@ def experiment_section(
     clock: str = VIRTUAL,
     *,
     assumed: bool = False,
+    classes: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> Section:
     """The settings in words and as a file, and the ranking of the strategies; `groups` are those of the whole page.
 
-    If `assumed`, the fleet was real, and the settings only describe what was assumed about it.
+    If `assumed`, the fleet was real, and the settings only describe what was assumed about it. `classes` are their
+    names in the data of each experiment; none if they have only numbers.
     """
     shown = [with_all_groups(ranking, Shown.PAGE, known=True) for ranking in rankings]
     return Section(
@@ -54,7 +57,7 @@ def experiment_section(
         lead=" ".join(described(tables, clock) for tables in experiments),
         tables=[
             *(_ranking(table, ranking.experiment, named) for table, ranking in zip(shown, rankings, strict=True)),
-            *_fleets(experiments, groups, assumed=assumed),
+            *_fleets(experiments, groups, classes, assumed=assumed),
         ],
         remarks=list(dict.fromkeys(line for each in shown for line in (*each.remarks, _legend(each)))),
         source="\n\n".join(json.dumps(tables, indent=2, ensure_ascii=False) for tables in experiments),
@@ -91,7 +94,7 @@ learning rate of 0.1.'
     data, model = tables.get("data"), tables.get("model", {})
     many = counted(tables)
     train, are = ("trains", "is") if many == 1 else ("train", "are")
-    kind = f" (task: {tables['task']['use']})" if tables.get("task") else ""
+    kind = f" ({tables['task']['use']})" if tables.get("task") else ""
     what = (
         f"{train} the model {model.get('use', '')} on {data['use']}{kind}"
         if data
@@ -129,13 +132,15 @@ _FLEET = {
 _USUAL = {"availability": "always", "vanish": 0.0, "join": 0.0}
 
 
-def _fleets(experiments: Sequence[Tables], groups: Sequence[str], *, assumed: bool) -> list[Table]:
+def _fleets(
+    experiments: Sequence[Tables], groups: Sequence[str], classes: Mapping[str, Sequence[str]], *, assumed: bool
+) -> list[Table]:
     """Each fleet once, however many experiments it is in."""
-    found = [_fleet(tables, groups, assumed=assumed) for tables in experiments]
+    found = [_fleet(tables, groups, classes.get(tables["name"], ()), assumed=assumed) for tables in experiments]
     return [table for place, table in enumerate(found) if table not in found[:place]]
 
 
-def _fleet(tables: Tables, groups: Sequence[str], *, assumed: bool) -> Table:
+def _fleet(tables: Tables, groups: Sequence[str], classes: Sequence[str], *, assumed: bool) -> Table:
     """The clients: one row per group, with all settings that are not the default; of a real fleet, as assumed."""
     clients = tables["clients"]
     keys = [
@@ -144,17 +149,17 @@ def _fleet(tables: Tables, groups: Sequence[str], *, assumed: bool) -> Table:
     return Table(
         caption=f"The clients of {tables['name']}" + (", as assumed" if assumed else ""),
         head=["group", *(_FLEET[key] for key in keys)],
-        rows=[[each["group"], *(_cell(each, key) for key in keys)] for each in clients],
+        rows=[[each["group"], *(_cell(each, key, classes) for key in keys)] for each in clients],
         marks=[group_colour(groups.index(each["group"])) for each in clients],
     )
 
 
-def _cell(table: Tables, key: str) -> str:
+def _cell(table: Tables, key: str, classes: Sequence[str]) -> str:
     value = table.get(key, _USUAL.get(key))
     if value is None:
         return NONE
     if key == "labels":
-        return spans(value)
+        return several([classes[label] for label in value]) if classes else spans(value)
     if key == "delay" and table.get("delay_per") == "step":
         return f"{value} per step"
     return f"{value:,g}" if isinstance(value, int | float) else str(value)
