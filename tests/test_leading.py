@@ -139,7 +139,7 @@ def test_the_worst_group_of_a_live_table_has_the_largest_error(tmp_path: Path) -
     console.print(table)
     assert isinstance(console.file, StringIO)
     head, row, *_ = console.file.getvalue().splitlines()
-    assert head.split()[4:6] == ["MSE", "worst"] and row.split()[5:7] == ["3", "4.5"]
+    assert head.split()[4:6] == ["MSE", "worst"] and row.split()[5:7] == ["3.000", "4.500"]
     assert "worst" not in console.file.getvalue().splitlines()[5]
 
 

@@ -198,7 +198,7 @@ class Board(Watch):
 
 
 def _short(value: float | None, lead: Scored) -> str:
-    return "" if value is None else f"{100 * value:.1f}" if lead.rate else f"{value:.4g}"
+    return "" if value is None else f"{100 * value:.1f}" if lead.rate else lead.written(value)
 
 
 def _sign(lead: Scored) -> str:

@@ -45,7 +45,7 @@ def report(
     ] = True,
     workers: Workers = None,
 ) -> None:
-    """Write a page about runs: accuracy, influence, staleness, a timeline, and who would gain by a different timing."""
+    """Write a page about runs: scores, influence, staleness, a timeline, and who would gain by a different timing."""
     check_page("--out", file)
     workers = cores() if workers is None else at_least_one("--workers", workers)
     page, damaged = without_damaged(planned_folders(folders), lambda runs: _audited_page(runs, workers, incentives))

@@ -61,7 +61,7 @@ def run(
     ] = None,
     no_code: NoCode = False,
 ) -> None:
-    """Train every strategy with every seed, compare them, and draw their accuracy."""
+    """Train every strategy with every seed, compare them, and draw their accuracy or other leading metric."""
     number_of_seeds(seeds)
     with redirect_stdout(sys.stderr):
         experiment = chosen(load(source), strategy, settings)
