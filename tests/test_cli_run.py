@@ -28,7 +28,7 @@ def test_a_run_is_shown_compared_drawn_and_named(call: Call, tmp_path: Path) -> 
     out = tmp_path / "out"
     done = call("run", "demo", "--out", str(out), *SHORT)
     assert done.code == 0
-    names = ["curve.png", "buffered-fedavg-seed0", "fairshare-seed0", "fedstaleweight-seed0", "plan.json"]
+    names = ["buffered-fedavg-seed0", "curve.png", "fairshare-seed0", "fedstaleweight-seed0", "plan.json"]
     assert sorted(file.name for file in out.iterdir()) == names
     assert (out / "curve.png").read_bytes().startswith(b"\x89PNG")
     assert all(
