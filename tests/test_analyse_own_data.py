@@ -89,7 +89,7 @@ def test_groups_of_a_regression_are_scored_on_their_clients_own_data(tmp_path: P
     run = changed(run, f"REPLACE INTO meta VALUES ('metrics', '{MSE}')", "DELETE FROM evaluations")
     (found,) = compare([run])
     fast, slow = found.groups
-    assert (fast.mse.mean, slow.mse.mean, fast.accuracy.final.mean) == (4.0, 9.0, 4.0)
+    assert (fast.mse.mean, slow.mse.mean, fast.leading.final.mean) == (4.0, 9.0, 4.0)
     assert found.worst_tenth.mean == pytest.approx(8.2)  # the worst are the highest
     assert any("own test data" in remark for remark in found.remarks)
     assert own_scores(run)[True].group_gap == 1.0

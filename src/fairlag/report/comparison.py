@@ -165,14 +165,16 @@ def _details(strategies: Sequence[Comparison], *, uneven: bool) -> list[Renderab
     if any(each.leading.reached for each in strategies):
         parts += [Text(), _targets_table(strategies, lead)]
     reading = [line for each in of_groups if each.reading for line in wrap(each.reading, 80, subsequent_indent="  ")]
-    return [*parts, Text(), *(Text(line, style="dim") for line in (*_reading(lead, scored=scored), *reading))]
+    # On clients' own test data, groups have no curve; a remark says what they are scored on.
+    labels = any(group.leading.best.mean is not None for each in strategies for group in each.groups)
+    return [*parts, Text(), *(Text(line, style="dim") for line in (*_reading(lead, labels=labels), *reading))]
 
 
-def _reading(lead: Scored, *, scored: bool) -> tuple[str, ...]:
+def _reading(lead: Scored, *, labels: bool) -> tuple[str, ...]:
     return (
         "final: the last version on all test examples, over the finished seeds",
         f"best: the {'highest' if lead.higher else 'lowest'} point of the curve, on its sample of the test examples",
-        f"  both: mean ± standard deviation{'; for a group on the labels that it holds' if scored else ''}",
+        f"  both: mean ± standard deviation{'; for a group on the labels that it holds' if labels else ''}",
     )
 
 

@@ -72,6 +72,7 @@ TAKEN = (
     *COLUMNS,
     *("jain", "jain_entitled", "staleness", "updates", "aggregations", "virtual_time", "best", "target"),
     *("share", "influence", "fair", "entitled", "per_presence", "group"),
+    *(f"{name}{after}" for name in ("own_data", "worst_tenth", "group_gap") for after in ("", "_personalised")),
 )
 """No metric can have one of these names: comparisons and trackers have something else under them."""
 ACCURACY = Scored("accuracy", higher=True, rate=True)
