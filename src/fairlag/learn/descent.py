@@ -9,6 +9,7 @@ from fairlag.core.vector import Vector
 from fairlag.learn.flat import Flat
 from fairlag.learn.local import Recipe
 from fairlag.learn.optimiser import Optimiser
+from fairlag.learn.transfer import download, overwrite, upload
 
 
 def kept_numbers(flat: Flat, recipe: Recipe) -> int:
@@ -65,7 +66,9 @@ class Descent:
             self._optimised.clip()
         if recipe.direction is not None and self._memory is not None:
             memory = self._memory[: self._turned].reshape(recipe.direction.vectors, -1)
-            recipe.direction.turn(gradient.numpy(), memory)
+            turned = download(gradient)
+            recipe.direction.turn(turned, memory)
+            overwrite(gradient, turned)
         if self._optimised is not None:
             self._optimised.step(lr)
             return
@@ -98,13 +101,13 @@ class _Optimised:
     @property
     def numbers(self) -> int:
         """How many numbers a client keeps."""
-        return 1 + sum(shape.numel() for _, _, shape in self._shapes)
+        return 1 + sum(shape.numel() for *_, shape in self._shapes)
 
     def begin(self, lr: float, memory: Vector | None) -> None:
         self._optimiser = self._kind.made(self._parameters, lr)
         if self._keeps and memory is not None and memory[0]:
-            for place, name, part in self._parts(memory):
-                self._optimiser.state[self._parameters[place]][name] = part.clone()
+            for place, name, device, part in self._parts(memory):
+                self._optimiser.state[self._parameters[place]][name] = upload(part.copy(), device)
 
     def clip(self) -> None:
         if self._recipe.clip_norm is not None:
@@ -120,25 +123,28 @@ class _Optimised:
     def end(self, memory: Vector) -> None:
         if self._keeps and self._optimiser.state:
             memory[0] = 1
-            for place, name, part in self._parts(memory):
-                part.copy_(self._optimiser.state[self._parameters[place]][name])
+            for place, name, _, part in self._parts(memory):
+                part[...] = download(self._optimiser.state[self._parameters[place]][name])
 
-    def _parts(self, memory: Vector) -> Iterator[tuple[int, str, torch.Tensor]]:
+    def _parts(self, memory: Vector) -> Iterator[tuple[int, str, torch.device, Vector]]:
         """The tensors of the state, as views of the memory."""
-        whole, begin = torch.from_numpy(memory), 1
-        for place, name, shape in self._shapes:
-            yield place, name, whole[begin : begin + shape.numel()].view(shape)
+        begin = 1
+        for place, name, device, shape in self._shapes:
+            yield place, name, device, memory[begin : begin + shape.numel()].reshape(shape)
             begin += shape.numel()
 
-    def _probed(self) -> list[tuple[int, str, torch.Size]]:
-        """Per tensor of the state: its parameter, its name and its shape, seen after a step of copies."""
+    def _probed(self) -> list[tuple[int, str, torch.device, torch.Size]]:
+        """Per tensor of the state: its parameter, its name, its device and its shape, seen after a step of copies.
+
+        An optimiser may keep numbers such as its count of steps on the CPU.
+        """
         copies = [torch.nn.Parameter(each.detach().clone()) for each in self._parameters]
         for each in copies:
             each.grad = torch.zeros_like(each)
         optimiser = self._kind.made(copies, lr=0.0)
         optimiser.step()
         return [
-            (place, name, value.shape)
+            (place, name, value.device, value.shape)
             for place, each in enumerate(copies)
             for name, value in optimiser.state[each].items()
             if isinstance(value, torch.Tensor)

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from fairlag.core.types import Integers
 from fairlag.core.vector import Vector
+from fairlag.learn import transfer
+from fairlag.learn.batches import Batches
 from fairlag.learn.descent import Descent
 from fairlag.learn.examples import Examples
 from fairlag.learn.exclusive import exclusive
@@ -18,6 +20,7 @@ from fairlag.learn.flat import Flat
 from fairlag.learn.local import Recipe
 from fairlag.learn.own import Context, OwnTraining
 from fairlag.learn.task import Task
+from fairlag.learn.transfer import CPU
 
 _AS_IT_IS = nullcontext()
 
@@ -45,13 +48,13 @@ class Eager:
         examples: Examples,
         task: Task,
         train: Callable[..., Any] | None = None,
+        device: torch.device = CPU,
     ) -> None:
-        """`train` is the user's own function if the recipe names one."""
-        self._flat = Flat(model)
+        """`train` is the user's own function if the recipe names one; the model is moved to the device."""
+        self._flat = Flat(model, device)
         self._recipe = recipe
         self._task = task
-        self._inputs, self._labels = examples.inputs, examples.labels
-        self._scaling = examples.scaling
+        self._batch = Batches(examples, device)
         self._descent = Descent(self._flat, recipe)
         self._own = None if train is None else OwnTraining(train, self._flat, recipe)
 
@@ -75,7 +78,7 @@ class Eager:
         flat = self._flat
         flat.load(parameters)
         flat.model.train()
-        with exclusive(task.key):
+        with exclusive(task.key, flat.device):
             chosen = _batches(task.examples, self._recipe.batch, task.batches, task.key)
             made = self._by_steps(task, chosen, memory) if self._own is None else self._by_own(task, chosen, memory)
         flat.write_update(parameters, out)
@@ -96,7 +99,7 @@ class Eager:
                     loss = losses.mean()
                 (loss if count == 1 else loss / count).backward()  # type: ignore[no-untyped-call]
                 if recipe.losses:
-                    squares += _per_example(losses.detach(), len(chosen)).double().square().tolist()
+                    squares += _per_example(transfer.fetched(losses.detach()), len(chosen)).double().square().tolist()
             self._descent.step(task.lr * recipe.factor(step, task.steps))
         self._descent.end()
         return task.steps, squares
@@ -104,8 +107,10 @@ class Eager:
     def _by_own(self, task: LocalTask, batches: Iterator[Integers], memory: Vector | None) -> tuple[int, list[float]]:
         assert self._own is not None
         key, client, version, _, steps, _, lr = task
-        context = Context(lr, steps, version, client, key, self._loss, self._own.rows(memory))
-        return self._own(map(self._batch, batches), context)
+        rows = self._own.rows(memory)
+        made = self._own(map(self._batch, batches), Context(lr, steps, version, client, key, self._loss, rows))
+        self._own.keep(rows, memory)
+        return made
 
     def _loss(self, output: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """The mean loss of a batch."""
@@ -115,7 +120,7 @@ class Eager:
         """Inside, the model computes in the recipe's precision."""
         if self._recipe.precision is None:
             return _AS_IT_IS
-        return torch.autocast(self._flat.weights.device.type, getattr(torch, self._recipe.precision))
+        return torch.autocast(self._flat.device.type, getattr(torch, self._recipe.precision))
 
     def evaluated(
         self, parameters: Vector, examples: Integers, seed: int
@@ -124,24 +129,15 @@ class Eager:
         self._flat.load(parameters)
         self._flat.model.eval()
         # A model may draw random numbers here too. Not inference_mode: tensors that a model keeps could not be trained.
-        with exclusive(seed), torch.no_grad():
+        with exclusive(seed, self._flat.device), torch.no_grad():
             inputs, labels = self._batch(examples)
-            output = self._flat.model(inputs)
+            # Scores are computed on the CPU: they are summed in float64, which not every device has.
+            output, labels = transfer.fetched(self._flat.model(inputs)), transfer.fetched(labels)
             return self._task.measured(output, labels), self._task.kept(output, labels)
 
     def moved(self, parameters: Vector, update: Vector) -> Vector:
         """The parameters after an update."""
         return self._flat.moved(parameters, update)
-
-    def _batch(self, chosen: Integers) -> tuple[torch.Tensor, torch.Tensor]:
-        labels = torch.from_numpy(self._labels[chosen])
-        if self._inputs.dtype == np.int64:
-            return torch.from_numpy(self._inputs[chosen]), labels
-        # Into a new tensor: torch's results depend on the strides, even those of axes of length 1.
-        inputs = torch.empty(len(chosen), *self._inputs.shape[1:]).copy_(torch.from_numpy(self._inputs[chosen]))
-        if self._scaling is not None:
-            inputs = inputs.mul_(self._scaling[0]).add_(self._scaling[1])
-        return inputs, labels
 
 
 def _per_example(losses: torch.Tensor, examples: int) -> torch.Tensor:

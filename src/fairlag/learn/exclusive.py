@@ -1,17 +1,19 @@
 """Torch has one number of threads and one random generator per process: only one task at a time may use them."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from threading import RLock
 
 import torch
+
+from fairlag.learn.transfer import CPU
 
 _LOCK = RLock()
 
 
 @contextmanager
-def exclusive(seed: int) -> Iterator[None]:
-    """Makes torch compute with one thread and draw from this seed; restores both afterwards.
+def exclusive(seed: int, device: torch.device = CPU) -> Iterator[None]:
+    """Makes torch compute with one thread and draw from this seed, also on the device; restores both afterwards.
 
     The bits of a result depend on both, and all threads of a process share them, so a second thread waits.
 
@@ -31,8 +33,28 @@ def exclusive(seed: int) -> Iterator[None]:
         # Not torch.manual_seed, which also searches for every kind of device, each time.
         torch.default_generator.manual_seed(seed)
         try:
-            yield
+            if device.type in ("cuda", "mps"):
+                with _reproducible(device, seed):
+                    yield
+            else:
+                yield
         finally:
             torch.default_generator.set_state(state)
             if threads != 1:
                 torch.set_num_threads(threads)
+
+
+@contextmanager
+def _reproducible(device: torch.device, seed: int) -> Iterator[None]:
+    """Makes an accelerator draw from this seed and use deterministic algorithms; torch warns if one has none."""
+    own = torch.get_device_module(device)
+    strict = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+        state = own.get_rng_state()
+        own.manual_seed(seed)
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        try:
+            yield
+        finally:
+            torch.use_deterministic_algorithms(strict[0], warn_only=strict[1])
+            own.set_rng_state(state)

@@ -9,6 +9,7 @@ from torch import nn
 
 from fairlag.core.vector import Layout, Vector, published
 from fairlag.errors import InputError
+from fairlag.learn.transfer import CPU, download, overwrite
 
 
 class Flat:
@@ -26,8 +27,10 @@ class Flat:
     6.0
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        self.model = model
+    def __init__(self, model: nn.Module, device: torch.device = CPU) -> None:
+        """The model is moved to the device."""
+        self.model = model if device.type == "cpu" else _moved(model, device)
+        self.device = device
         trained = {name: each for name, each in model.named_parameters() if each.requires_grad}
         frozen = {name: each for name, each in model.named_parameters() if not each.requires_grad}
         statistics = {name: each for name, each in model.named_buffers() if each.is_floating_point()}
@@ -39,7 +42,7 @@ class Flat:
         ]
         tensors: dict[str, torch.Tensor] = {**trained, **frozen, **statistics}
         for name, each in tensors.items():
-            if each.dtype != torch.float32 or each.device.type != "cpu":
+            if each.dtype != torch.float32 or each.device.type != device.type:
                 raise InputError(
                     f"{name!r} of the model is {each.dtype} on {each.device}, it must be float32 on the CPU"
                 )
@@ -49,7 +52,7 @@ class Flat:
         if not self.trained:
             raise InputError("the model has no parameters to train")
         self.vector = torch.cat([each.detach().reshape(-1) for each in tensors.values()])
-        self.gradient = torch.zeros(self.trained)
+        self.gradient = torch.zeros(self.trained, device=device)
         self.weights = self.vector[: self.trained]
         """The part of the vector that is trained by gradients."""
         self._take_views(tensors)
@@ -66,13 +69,13 @@ class Flat:
     @property
     def parameters(self) -> Vector:
         """A published copy of the current vector."""
-        return published(self.vector.numpy())
+        return published(download(self.vector))
 
     def load(self, parameters: Vector) -> None:
         """Loads these parameters, and resets the buffers that are not part of them."""
         for owner, name, buffer in self._buffers:
             setattr(owner, name, buffer)
-        self.vector.numpy()[:] = parameters
+        overwrite(self.vector, parameters)
         for buffer, value in self._fixed:
             buffer.copy_(value)
 
@@ -82,7 +85,7 @@ class Flat:
             now = getattr(owner, name)
             if now is not buffer:  # the forward pass assigns `self.mean = …` instead of changing it in place
                 buffer.copy_(now.detach())
-        now, changing = self.vector.numpy(), self._changing
+        now, changing = download(self.vector), self._changing
         np.subtract(now[:changing], parameters[:changing], out=out[:changing])
         out[changing:] = now[changing:]
 
@@ -90,3 +93,17 @@ class Flat:
         """The parameters after an update: changes are added, statistics replaced."""
         changing = self._changing
         return np.concatenate([parameters[:changing] + update[:changing], update[changing:]])
+
+
+def _moved(model: nn.Module, device: torch.device) -> nn.Module:
+    """The model on the device; modules that share a buffer still do."""
+    shared = [
+        (owner, name, id(buffer))
+        for owner in model.modules()
+        for name, buffer in owner.named_buffers(recurse=False, remove_duplicate=False)
+    ]
+    model = model.to(device)
+    first: dict[int, torch.Tensor] = {}
+    for owner, name, before in shared:
+        setattr(owner, name, first.setdefault(before, getattr(owner, name)))
+    return model

@@ -20,6 +20,7 @@ from fairlag.data.stream import NO_TIMES, Stream
 from fairlag.errors import ProtocolError
 from fairlag.fastpath import other_field
 from fairlag.learn import models, own
+from fairlag.learn.devices import CPU
 from fairlag.learn.eager import Eager, LocalTask
 from fairlag.learn.examples import Examples
 from fairlag.learn.local import Recipe
@@ -65,6 +66,8 @@ class Blueprint:
     """The shape of one label."""
     tokens: bool = False
     """Are the inputs token ids, which are int64?"""
+    device: str = CPU
+    """Where models are trained and evaluated; they are always built on the CPU, so they begin the same everywhere."""
 
     def build(self, seed: int) -> torch.nn.Module:
         """The model with the initial weights of this seed."""
@@ -104,6 +107,8 @@ class Blueprint:
 
     def _unknown_to(self, known: Set[str], local: Local) -> str | None:
         """The first key of the experiment that a way of training does not know, which knows these of [local]."""
+        if self.device != CPU:
+            return "device"
         if self.tokens:
             return "data.use"
         if (field := other_field(self.task, BATCHED_TASK)) is not None:
@@ -208,7 +213,7 @@ class Learner:
         examples = Examples(inputs, labels, placement.holdings, blueprint.scale, blueprint.offset)
         most = int(self._examples.max()) if blueprint.compiles(stack, local) else 0
         self._small = None if stack is None else Small(stack, self._recipe, examples, compiled=most)
-        self._eager = Eager(model, self._recipe, examples, self._task, blueprint.train)
+        self._eager = Eager(model, self._recipe, examples, self._task, blueprint.train, torch.device(blueprint.device))
 
     @property
     def remembered(self) -> int:

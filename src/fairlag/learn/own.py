@@ -11,6 +11,7 @@ from fairlag import imported
 from fairlag.core.vector import Vector
 from fairlag.learn.flat import Flat
 from fairlag.learn.local import Recipe
+from fairlag.learn.transfer import download, upload
 
 Batches = Iterator[tuple[torch.Tensor, torch.Tensor]]
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -52,10 +53,15 @@ class OwnTraining:
         }
 
     def rows(self, memory: Vector | None) -> torch.Tensor | None:
-        """The client's memory as the function sees it: changes are kept."""
+        """The client's memory as the function sees it: on the CPU, changes are kept at once."""
         if memory is None or self._recipe.memory is None:
             return None
-        return torch.from_numpy(memory).view(self._recipe.memory, -1)
+        return upload(memory, self._flat.device).view(self._recipe.memory, -1)
+
+    def keep(self, rows: torch.Tensor | None, memory: Vector | None) -> None:
+        """Writes what the function remembers back into the client's memory."""
+        if rows is not None and memory is not None and rows.device.type != "cpu":
+            memory[:] = download(rows).reshape(-1)
 
     def __call__(self, batches: Batches, context: Context) -> tuple[int, list[float]]:
         """The number of steps, and the squared loss if the recipe asks for losses."""
