@@ -14,6 +14,7 @@ from fairlag.cli.results import conclude
 from fairlag.cli.terminal import (
     Address,
     Aggregations,
+    Device,
     Executor,
     NoCode,
     Settings,
@@ -42,6 +43,7 @@ def run(
     workers: Workers = None,
     executor: Executor = None,
     address: Address = None,
+    device: Device = None,
     track: Track = None,
     clock: Annotated[
         str | None,
@@ -65,7 +67,8 @@ def run(
     number_of_seeds(seeds)
     with redirect_stdout(sys.stderr):
         experiment = chosen(load(source), strategy, settings)
-        experiment = _clocked(_tracked(_begun_at(experiment, seed, aggregations), track), clock, speed)
+        experiment = _executed(_begun_at(experiment, seed, aggregations), device, track)
+        experiment = _clocked(experiment, clock, speed)
     folder = Path("runs") / slug(experiment.name + experiment.on_the_clock, "experiment") if out is None else out
     first = experiment.seed
     plan = Plan(experiment, tuple(range(first, first + seeds)), folder)
@@ -77,13 +80,14 @@ def resume(
     workers: Workers = None,
     executor: Executor = None,
     address: Address = None,
+    device: Device = None,
     track: Track = None,
     no_code: NoCode = False,
 ) -> None:
     """Continue interrupted runs; in virtual time, results are byte-identical to those of an uninterrupted run."""
     with redirect_stdout(sys.stderr):
         plan = Plan.open(folder)
-        plan = replace(plan, experiment=_tracked(plan.experiment, track))
+        plan = replace(plan, experiment=_executed(plan.experiment, device, track))
     _make(plan, workers, executor, address, new=False)
 
 
@@ -103,9 +107,10 @@ def _clocked(experiment: Experiment, clock: str | None, speed: float | None) -> 
     return experiment.checked(**changes) if changes else experiment
 
 
-def _tracked(experiment: Experiment, names: list[str] | None) -> Experiment:
-    """The experiment with these trackers instead of those that the file, or the plan, names."""
-    return experiment.checked(track=names) if names else experiment
+def _executed(experiment: Experiment, device: str | None, track: list[str] | None) -> Experiment:
+    """The experiment on this device and with these trackers, instead of those that the file, or the plan, names."""
+    changes: dict[str, object] = {name: value for name, value in (("device", device), ("track", track)) if value}
+    return experiment.checked(**changes) if changes else experiment
 
 
 def _make(plan: Plan, workers: int | None, executor: str | None, address: str | None, *, new: bool) -> None:

@@ -72,6 +72,13 @@ Address = Annotated[
         help=" ".join(f"For --executor {name}, {kind.cluster}." for name, kind in EXECUTORS.items() if kind.cluster),
     ),
 ]
+Device = Annotated[
+    str | None,
+    typer.Option(
+        metavar="auto|cpu|cuda|cuda:1|mps",
+        help="Where models are trained; auto: the first accelerator, otherwise the CPU. Default: the file's, or cpu.",
+    ),
+]
 Track = Annotated[
     list[str] | None,
     typer.Option(

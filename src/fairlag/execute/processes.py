@@ -2,7 +2,7 @@
 
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from selectors import EVENT_READ, DefaultSelector
 from subprocess import TimeoutExpired
@@ -17,6 +17,7 @@ from fairlag.execute import children
 from fairlag.execute.child import Failed
 from fairlag.execute.pool import DEPTH, Job, Pool, Request, Worker
 from fairlag.execute.worker import READY, Answer, Beginning, Evaluation, Shared, Trained, Training, work
+from fairlag.learn import devices
 from fairlag.learn.descent import kept_numbers
 from fairlag.learn.failure import Failure
 from fairlag.learn.flat import Flat
@@ -35,6 +36,7 @@ class _Worker(Worker[Training | Evaluation]):
     line: Connection
     rows: list[int]
     """Its free rows for updates."""
+    device: str
     stopped: int = 0
     """How many checks in a row found it stopped."""
 
@@ -66,8 +68,9 @@ class Processes(Pool[_Worker]):
         self._checked = monotonic()
         super().__init__(flat.trained, kept)
         try:
-            for start in range(0, jobs, DEPTH):
-                self._workers.append(self._start(list(range(start, start + DEPTH))))
+            for number in range(workers):
+                rows = list(range(number * DEPTH, (number + 1) * DEPTH))
+                self._workers.append(self._start(rows, devices.of_worker(blueprint.device, number)))
                 self._lines.register(self._workers[-1].line, EVENT_READ, self._workers[-1])
         except BaseException:  # for example Ctrl-C
             self.close()
@@ -182,9 +185,9 @@ class Processes(Pool[_Worker]):
 
     # The workers themselves
 
-    def _start(self, rows: list[int]) -> _Worker:
-        given = (self._blueprint, self._shared, self._beginning)
-        return _Worker(*children.started(work, *given, files=self._shared.files), rows)
+    def _start(self, rows: list[int], device: str) -> _Worker:
+        given = (replace(self._blueprint, device=device), self._shared, self._beginning)
+        return _Worker(*children.started(work, *given, files=self._shared.files), rows, device)
 
     def _replace(self, worker: _Worker) -> None:
         """A worker has died: starts another one for its jobs, unless the same job has killed a worker before."""
@@ -199,7 +202,7 @@ class Processes(Pool[_Worker]):
         worker.process.wait()
         self._lines.unregister(worker.line)
         worker.line.close()
-        fresh, jobs = self._start(worker.rows), list(worker.jobs)
+        fresh, jobs = self._start(worker.rows, worker.device), list(worker.jobs)
         worker.process, worker.line, worker.ready, worker.stopped = fresh.process, fresh.line, False, 0
         self._lines.register(worker.line, EVENT_READ, worker)
         worker.jobs.clear()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from fairlag.errors import InputError, nearest
 from fairlag.execute import EXECUTORS, Kind, Learning, Work
+from fairlag.learn import devices
 
 if TYPE_CHECKING:
     from fairlag.data.dataset import Dataset
@@ -73,6 +74,23 @@ class ExecutorChoice:
         """Refuses, before anything is written, an executor that cannot start on this machine or at that address."""
         if self._kind is not None:
             self._kind.check(self.address or "")
+
+    def on(self, device: str) -> "ExecutorChoice":
+        """The same choice for models on this device: on accelerators, one worker each unless the user says otherwise.
+
+        >>> ExecutorChoice("ray", address="auto").on("mps")
+        Traceback (most recent call last):
+        ...
+        fairlag.errors.InputError: the executor ray trains on CPUs only, but the device is mps: use processes
+        """
+        if device == devices.CPU:
+            return self
+        if self._kind is not None and self._kind.cluster:
+            here = " or ".join(name for name, each in EXECUTORS.items() if not (each.cluster or each.alone))
+            raise InputError(
+                f"the executor {self.executor} trains on CPUs only, but the device is {device}: use {here}"
+            )
+        return self if self.workers is not None else replace(self, workers=len(devices.meant(device)))
 
     def limited(self, jobs: int) -> "ExecutorChoice":
         """The same choice, with no more workers than the cores and this many simultaneous jobs can use."""

@@ -21,7 +21,7 @@ from fairlag.errors import ExperimentError, InputError, StrategyError, nearest
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.imported import is_code
 from fairlag.lab.clients import Clients, check_clients
-from fairlag.lab.learning import ChosenTask, Data, Evaluate, LocalTraining, Model, Table
+from fairlag.lab.learning import ChosenTask, Data, Device, Evaluate, LocalTraining, Model, Table
 from fairlag.lab.messages import first_mistake
 from fairlag.lab.strategies import Use, build, strategy_call, takes
 from fairlag.lab.traces import digests, with_groups
@@ -107,6 +107,12 @@ class Experiment(Table):
         default=(),
         description='The trackers that record its runs, such as `["tensorboard"]`: `mlflow`, `tensorboard`, '
         "`wandb`. They do not change results.",
+    )
+    device: Device = Field(
+        default=None,
+        description='Where models are trained and evaluated: `"cpu"`, the default, `"cuda"` (all of them), `"cuda:1"`, '
+        '`"mps"`, or `"auto"` for the first accelerator if there is one, otherwise the CPU. Results are reproducible '
+        "[per device](devices.md), not across devices.",
     )
     files: dict[str, str] | None = Field(
         default=None,

@@ -13,7 +13,7 @@ from fairlag.data.reserve import MOST_TESTED
 from fairlag.data.shares import Holding
 from fairlag.errors import InputError
 from fairlag.imported import is_code
-from fairlag.learn import optimiser
+from fairlag.learn import devices, optimiser
 from fairlag.learn.local import Recipe, schedule
 from fairlag.learn.within import within
 
@@ -129,6 +129,13 @@ class Data(Made):
 
 class Model(Made):
     """A `[model]` table: what is trained."""
+
+
+Device = Annotated[
+    Annotated[str, _as_written(devices.parse)] | None,
+    AfterValidator(lambda given: None if given == devices.CPU else given),
+]
+"""None means "cpu"."""
 
 
 class TaskTable(Made):

@@ -81,7 +81,9 @@ class Plan:
         except OSError as error:
             raise InputError(f"cannot create the run directory {str(self.folder)!r}: {error.strerror}") from None
         if not self.single:
-            beside = {"seeds": self.seeds, "track": self.experiment.track}
+            beside: dict[str, object] = {"seeds": self.seeds, "track": self.experiment.track}
+            if self.experiment.device is not None:
+                beside["device"] = self.experiment.device
             text = json.dumps({**beside, **json.loads(written(self.experiment))})
             with explained(self.folder, "the plan of the runs", "run it again"):
                 put(self.folder / PLAN, text.encode())
@@ -94,8 +96,8 @@ class Plan:
             return cls(_experiment(tables, folder / PLAN, code=code), _seeds(tables, folder / PLAN), folder)
         if is_run(folder):
             file, plan = folder / EXPERIMENT, folder.parent / PLAN
-            beside = {"track": _read(plan).get("track", ())} if code and plan.is_file() else {}
-            experiment = _experiment({**_read(file), **beside}, file, code=code)
+            beside = _read(plan) if code and plan.is_file() else {}
+            experiment = _experiment({**beside, **_read(file)}, file, code=code)
             return cls(experiment, (experiment.seed,), folder, single=True)
         raise InputError(f"there is nothing to resume in {str(folder)!r}: it holds neither a run nor a plan of runs")
 
@@ -208,6 +210,7 @@ def _experiment(tables: dict[str, Any], file: Path, *, code: bool) -> Experiment
             f"{own} was given as a Python object: resume it in Python with fairlag.simulate(…, resume=True)"
         )
     try:
-        return parse({**tables["experiment"], "track": tables.get("track", ())}, folder, code=code)
+        beside = {"track": tables.get("track", ()), "device": tables.get("device")}
+        return parse({**tables["experiment"], **beside}, folder, code=code)
     except InputError as error:
         raise ExperimentError(f"{file}: {error}") from None

@@ -24,6 +24,7 @@ from fairlag.lab.resources import Resources, Setting
 from fairlag.lab.run import Run
 from fairlag.lab.serialise import key_of
 from fairlag.lab.store import KEPT, Store
+from fairlag.learn import devices
 from fairlag.limits import printable
 
 _NO_NUMBA = "none"
@@ -154,11 +155,18 @@ def engine(resources: Resources, planned: Planned) -> dict[str, str]:
     if experiment.data is None:
         return {}
     strategy = experiment.strategy(planned.use)
+    where = {"device": resources.device, "device_name": _models(resources.device)}
     if not resources.is_compiled(strategy):
         key = resources.blueprint.unimplemented(strategy.local)
         way = "compiled training" if resources.blueprint.compiled else "training many small models at once"
-        return {"engine": "standard"} | ({"engine_reason": f"{way} does not implement {key!r}"} if key else {})
-    return {"engine": "compiled", "numba": metadata.version("numba")}
+        reason = {"engine_reason": f"{way} does not implement {key!r}"} if key else {}
+        return {"engine": "standard", **reason, **where}
+    return {"engine": "compiled", "numba": metadata.version("numba"), **where}
+
+
+def _models(device: str) -> str:
+    """What the devices are that this name stands for."""
+    return ", ".join(dict.fromkeys(each.model for each in devices.meant(device)))
 
 
 def clock(experiment: Experiment, planned: Planned) -> dict[str, object]:
@@ -180,14 +188,30 @@ def check_engine(folder: Path) -> None:
         )
 
 
-def remark_on_versions(folders: Iterable[Path]) -> None:
-    """Says on stderr if unfinished runs were begun with different versions of the libraries."""
+def check_device(folder: Path, device: str) -> None:
+    """Refuses to continue a run on a different kind of device; runs of an older fairlag were made on the CPU."""
+    before = Run(folder).meta.get("device", devices.CPU) if is_run(folder) else device
+    if devices.kind(before) != devices.kind(device):
+        raise InputError(
+            f"the run in {str(folder)!r} was begun on the device {before} and cannot be continued on {device}, which "
+            f"rounds differently: give --device {before} (in Python, device={before!r})"
+        )
+
+
+def remark_on_versions(folders: Iterable[Path], device: str) -> None:
+    """Says on stderr if unfinished runs were begun with different versions of the libraries, or on another model."""
     begun = [Run(folder).meta for folder in folders if is_run(folder)]
     for name in ("numpy", "torch", "numba"):
         noted = {meta[name] for meta in begun if name in meta} - {_NO_NUMBA}
         if others := noted and sorted(noted - {now := metadata.version(name)}):
-            sentence = f"begun with {name} {others[0]}, resumed with {now}: results may differ"
-            print(printable(sentence), file=sys.stderr, flush=True)
+            _remark(f"begun with {name} {others[0]}, resumed with {now}")
+    noted = {meta["device_name"] for meta in begun if "device_name" in meta}
+    if others := noted and sorted(noted - {now := _models(device)}):
+        _remark(f"begun on {device} with {others[0]}, resumed on one with {now}")
+
+
+def _remark(difference: str) -> None:
+    print(printable(f"{difference}: results may differ"), file=sys.stderr, flush=True)
 
 
 def _versions(experiment: Experiment) -> dict[str, str]:

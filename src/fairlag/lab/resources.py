@@ -21,6 +21,7 @@ from fairlag.execute import EXECUTORS, Learning
 from fairlag.lab.executors import ExecutorChoice
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.learning import share_out
+from fairlag.learn import devices
 from fairlag.learn.targets import Targets
 from fairlag.rules.local import Local
 
@@ -120,6 +121,11 @@ class Resources:
         return stream
 
     @cached_property
+    def device(self) -> str:
+        """Where models are trained on this machine; the CPU if there is nothing to train."""
+        return devices.resolved(None if self.experiment.data is None else self.experiment.device)
+
+    @cached_property
     def blueprint(self) -> "Blueprint":
         """How to build the model and train it."""
         from fairlag.learn.learner import Blueprint
@@ -141,6 +147,7 @@ class Resources:
             task=self._task_use,
             target=data.labels.shape[1:],
             tokens=data.inputs.dtype == np.int64,
+            device=self.device,
         )
         _ = blueprint.train  # imported now, to fail before anything is written
         return blueprint
@@ -219,7 +226,7 @@ class Resources:
         if setting.placement is None:
             return None
         if not self._executors:
-            self._choice = self._choice.limited(self._jobs_at_once(setting))
+            self._choice = self._choice.on(self.device).limited(self._jobs_at_once(setting))
         name = self._choice.chosen(batched=self.blueprint.is_batched(strategy.local))
         if not EXECUTORS[name].alone and self.is_compiled(strategy):
             self._compile(setting.placement, strategy)

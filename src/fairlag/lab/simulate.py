@@ -22,6 +22,7 @@ from fairlag.lab.loop import Facts, RunLoop
 from fairlag.lab.plan import Plan, Planned
 from fairlag.lab.records import (
     begun,
+    check_device,
     check_engine,
     check_same,
     clock,
@@ -37,6 +38,7 @@ from fairlag.lab.run import Run
 from fairlag.lab.strategies import Use
 from fairlag.lab.timeline import Timeline, simulated_server, virtual_time, wall_clock
 from fairlag.lab.track.listen import Trackers
+from fairlag.learn import devices
 from fairlag.runtime.compiled import available
 
 Watch = Callable[[Planned, Event], None]
@@ -80,11 +82,12 @@ def execute(
         if plan.experiment.data is not None:
             choice.check()
             _check_extra(plan.experiment)
+            choice.on(devices.resolved(plan.experiment.device))
         with closing(Resources(plan.experiment, choice)) as resources:
             if new:
                 resources.setting(left[0].seed)
                 plan.save()
-            remark_on_versions(planned.folder for planned in left)
+            remark_on_versions((planned.folder for planned in left), resources.device)
             _make(resources, plan, left, tell, damaged)
     _check_made(plan, damaged)
     return [_made(planned, plan.experiment) for planned in plan]
@@ -108,6 +111,7 @@ def simulate(
     workers: int | None = None,
     executor: str | None = None,
     address: str | None = None,
+    device: str | None = None,
     track: str | Sequence[str] | None = None,
     watch: Tell | None = None,
 ) -> Run:
@@ -117,15 +121,15 @@ def simulate(
     algorithm of the zoo, a weighting of (buffer, view), or a Strategy; it may be omitted if the experiment has only
     one. Without `out`, the run is kept in a temporary folder as long as the returned Run exists. `executor` is a name
     in `fairlag.execute.EXECUTORS`, and `address` is that of its cluster, if it needs one; neither the executor nor the
-    number of workers changes results. `track` names trackers instead of the experiment's, and `watch` is called with
-    every event of `fairlag.lab.events`.
+    number of workers changes results. `device` and `track` name a device and trackers instead of the experiment's, and
+    `watch` is called with every event of `fairlag.lab.events`.
 
     >>> import fairlag
     >>> run = fairlag.simulate(fairlag.load("demo").checked(aggregations=5), strategy="fairshare", workers=1)
     >>> run.label, run.version, run.status
     ('FairShare', 5, 'finished')
     """
-    chosen = single(experiment, strategy, seed=seed, track=track)
+    chosen = single(experiment, strategy, seed=seed, track=track, device=device)
     temporary = None
     if out is None:
         if chosen.track:
@@ -148,6 +152,7 @@ def single(
     *,
     seed: int | None = None,
     track: str | Sequence[str] | None = None,
+    device: str | None = None,
 ) -> Experiment:
     """The experiment with only one strategy: the one that is named, or given as an object."""
     experiment = given(experiment)
@@ -158,7 +163,7 @@ def single(
     if len(experiment.strategies) > 1:
         labels = ", ".join(repr(use.label) for use in experiment.strategies)
         raise InputError(f"this makes one run, but there are several strategies: name one of {labels}")
-    changes = {"seed": seed, "track": track}
+    changes = {"seed": seed, "track": track, "device": device}
     return experiment.checked(**{name: value for name, value in changes.items() if value is not None})
 
 
@@ -208,6 +213,7 @@ def _check_made(plan: Plan, failures: Mapping[str, FairlagError]) -> None:
 def _run(resources: Resources, planned: Planned, watch: Watch) -> None:
     tell = partial(watch, planned)
     check_engine(planned.folder)
+    check_device(planned.folder, resources.device)
     experiment, setting = resources.experiment, resources.setting(planned.seed)
     strategy, real_time = experiment.strategy(planned.use), experiment.clock is not None
     with ExitStack() as held:

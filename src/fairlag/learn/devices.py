@@ -52,15 +52,22 @@ def available() -> list[Device]:
     >>> available()[0].name
     'cpu'
     """
+    return [_cpu(), *_accelerators()]
+
+
+def _cpu() -> Device:
     import torch  # most commands need no device, and importing torch takes a second
 
-    found = [Device(CPU, torch.backends.cpu.get_cpu_capability())]
-    for number in range(torch.cuda.device_count()):
-        about = torch.cuda.get_device_properties(number)
-        found.append(Device(f"cuda:{number}", about.name, about.total_memory))
-    if torch.backends.mps.is_available():
-        found.append(Device("mps", "Apple"))
-    return found
+    return Device(CPU, torch.backends.cpu.get_cpu_capability())
+
+
+def _accelerators() -> list[Device]:
+    """Kept apart, because looking at a CUDA device takes memory on it."""
+    import torch
+
+    abouts = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
+    found = [Device(f"cuda:{number}", about.name, about.total_memory) for number, about in enumerate(abouts)]
+    return [*found, Device("mps", "Apple GPU")] if torch.backends.mps.is_available() else found
 
 
 def resolved(asked: str | None) -> str:
@@ -85,7 +92,7 @@ def meant(name: str) -> list[Device]:
     >>> [device.name for device in meant("cpu")]
     ['cpu']
     """
-    return [device for device in available() if name in (device.name, kind(device.name))]
+    return [_cpu()] if name == CPU else [each for each in _accelerators() if name in (each.name, kind(each.name))]
 
 
 def of_worker(name: str, worker: int) -> str:

@@ -1,5 +1,6 @@
 """Torch has one number of threads and one random generator per process: only one task at a time may use them."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from threading import RLock
@@ -47,6 +48,7 @@ def exclusive(seed: int, device: torch.device = CPU) -> Iterator[None]:
 @contextmanager
 def _reproducible(device: torch.device, seed: int) -> Iterator[None]:
     """Makes an accelerator draw from this seed and use deterministic algorithms; torch warns if one has none."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it, cuBLAS promises nothing
     own = torch.get_device_module(device)
     strict = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
