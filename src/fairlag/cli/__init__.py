@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import fairlag
-from fairlag.cli import audit, data, figure, fit, fleet, lists, reference, report, results, run
+from fairlag.cli import audit, data, doctor, figure, fit, fleet, lists, reference, report, results, run
 from fairlag.cli.terminal import complain, modules_named, show
 from fairlag.errors import FairlagError, InputError, Interrupted
 from fairlag.lab.ending import shortage
@@ -36,6 +36,7 @@ for command in (
     fit.fit_fleet,
     lists.strategies,
     lists.presets,
+    doctor.doctor,
     reference.reference,
 ):
     app.command()(command)
