@@ -23,6 +23,7 @@ from fairlag.learn.own import Batches, Context
 from fairlag.learn.tasks import TaskUse
 from fairlag.learn.within import within
 from fairlag.rules.local import Feedback, Local
+from tests.support.devices import all_on_meta, cards
 from tests.support.learning import CLASSES, PLACEMENT, batch_normalised, blueprint, data, small_cnn
 
 META = torch.device("meta")
@@ -30,15 +31,8 @@ META = torch.device("meta")
 
 @pytest.fixture
 def fetched(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The devices of all tensors that came back. Those of the meta device have no values: they are 0 here."""
-    found: list[str] = []
-
-    def fetch(tensor: torch.Tensor) -> torch.Tensor:
-        found.append(tensor.device.type)
-        return torch.zeros_like(tensor, device="cpu")
-
-    monkeypatch.setattr(transfer, "fetched", fetch)
-    return found
+    """The devices of all tensors that came back."""
+    return all_on_meta(monkeypatch)
 
 
 def own_steps(model: nn.Module, batches: Batches, context: Context) -> dict[str, float]:
@@ -196,14 +190,6 @@ def test_modules_that_share_a_buffer_still_do_on_a_device(fetched: list[str]) ->
 
 
 # Which devices there are
-
-
-def cards(monkeypatch: pytest.MonkeyPatch, count: int, *, apple: bool = False) -> None:
-    """A machine with this many CUDA devices."""
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
-    about = SimpleNamespace(name="Card", total_memory=8 << 30)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: about)
-    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: apple)
 
 
 def test_devices_are_found_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
