@@ -23,15 +23,16 @@ class Batches:
 
     def __call__(self, chosen: Integers) -> tuple[torch.Tensor, torch.Tensor]:
         """The inputs and the targets of these examples."""
+        device = self._device
         if self._kept is None:
-            inputs, labels = (upload(each[chosen], self._device) for each in (self._inputs, self._labels))
+            inputs, labels = upload(self._inputs[chosen], device), upload(self._labels[chosen], device)
         else:
-            places = upload(chosen, self._device)
-            inputs, labels = (each[places] for each in self._kept)
+            places = upload(chosen, device)
+            inputs, labels = self._kept[0][places], self._kept[1][places]
         if self._inputs.dtype == np.int64:
             return inputs, labels
         # Into a new tensor: torch's results depend on the strides, even those of axes of length 1.
-        inputs = torch.empty(len(chosen), *self._inputs.shape[1:], device=self._device).copy_(inputs)
+        inputs = torch.empty(inputs.shape, device=device).copy_(inputs)
         if self._scaling is not None:
             inputs = inputs.mul_(self._scaling[0]).add_(self._scaling[1])
         return inputs, labels

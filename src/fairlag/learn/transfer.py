@@ -29,7 +29,7 @@ def overwrite(tensor: torch.Tensor, array: NDArray[Any]) -> None:
     >>> target
     tensor([1., 1.])
     """
-    if tensor.device.type == "cpu":
+    if tensor.is_cpu:
         tensor.numpy()[...] = array
     else:
         tensor.copy_(upload(array, tensor.device))
@@ -47,4 +47,4 @@ def download(tensor: torch.Tensor) -> NDArray[Any]:
 
 def fetched(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor on the CPU: itself if it is there. This is the only way back from a device."""
-    return tensor.cpu()
+    return tensor if tensor.is_cpu else tensor.cpu()
