@@ -32,7 +32,7 @@ class Batches:
         if self._inputs.dtype == np.int64:
             return inputs, labels
         # Into a new tensor: torch's results depend on the strides, even those of axes of length 1.
-        inputs = torch.empty(inputs.shape, device=device).copy_(inputs)
+        inputs = torch.empty(len(chosen), *self._inputs.shape[1:], device=device).copy_(inputs)
         if self._scaling is not None:
             inputs = inputs.mul_(self._scaling[0]).add_(self._scaling[1])
         return inputs, labels

@@ -16,7 +16,7 @@ def upload(array: NDArray[Any], device: torch.device) -> torch.Tensor:
     >>> upload(array, CPU).zero_(), array.tolist()
     (tensor([0., 0.]), [0.0, 0.0])
     """
-    if device.type == "cpu":
+    if device == CPU:
         return torch.from_numpy(array)
     return torch.from_numpy(np.require(array, requirements="W")).to(device)
 
