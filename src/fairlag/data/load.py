@@ -6,7 +6,6 @@ sources.py says where the files are, formats.py how they are read, and places.py
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -16,7 +15,9 @@ import numpy as np
 from fairlag import imported
 from fairlag.core import seeds
 from fairlag.data.arrays import inputs_of, joined, labels_of, scaling
+from fairlag.data.bundled import breast_cancer, diabetes, digits
 from fairlag.data.dataset import Dataset
+from fairlag.data.docstrings import docstrings
 from fairlag.data.download import get
 from fairlag.data.huggingface import from_disk
 from fairlag.data.leaf import from_json
@@ -61,7 +62,8 @@ class Known(NamedTuple):
 
     name: str
     what: str
-    examples: int
+    examples: int | None
+    """None: it depends on this machine."""
     shape: tuple[int, ...]
     found: str | None
     ways: tuple[str, ...]
@@ -71,10 +73,13 @@ def known() -> list[Known]:
     """Every data set with a name, and how to get it.
 
     >>> [row.name for row in known()]
-    ['digits', 'synthetic', 'fashion_mnist', 'mnist', 'cifar10']
+    ['digits', 'diabetes', 'breast_cancer', 'docstrings', 'synthetic', 'fashion_mnist', 'mnist', 'cifar10']
     """
     rows = [
         Known("digits", "handwritten digits, small", 1797, (1, 8, 8), "scikit-learn", ()),
+        Known("diabetes", "patients; for regression", 442, (10,), "scikit-learn", ()),
+        Known("breast_cancer", "tumours in 2 classes", 569, (30,), "scikit-learn", ()),
+        Known("docstrings", "text of Python's own documentation", None, (64,), "Python", ()),
         Known("synthetic", "Gaussian classes of any size", 10_000, (20,), "generated", ()),
     ]
     for source in SOURCES.values():
@@ -87,24 +92,6 @@ def known() -> list[Known]:
 def _published(name: str) -> Dataset:
     inputs, labels, official = SOURCES[name].decode(contents(SOURCES[name]))
     return Dataset(name, inputs, labels, 10, official, *scaling(inputs))
-
-
-def _digits() -> Dataset:
-    # Importing scikit-learn takes seconds, so its digits are read from its file: 64 pixels and a label per line.
-    package = find_spec("sklearn")
-    folders = package.submodule_search_locations if package else None
-    files = [Path(folder, "datasets", "data", "digits.csv.gz") for folder in folders or ()]
-    if files and files[0].is_file():
-        rows = np.loadtxt(files[0], np.uint8, delimiter=",")
-        pixels, labels = rows[:, :-1], rows[:, -1]
-    else:
-        from sklearn.datasets import load_digits  # type: ignore[import-untyped]
-
-        pixels, labels = load_digits(return_X_y=True)
-    inputs = np.ascontiguousarray(pixels, np.uint8).reshape(-1, 1, 8, 8)
-    return Dataset(
-        "digits", inputs, labels.astype(np.int64), classes=10, official=len(labels), scale=1 / 8, offset=-1.0
-    )
 
 
 def _synthetic(
@@ -125,7 +112,7 @@ def _synthetic(
 
 
 DATASETS: Mapping[str, imported.Maker] = {
-    "digits": _digits,
+    **{make.__name__: make for make in (digits, diabetes, breast_cancer, docstrings)},
     "synthetic": _synthetic,
     **{each: partial(_published, each) for each in SOURCES},
 }

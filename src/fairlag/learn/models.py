@@ -14,8 +14,9 @@ from fairlag.core import seeds
 from fairlag.errors import InputError
 from fairlag.learn.exclusive import exclusive
 from fairlag.learn.failure import reason
+from fairlag.learn.sequences import lstm, transformer
+from fairlag.learn.targets import Shape
 
-Shape = tuple[int, ...]
 Make = Callable[..., nn.Module]
 
 
@@ -88,7 +89,7 @@ def cifar_cnn(shape: Shape, classes: int) -> nn.Module:
     return _cnn(shape, classes, {32: 8, 64: 16, 128: 32})
 
 
-MODELS: dict[str, Make] = {make.__name__: make for make in (logistic, mlp, fashion_cnn, cifar_cnn)}
+MODELS: dict[str, Make] = {make.__name__: make for make in (logistic, mlp, fashion_cnn, cifar_cnn, lstm, transformer)}
 
 
 class MaxPool2x2(nn.Module):

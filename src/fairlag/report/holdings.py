@@ -22,7 +22,8 @@ def data_table(rows: Sequence[Known]) -> RenderableType:
     table.add_column("where it is", overflow="fold")
     for row in rows:
         place = Text("not found", style="yellow") if row.found is None else Text(row.found)
-        table.add_row(row.name, row.what, f"{row.examples:,}", "×".join(map(str, row.shape)), place)
+        size = "varies" if row.examples is None else f"{row.examples:,}"
+        table.add_row(row.name, row.what, size, "×".join(map(str, row.shape)), place)
     ways = (Text(f"Get {row.name} by {', or by '.join(row.ways)}.") for row in rows if row.found is None)
     return Group(table, *ways)
 

@@ -172,7 +172,8 @@ def _datasets() -> list[str]:
     for each in known():
         parameters = inspect.signature(DATASETS[each.name]).parameters
         shape = "×".join(map(str, each.shape))
-        rows.append((f"`{each.name}`", each.what, f"{each.examples:,}", shape, _defaults(parameters)))
+        size = "varies" if each.examples is None else f"{each.examples:,}"
+        rows.append((f"`{each.name}`", each.what, size, shape, _defaults(parameters)))
     read = []
     for name, make in FILES.items():
         own = [f"`{key}`" for key in inspect.signature(make).parameters if key != "folder"]
