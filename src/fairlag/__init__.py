@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from fairlag.core.server import Server as Server
     from fairlag.core.strategy import Strategy as Strategy
     from fairlag.core.view import View as View
+    from fairlag.data.dataset import Dataset as Dataset
     from fairlag.fleet.clients import Fleet as Fleet
     from fairlag.lab.deploy import deploy as deploy
     from fairlag.lab.experiment import Experiment as Experiment
@@ -30,18 +31,28 @@ if TYPE_CHECKING:
     from fairlag.lab.run import Run as Run
     from fairlag.lab.runs import runs as runs
     from fairlag.lab.simulate import simulate as simulate
+    from fairlag.learn import tasks as tasks
+    from fairlag.learn.targets import Targets as Targets
+    from fairlag.learn.task import Better as Better
+    from fairlag.learn.task import Metric as Metric
+    from fairlag.learn.task import Task as Task
     from fairlag.report.compared import compare as compare
     from fairlag.report.figures.picture import figure as figure
 
     __version__: str
 
 _HOMES = {
+    "Better": "fairlag.learn.task",
     "Buffer": "fairlag.core.buffer",
+    "Dataset": "fairlag.data.dataset",
     "Experiment": "fairlag.lab.experiment",
     "Fleet": "fairlag.fleet.clients",
+    "Metric": "fairlag.learn.task",
     "Run": "fairlag.lab.run",
     "Server": "fairlag.core.server",
     "Strategy": "fairlag.core.strategy",
+    "Targets": "fairlag.learn.targets",
+    "Task": "fairlag.learn.task",
     "View": "fairlag.core.view",
     "audit": "fairlag.analyse.audit",
     "compare": "fairlag.report.compared",
@@ -56,6 +67,7 @@ _MODULES = {
     "errors": "fairlag.errors",
     "flower": "fairlag.flower",
     "rules": "fairlag.rules",
+    "tasks": "fairlag.learn.tasks",
     "types": "fairlag.core.types",
     "zoo": "fairlag.zoo",
 }

@@ -16,7 +16,11 @@ Shape = tuple[int, ...]
 
 
 class Targets(Enum):
-    """What a model is to predict, in words."""
+    """What a model is to predict, in words.
+
+    >>> Targets.LABELS.value
+    'a 0 or 1 per example and label'
+    """
 
     CLASSES = "one class number per example"
     NUMBERS = "one or more numbers per example"

@@ -22,7 +22,11 @@ LOSS = scored.LOSS.name
 
 
 class Better(Enum):
-    """Which values of a metric are better."""
+    """Which values of a metric are better.
+
+    >>> Better("lower")
+    <Better.LOWER: 'lower'>
+    """
 
     HIGHER = "higher"
     LOWER = "lower"
@@ -91,7 +95,15 @@ def total(parts: Sequence[ScoreSums]) -> ScoreSums:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What is learnt: the loss to be minimised, the metrics by which models are judged, and what is predicted."""
+    """What is learnt: the loss to be minimised, the metrics by which models are judged, and what is predicted.
+
+    >>> def absolute(output: Tensor, target: Tensor) -> Tensor:
+    ...     return (output - target).abs().mean(1)
+    >>> mae = Metric(name="mae", better=Better.LOWER, adds=absolute)
+    >>> task = Task(loss=absolute, metrics=(mae,), targets=Targets.NUMBERS)
+    >>> task.losses(torch.tensor([[3.0]]), torch.tensor([[1.0]]))
+    tensor([2.])
+    """
 
     loss: Callable[[Tensor, Tensor], Tensor]
     """Of outputs and targets: one number per example, or one for the batch; training minimises the mean."""
