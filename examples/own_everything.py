@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from sklearn.datasets import load_diabetes
+from sklearn.datasets import load_diabetes  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
-import fairlag
-from fairlag import Better, Metric, Targets, Task
+from fairlag import Better, Metric, Targets, Task, load, simulate
 
 
 def patients() -> tuple[Any, Any]:
@@ -52,9 +51,9 @@ def quantile(share: float = 0.9) -> Task:
 
 
 if __name__ == "__main__":
-    experiment = fairlag.load(Path(__file__).with_suffix(".toml"))
+    experiment = load(Path(__file__).with_suffix(".toml"))
     for strategy in experiment.strategies:
-        run = fairlag.simulate(experiment, strategy=strategy.label, workers=1)
+        run = simulate(experiment, strategy=strategy.label, workers=1)
         before, after = run.curve().iloc[0], run.score("coverage_error")
         print(
             f"{run.label}: loss {before.pinball:.3f} → {run.score():.3f}, {before.coverage_error:.0%} → {after:.0%} off"

@@ -29,11 +29,12 @@ def docstrings(length: int = 64, clients: int = 30, least: int = 10_000) -> Data
     """
     length = whole(length, "length of docstrings", 1)
     clients = whole(clients, "clients of docstrings", 1)
-    held = pooled(_installed(), max(whole(least, "least of docstrings", 1), length + 1))
+    least = max(whole(least, "least of docstrings", 1), length + 1)
+    held = pooled(_installed(), least)
     if len(held) < clients:
         raise InputError(
             f"clients of docstrings is {clients}, but Python {sys.version.split()[0]} has text for {len(held)} clients "
-            f"with at least {least:,} characters: ask for fewer, or lower `least`"
+            f"with at least {least:,} characters: ask for fewer, or lower `least` or `length`"
         )
     names = sorted(sorted(held, key=lambda name: (-len(held[name]), name))[:clients])
     parts = [windows(encoded(held[name]), length) for name in names]
@@ -65,8 +66,8 @@ def windows(tokens: Integers, length: int) -> Integers:
     >>> windows(np.arange(8), 3).tolist()
     [[0, 1, 2, 3], [3, 4, 5, 6]]
     """
-    starts = np.arange(0, len(tokens) - length, length)
-    return tokens[starts[:, np.newaxis] + np.arange(length + 1)]
+    rows: Integers = np.lib.stride_tricks.sliding_window_view(tokens, length + 1)[::length]
+    return rows
 
 
 def pooled(texts: dict[str, str], least: int) -> dict[str, str]:
