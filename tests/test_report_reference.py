@@ -74,7 +74,7 @@ def test_every_strategy_and_parameter_is_explained() -> None:
     assert all(meaning[-1] in ".?" for meaning in PARAMETERS.values())
 
 
-@pytest.mark.parametrize("name", ["own_data", "own_model", "own_server_rule", "my_rules"])
+@pytest.mark.parametrize("name", ["own_data", "own_model", "own_everything", "own_server_rule", "my_rules"])
 def test_the_examples_that_it_names_are_there_and_can_be_read(name: str) -> None:
     assert f"(../examples/{name}.py)" in PAGE
     assert load(ROOT / "examples" / f"{name}.toml").strategies

@@ -90,8 +90,10 @@ parameters named `shape` and `classes`, it gets those of the data.
 
 ## Your own task
 
-`use = "module:function"` in `[task]`: the function returns a `fairlag.learn.task.Task`, for example a built-in one with
-a different loss or a further metric.
+`use = "module:function"` in `[task]`: the function returns a [`fairlag.Task`](api.md#fairlag.Task), for example a
+built-in one with a further metric ([guide](own-task.md)).
+[`examples/own_everything.toml`](../examples/own_everything.toml) uses
+[`examples/own_everything.py`](../examples/own_everything.py).
 
 ## Your own strategy
 
