@@ -31,7 +31,7 @@ def test_two_classes_by_auroc(tmp_path: Path) -> None:
 
 
 def test_several_labels(tmp_path: Path) -> None:
-    experiment = load(EXAMPLES / "many_labels.toml").checked(aggregations=40, evaluate={"every": 40})
+    experiment = load(EXAMPLES / "many_labels.toml").checked(aggregations=80, evaluate={"every": 80})
     for run in each_strategy(experiment, tmp_path):
         assert run.curve()["macro_f1"].iloc[0] < 0.6 and run.score("macro_f1") > 0.8 and run.score("auroc") > 0.9
 
