@@ -163,7 +163,9 @@ def test_a_mistake_is_one_sentence(changes: dict[str, Any], words: str) -> None:
 
 
 def test_files_are_found_read_and_blamed(tmp_path: Path) -> None:
-    with pytest.raises(ExperimentError, match=r"no experiment file or preset 'x': choose from demo, flicker, million"):
+    with pytest.raises(
+        ExperimentError, match=r"no experiment file or preset 'x': choose from cancer, demo, diabetes, flicker, million"
+    ):
         load("x")
     with pytest.raises(ExperimentError, match=r"did you mean 'paper-cifar10'"):
         load("paper-cifar")

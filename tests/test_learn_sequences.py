@@ -16,8 +16,8 @@ SIZES: dict[str, dict[str, Any]] = {
 }
 
 
-def made(name: str, length: int = 9, tokens: int = 7, **parameters: Any) -> torch.nn.Module:
-    return build(name, parameters or SIZES[name], shape=(length,), classes=tokens, seed=0, tokens=True)
+def made(name: str, length: int = 9, tokens: int = 7, seed: int = 0, **parameters: Any) -> torch.nn.Module:
+    return build(name, parameters or SIZES[name], shape=(length,), classes=tokens, seed=seed, tokens=True)
 
 
 @pytest.mark.parametrize("name", SIZES)
@@ -33,6 +33,16 @@ def test_a_later_token_changes_no_earlier_output(name: str, training: bool) -> N
             after = model(changed)
             assert torch.allclose(after[:, :place], before[:, :place], rtol=0, atol=1e-6)
             assert (after[:, place:] != before[:, place:]).flatten(2).any(2).all()  # and every later one
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_first_weights_are_a_function_of_the_seed(name: str) -> None:
+    torch.manual_seed(1)
+    expected = torch.rand(3)
+    torch.manual_seed(1)
+    first, same, other = (Flat(made(name, seed=seed)).parameters.tobytes() for seed in (3, 3, 4))
+    assert first == same != other
+    assert torch.equal(torch.rand(3), expected)  # the global generator is left alone
 
 
 def test_sizes() -> None:
