@@ -36,17 +36,27 @@ def test_several_labels(tmp_path: Path) -> None:
         assert run.curve()["macro_f1"].iloc[0] < 0.6 and run.score("macro_f1") > 0.8 and run.score("auroc") > 0.9
 
 
-def test_the_next_character(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With texts in place of the standard library's, which differ from Python to Python."""
+@pytest.fixture
+def text(monkeypatch: pytest.MonkeyPatch) -> Experiment:
+    """The preset with other texts than the standard library's, which differ from Python to Python; and short."""
     names = ["asyncio", "email", "logging", "unittest", "xml", *"abcdefghij"]
     texts = {name: f"the {name} of a package is read, and the next one is not. " * 40 for name in names}
     monkeypatch.setattr(docstrings, "_installed", lambda: texts)
     data = {"use": "docstrings", "length": 16, "clients": 15, "least": 1000}
-    small = load("text").checked(data=data, aggregations=6, model={"use": "lstm", "hidden": 32}, evaluate={"every": 6})
-    for run in each_strategy(small, tmp_path):
+    return load("text").checked(data=data, aggregations=6, evaluate={"every": 6})
+
+
+def test_the_next_character(text: Experiment, tmp_path: Path) -> None:
+    for run in each_strategy(text.checked(model={"use": "lstm", "hidden": 32}), tmp_path):
         assert run.lead.name == "perplexity"
         assert run.curve()["perplexity"].iloc[0] == pytest.approx(97, rel=0.1)  # as good as guessing
         assert run.score() < 30
+
+
+def test_the_next_character_by_a_transformer(text: Experiment, tmp_path: Path) -> None:
+    small = text.checked(model={"use": "transformer", "width": 32, "layers": 1})
+    run = simulate(small, strategy="FairShare", out=tmp_path / "run", workers=1)
+    assert run.curve()["perplexity"].iloc[0] > 80 and run.score() < 30
 
 
 def test_everything_of_ones_own_fits_on_a_page(tmp_path: Path) -> None:
