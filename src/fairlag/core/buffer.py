@@ -44,6 +44,11 @@ class Buffer:
         return len(self.tasks)
 
     @property
+    def metadata(self) -> "Buffer":
+        """The same buffer without the updates themselves."""
+        return Buffer(self.tasks, self._staleness, self._reports, None, self._drafted)
+
+    @property
     def clients(self) -> Integers:
         """The sender of each update."""
         if self._clients is None:

@@ -19,7 +19,8 @@ class Dispatcher:
         self.next_task = 0
         self._strategy, self._ledger, self._versions, self._view = strategy, ledger, versions, view
         self._selector, self._merger = selector, merger
-        self._usual = strategy.local.steps is None and strategy.local.pace is None and not strategy.select.lag
+        local, select = strategy.local, strategy.select
+        self._usual = local.steps is None and local.pace is None and not (select.lag or select.plans)
         """True if every task is the newest version with the client's own steps and pace."""
 
     def dispatch(self, commands: list[Command]) -> None:
@@ -49,4 +50,6 @@ class Dispatcher:
         version = self._ledger.version if older is None else older
         self._versions.hold(version, 1)
         steps, pace = self._strategy.local.asked(self._view, client, self._merger.stepper)
+        if self._strategy.select.plans:
+            steps = self._selector.steps(client)
         return self._ledger.dispatch(number, client, version, steps, pace)

@@ -1,12 +1,13 @@
 """Every client's history as arrays. Only the server writes them; view.py is what rules may read."""
 
-from collections.abc import Callable, Iterator
-from typing import cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar, cast
 
 import numpy as np
 
 from fairlag.core import columns
 from fairlag.core.accounts import Accounts, Entitlement
+from fairlag.core.awaited import Awaited
 from fairlag.core.durations import SlowestTask, mean_duration
 from fairlag.core.rounds import NoRound, Round
 from fairlag.core.state import State, copy_into, rows, table, take
@@ -28,6 +29,8 @@ _SCALARS = {
 }
 _TASK = Dispatch.__annotations__
 _REPORT = Report.__annotations__
+
+Value = TypeVar("Value")
 
 
 class Ledger:
@@ -59,6 +62,7 @@ class Ledger:
         "_updates",
         "accounts",
         "acted",
+        "awaited",
         "buffer",
         "capacity",
         "clients",
@@ -89,6 +93,7 @@ class Ledger:
         clients: int = 0,
         window: int = 0,
         profiles: bool = False,
+        awaits: bool = False,
         unseen: float = 0.0,
         examples: Integers | None = None,
         account: Entitlement | None = None,
@@ -99,7 +104,8 @@ class Ledger:
         With `profiles` it keeps the sum of all rates and the slowest running client up to date; a client without
         updates counts as `unseen` seconds. `examples` is the initial number of training examples per client; without
         it, each client counts as one. With `account` every client has an account on these terms; `group_of` names a
-        client's group, for terms that differ by group.
+        client's group, for terms that differ by group. With `awaits` it counts the present clients without an update
+        in the buffer.
         """
         self.time = 0.0
         self.version = 0
@@ -122,6 +128,7 @@ class Ledger:
         self.profiles = profiles
         self.unseen = unseen
         self._slowest = SlowestTask(self.running, self._awaited)
+        self.awaited = Awaited() if awaits else None
         self._initial_examples = examples
         self.accounts = None if account is None else Accounts(account, clients)
         self._importance = _importance(account, self, group_of)
@@ -163,6 +170,8 @@ class Ledger:
         self.present[client] = 1
         if self.accounts is not None:
             self.accounts.join(client, self._importance(client))
+        if self.awaited is not None:
+            self.awaited.join(client)
         return True
 
     def is_present(self, client: int) -> bool:
@@ -175,6 +184,8 @@ class Ledger:
         self.there -= 1
         if self.accounts is not None:
             self.accounts.leave(client)
+        if self.awaited is not None:
+            self.awaited.leave(client)
         return self.running.pop(self.task[client], None)
 
     def dispatch(self, number: int, client: int, version: int, steps: int = 0, pace: float = 1.0) -> Dispatch:
@@ -199,17 +210,25 @@ class Ledger:
             self._examples[client] = examples
             if self.accounts is not None:
                 self.accounts.rate(client, self._importance(client))
+        if self.awaited is not None:
+            self.awaited.admit(client)
         self._loss[client] = report[3]
         self._arrival[client] = time
         self.buffer.append(task)
         self._reports.append(report)
         self._arrivals.append(time)
 
-    def merge(self) -> tuple[tuple[Dispatch, ...], list[int], list[Report], list[float]]:
-        """Empties the buffer into the next version; returns the tasks, their staleness, reports and arrival times."""
-        tasks, self.buffer = tuple(self.buffer), []
-        reports, self._reports = self._reports, []
-        arrivals, self._arrivals = self._arrivals, []
+    def merge(
+        self, drafted: Sequence[bool] | None = None
+    ) -> tuple[tuple[Dispatch, ...], list[int], list[Report], list[float]]:
+        """Empties the buffer into the next version; returns the tasks, their staleness, reports and arrival times.
+
+        With `drafted`, only these updates are merged, and the others stay in the buffer.
+        """
+        taken, self.buffer = divided(self.buffer, drafted)
+        reports, self._reports = divided(self._reports, drafted)
+        arrivals, self._arrivals = divided(self._arrivals, drafted)
+        tasks = tuple(taken)
         version, received, window = self.version, self.received, self.recent.shape[1]
         updates, staleness, mean = self._updates, self._staleness, self._mean
         position, busy, profiles = self._position, self._busy, self.profiles
@@ -236,6 +255,8 @@ class Ledger:
         self.received = received
         if self.accounts is not None:
             self.accounts.earn([task[1] for task in tasks])
+        if self.awaited is not None:
+            self.awaited.merge([task[1] for task in tasks])
         return tasks, lateness, reports, arrivals
 
     def usual(self, client: int) -> float:
@@ -320,6 +341,12 @@ class Ledger:
         self._reports = [record_of(Report, row) for row in rows(take(state, "reports", dict), *_REPORT)]
         self._arrivals = take(state, "arrivals", np.ndarray).tolist()
         self._slowest.heap = list(rows(take(state, "slowest", dict), "usual", "task"))
+        if self.awaited is not None:
+            self.awaited = Awaited()
+            for client in np.flatnonzero(self.integers["present"][: self.rows] == 1).tolist():
+                self.awaited.join(client)
+            for task in self.buffer:
+                self.awaited.admit(task.client)
         if self.accounts is not None:
             self.accounts.restore(take(state, "accounts", dict))
 
@@ -333,6 +360,18 @@ def _importance(
     if terms.importance == "examples":
         return lambda client: float(ledger.integers["examples"].item(client))
     return lambda client: terms.of_group(group_of(client) if group_of is not None else "")
+
+
+def divided(values: list[Value], drafted: Sequence[bool] | None) -> tuple[list[Value], list[Value]]:
+    """The values that are drafted, and the others; without `drafted`, all of them and none.
+
+    >>> divided([5, 6, 7], [True, False, True])
+    ([5, 7], [6])
+    """
+    if drafted is None:
+        return values, []
+    pairs = list(zip(values, drafted, strict=True))
+    return [value for value, counts in pairs if counts], [value for value, counts in pairs if not counts]
 
 
 def _tasks(state: State, name: str) -> Iterator[Dispatch]:

@@ -71,9 +71,12 @@ class Merger:
     ) -> tuple[Buffer, Floats, Parts | None, str]:
         """Weighs the stored updates and publishes the next version.
 
+        `drafted` may say of more updates than `tasks` whether they count: then the others stay in the buffer.
         Returns the buffer, the weights, the parts (None if every update acts in this version alone), and a reason if
         the aggregation was refused: then all weights are 0.
         """
+        held = self._move_behind(drafted) if drafted is not None and len(drafted) > len(tasks) else 0
+        drafted = None if held else drafted
         rows = self._rows[:, : self._parameters]
         buffer = Buffer(tasks, staleness, reports, rows if self._shows_updates else None, drafted)
         weights, parts, refused = self._weigh(buffer), None, ""
@@ -91,7 +94,15 @@ class Merger:
             weights = np.zeros(len(buffer))
             weights.setflags(write=False)
             parts = None if parts is None else Parts(parts.clients[:0], parts.changes[:0], parts.unit)
+        if held and self.stores:
+            self._rows[:held] = self._rows[len(tasks) : len(tasks) + held].copy()
         return buffer, weights, parts, refused
+
+    def _move_behind(self, drafted: Sequence[bool]) -> int:
+        """Moves the updates that are not drafted behind the others; returns how many there are."""
+        if self.stores:
+            self._rows[: len(drafted)] = self._rows[np.argsort(np.logical_not(drafted), kind="stable")]
+        return len(drafted) - sum(drafted)
 
     def _publish(self, buffer: Buffer, weights: Floats) -> str:
         """Publishes the next version. If it is refused, publishes the current one again and returns the reason."""
@@ -103,7 +114,7 @@ class Merger:
         # Check the step too: Adam turns an enormous step into a small one, but would remember it for ever.
         refused = "" if limit is None else objection("the step", step, newest[: self._parameters], limit)
         if not refused:
-            version, state = self._quiet.run(self._next, step, weights, len(buffer))
+            version, state = self._quiet.run(self._next, step, weights, buffer)
             refused = "" if limit is None else self._objection(version, len(buffer), limit)
         if refused:
             self._versions.publish(newest)
@@ -151,11 +162,11 @@ class Merger:
         weights.setflags(write=False)
         return weights
 
-    def _next(self, step: Vector, weights: Floats, count: int) -> tuple[Vector, tuple[object, ...]]:
+    def _next(self, step: Vector, weights: Floats, buffer: Buffer) -> tuple[Vector, tuple[object, ...]]:
         """The next version (parameters, then statistics if the model has any) and the server rule's next state."""
-        version, state = self._applied(step, self._versions.newest[: self._parameters])
+        version, state = self._applied(step, self._versions.newest[: self._parameters], buffer)
         if self._parameters < self._size:
-            version = np.concatenate([version, self._mixed(weights, count)])
+            version = np.concatenate([version, self._mixed(weights, len(buffer))])
         return version, state
 
     def _mixed(self, weights: Floats, count: int) -> Vector:
@@ -187,14 +198,16 @@ class Merger:
         _check_shape("reduce", strategy.reduce, step, (self._parameters,))
         return step
 
-    def _applied(self, step: Vector, parameters: Vector) -> tuple[Vector, tuple[object, ...]]:
+    def _applied(self, step: Vector, parameters: Vector, buffer: Buffer) -> tuple[Vector, tuple[object, ...]]:
         """The next version's parameters, and the server rule's next state."""
         # A rule may keep the step, but it may be a view of the buffer's rows, which the next updates overwrite.
         given_away = step.flags.owndata and step.flags.writeable
         step = np.array(step, np.float32, copy=None if given_away else True)
-        rule = self._strategy.apply
+        rule, state = self._strategy.apply, self._state
         try:
-            step, state = rule.update(step, self._state, parameters)
+            if rule.observe is not None:
+                state = rule.observe(buffer.metadata, state)
+            step, state = rule.update(step, state, parameters)
         except Exception as error:
             raise failure("server rule", rule, error) from error
         _check_shape("apply", rule, step, parameters.shape)

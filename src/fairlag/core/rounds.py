@@ -11,6 +11,8 @@ class Round(Protocol):
     """How many updates complete it; 0 if there are no rounds."""
     until: float
     """Its deadline."""
+    number: int
+    """Which round it is; 0 if a round makes one version, or there are none."""
     restarted: list[int]
     """The clients whose tasks were cancelled or lost, and that started a new one in this round."""
 
@@ -20,6 +22,7 @@ class NoRound:
 
     target = 0
     until = inf
+    number = 0
 
     def __init__(self) -> None:
         self.restarted: list[int] = []

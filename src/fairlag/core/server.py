@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from itertools import takewhile
 
 from fairlag.core import seeds
 from fairlag.core.admission import Admission
@@ -90,6 +91,7 @@ class Server:
             clients=clients,
             window=strategy.window,
             profiles=strategy.profiles,
+            awaits=strategy.awaits,
             examples=examples,
             account=strategy.account,
             group_of=group_of,
@@ -252,6 +254,7 @@ class Server:
         if task is None:
             self._selector.gone(client)
             return self._advance()
+        self._selector.lost(client)
         self.tasks.end(task, Outcome.LOST, "its client left")
         return [Cancel(task.task), *self._advance()]
 
@@ -261,6 +264,7 @@ class Server:
             return []
         if event.gone:
             self._ledger.leave(task.client)
+            self._selector.lost(task.client)
             self.tasks.attend((task.client,), present=False)
         self.tasks.end(task, Outcome.REFUSED if event.refused else Outcome.LOST, event.reason)
         if not event.gone:
@@ -310,10 +314,9 @@ class Server:
 
     def _aggregate(self, commands: list[Command], *, partial: bool) -> None:
         ledger = self._ledger
-        tasks, staleness, reports, arrivals = ledger.merge()
-        buffer, weights, parts, self.refused = self._merger.merge(
-            tasks, staleness, reports, self._selector.draft(tasks)
-        )
+        drafted = self._selector.draft(ledger.buffer)
+        tasks, staleness, reports, arrivals = ledger.merge(drafted if self.strategy.select.holds else None)
+        buffer, weights, parts, self.refused = self._merger.merge(tasks, staleness, reports, drafted)
         if parts is None:
             ledger.credit(buffer.clients, weights)
         else:
@@ -326,10 +329,19 @@ class Server:
             self.record(record_of(Aggregation, (*row, parts, ledger.acted)))
         if self.on_version is not None:
             self.on_version(ledger.version, ledger.time, self.versions.newest)
-        if cancelled := self._selector.renew():
+        cancelled = self._selector.renew()
+        if (delay := self.strategy.select.delay) is not None:
+            cancelled = {**cancelled, **self._overdue(delay)}
+        if cancelled:
             self._cancel(cancelled, commands)
         if ledger.version == self._aggregations:
             commands.append(self._stop(aggregations_made(ledger.version)))
+
+    def _overdue(self, delay: int) -> dict[int, str]:
+        """The tasks that are this many versions behind; in the order of dispatch, versions never fall."""
+        ledger, reason = self._ledger, f"{delay} versions behind"
+        late = takewhile(lambda task: task.version <= ledger.version - delay, ledger.running.values())
+        return {task.task: reason for task in late}
 
     def _cancel(self, cancelled: Mapping[int, str], commands: list[Command]) -> None:
         """Cancels these tasks; their clients are idle again."""

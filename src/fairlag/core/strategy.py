@@ -62,7 +62,15 @@ class Strategy:
                 f"{traits(self.weigh).label} spends accounts on updates that act once, but {self.reduce.label} keeps "
                 "updates: use weighted_sum"
             )
-        if self.trigger.rounds and not self.select.rounds:
+        if self.select.plans and self.local.steps is not None:
+            raise StrategyError(
+                f"both {self.select.label} and {label_of(self.local.steps)} set the local steps: use one of them"
+            )
+        if self.select.holds and not self.trigger.rounds:
+            raise StrategyError(
+                f"{self.select.label} says itself when and what to merge: use cohort_done(), not {self.trigger.label}"
+            )
+        if self.trigger.rounds and not (self.select.rounds or self.select.holds):
             raise StrategyError(
                 f"{self.trigger.label} needs a selection with rounds, such as cohort(m), not {self.select.label}"
             )
@@ -83,6 +91,11 @@ class Strategy:
         """Must the ledger keep the sum of all rates, and the slowest running client, up to date?"""
         rules = (self.weigh, self.admit, self.edit, self.reduce, self.local.pace)
         return self.trigger.profiles or any(traits(rule).profiles for rule in rules)
+
+    @property
+    def awaits(self) -> bool:
+        """Must the ledger count the present clients without an update in the buffer?"""
+        return self.trigger.awaits or self.select.awaits
 
     @property
     def account(self) -> Entitlement | None:

@@ -90,6 +90,22 @@ class View:
         return self._ledger.round.until
 
     @property
+    def round(self) -> int:
+        """Which round it is, for selections whose rounds make several versions; otherwise 0."""
+        return self._ledger.round.number
+
+    @property
+    def awaited(self) -> int:
+        """How many present clients have no update in the buffer, for rules declared to await clients."""
+        if self._ledger.awaited is None:
+            raise StrategyError("a rule read view.awaited but is not declared to: give the trigger awaits=True")
+        return self._ledger.awaited.count
+
+    def is_present(self, client: int) -> bool:
+        """Is the client present?"""
+        return self._ledger.is_present(client)
+
+    @property
     def restarted(self) -> Sequence[int]:
         """The clients whose tasks were cancelled or lost, and that started a new one in this round."""
         return self._ledger.round.restarted

@@ -1,6 +1,7 @@
 """The rules that strategies are composed of: one module per slot, and decorators with which a rule declares its needs.
 
-`keep` has reductions with a memory; `tolerant` and `utility` have one more selection each.
+`keep` and `recent` have reductions with a memory; `tolerant`, `utility` and `compass` have one more selection each;
+`phases` has a selection and the reduction that goes with it.
 
 >>> import fairlag
 >>> from fairlag.rules import select, trigger, weigh
@@ -8,20 +9,38 @@
 Strategy(select=concurrency(10), trigger=count(5), weigh=polynomial(0.5), reduce=weighted_sum, apply=scale(1.0))
 """
 
-from fairlag.rules import admit, apply, edit, keep, local, reduce, select, tolerant, trigger, utility, weigh
+from fairlag.rules import (
+    admit,
+    apply,
+    compass,
+    edit,
+    keep,
+    local,
+    phases,
+    recent,
+    reduce,
+    select,
+    tolerant,
+    trigger,
+    utility,
+    weigh,
+)
 from fairlag.rules.rule import mixes_statistics, reads_account, reads_profiles, reads_updates, reads_window, sums_only
 
 __all__ = [
     "admit",
     "apply",
+    "compass",
     "edit",
     "keep",
     "local",
     "mixes_statistics",
+    "phases",
     "reads_account",
     "reads_profiles",
     "reads_updates",
     "reads_window",
+    "recent",
     "reduce",
     "select",
     "sums_only",

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from fairlag.core.buffer import Buffer
 from fairlag.core.vector import Layout, Vector
 from fairlag.errors import StrategyError
 from fairlag.rules import check
@@ -24,6 +25,8 @@ class Apply:
     """Also gets the layout, which names the parts of the parameters."""
     update: Callable[[Vector, State, Vector], tuple[Vector, State]]
     """Returns the step for the next rule and the new state. They share no memory: the next rule may write into it."""
+    observe: Callable[[Buffer, State], State] | None = None
+    """Called before `update` with the buffer, without its updates; returns the state that `update` gets."""
 
 
 def scale(lr: float) -> Apply:
@@ -57,10 +60,15 @@ def chain(*rules: Apply) -> Apply:
             after.append(new)
         return step, tuple(after)
 
+    def observe(buffer: Buffer, state: State) -> State:
+        seen = zip(rules, state, strict=True)
+        return tuple(own if rule.observe is None else rule.observe(buffer, own) for rule, own in seen)
+
     return Apply(
         f"chain({', '.join(rule.label for rule in rules)})",
         lambda parameters, layout: tuple(rule.init(parameters, layout) for rule in rules),
         update,
+        observe if any(rule.observe is not None for rule in rules) else None,
     )
 
 
@@ -111,6 +119,48 @@ def yogi(lr: float, beta1: float = 0.9, beta2: float = 0.99, eps: float = 1e-3) 
     kept = _decay("beta2", beta2)
     label = f"yogi({lr}, beta1={beta1}, beta2={beta2}, eps={eps})"
     return _adaptive(label, lr, beta1, eps, lambda size, square: size - (1 - kept) * square * np.sign(size - square))
+
+
+def amsgrad(lr: float, beta1: float = 0.9, beta2: float = 0.99, eps: float = 1e-8) -> Apply:
+    """As `adam`, but the size of steps never falls: ŝ ← max(ŝ, s), w ← w + η_g m / (√ŝ + ε). s and ŝ begin at 0.
+
+    >>> example(amsgrad(3.0, beta1=0.5, beta2=0.75, eps=1.0), 4.0, 0.0)  # m = 2, 1 and √ŝ = 2, 2
+    [2.0, 1.0]
+    """
+    rate, kept, kept_size, least = _rate(lr), _decay("beta1", beta1), _decay("beta2", beta2), _least(eps)
+
+    def init(parameters: Vector, layout: Layout) -> State:
+        return np.zeros_like(parameters), np.zeros_like(parameters), np.zeros_like(parameters)
+
+    def update(step: Vector, state: State, parameters: Vector) -> tuple[Vector, State]:
+        mean, size, largest = state
+        mean = kept * mean + (1 - kept) * step
+        size = kept_size * size + (1 - kept_size) * step * step
+        largest = np.maximum(largest, size)
+        return rate * mean / (np.sqrt(largest) + least), (mean, size, largest)
+
+    return Apply(f"amsgrad({lr}, beta1={beta1}, beta2={beta2}, eps={eps})", init, update)
+
+
+def by_staleness(lr: float, *, limit: float) -> Apply:
+    """A step size that sees the buffer: η_g, or min(η_g, 1/τ) if its largest staleness τ is above the limit.
+
+    >>> by_staleness(0.5, limit=1).label
+    'by_staleness(0.5, limit=1)'
+    """
+    rate = _rate(lr)
+    if not limit >= 0:
+        raise StrategyError(f"the staleness up to which steps keep their size is {limit}, it must be at least 0")
+
+    def observe(buffer: Buffer, state: State) -> State:
+        latest = buffer.staleness.max().item()
+        return (min(rate, 1 / latest) if latest > limit else rate,)
+
+    def update(step: Vector, state: State, parameters: Vector) -> tuple[Vector, State]:
+        (now,) = state
+        return step if now == 1 else step * now, state
+
+    return Apply(f"by_staleness({lr}, limit={limit})", lambda parameters, layout: (rate,), update, observe)
 
 
 def attention(kind: Literal["normalised", "paper"]) -> Apply:
@@ -166,9 +216,7 @@ def example(rule: Apply, *steps: float) -> list[float]:
 
 def _adaptive(label: str, lr: float, beta1: float, eps: float, grown: Callable[[Vector, Vector], Vector]) -> Apply:
     """The step in units of its size; `grown` computes the next second moment from the last one and step²."""
-    rate, kept, least = _rate(lr), _decay("beta1", beta1), float(eps)
-    if not 1e-15 <= least <= 1e15:  # beyond, float32 cannot hold ε²
-        raise StrategyError(f"eps is {eps}, it must be a number from 1e-15 to 1e15")
+    rate, kept, least = _rate(lr), _decay("beta1", beta1), _least(eps)
 
     def init(parameters: Vector, layout: Layout) -> State:
         return np.zeros_like(parameters), np.full_like(parameters, least**2)
@@ -188,6 +236,12 @@ def _adaptive(label: str, lr: float, beta1: float, eps: float, grown: Callable[[
 def _rate(lr: float) -> float:
     check.positive("the server learning rate", lr)
     return float(lr)
+
+
+def _least(eps: float) -> float:
+    if not 1e-15 <= eps <= 1e15:  # beyond, float32 cannot hold ε²
+        raise StrategyError(f"eps is {eps}, it must be a number from 1e-15 to 1e15")
+    return float(eps)
 
 
 def _decay(name: str, beta: float) -> float:

@@ -3,7 +3,7 @@
 import math
 from array import array
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import repeat
 
 import numpy as np
@@ -24,6 +24,8 @@ class Selector:
     """How many updates complete the round; 0 if there are no rounds."""
     until: float = math.inf
     """The deadline of the round."""
+    number: int = 0
+    """Which round it is, if a round makes several versions."""
 
     def __init__(self) -> None:
         self.waiting: dict[int, None] = {}
@@ -43,6 +45,9 @@ class Selector:
         """A client has left, or is no longer idle."""
         raise NotImplementedError
 
+    def lost(self, client: int) -> None:
+        """A client has left while it was running a task."""
+
     def pick(self) -> Sequence[int]:
         """The clients to dispatch now; they are no longer idle.
 
@@ -57,6 +62,10 @@ class Selector:
     def version(self, client: int) -> int | None:
         """The version that a picked client trains from; None for the newest. Called if `Select.lag` is not 0."""
         return None
+
+    def steps(self, client: int) -> int:
+        """How many local steps a picked client makes. Called if `Select.plans` is true."""
+        raise NotImplementedError
 
     def draft(self, tasks: Sequence[Dispatch]) -> Sequence[bool] | None:
         """Which updates of the buffer, in order of arrival, count in the next version; None for all."""
@@ -100,6 +109,14 @@ class Select:
     """How many versions behind the newest a client's starting version may be."""
     window: int = 0
     """How many recent staleness samples per client it reads."""
+    delay: int | None = None
+    """The number of versions behind the newest at which a running task is called off; None for never."""
+    plans: bool = False
+    """Does it say how many local steps a client makes?"""
+    holds: bool = False
+    """Do updates that it does not draft stay in the buffer? Otherwise the reduction gets them with the others."""
+    awaits: bool = False
+    """Does it read how many present clients have no update in the buffer?"""
 
 
 def all_idle(*, fresh: bool = True) -> Select:
@@ -110,7 +127,7 @@ def all_idle(*, fresh: bool = True) -> Select:
     >>> all_idle().label
     'all_idle(fresh=True)'
     """
-    start = with_provenance(lambda view, stream: _AllIdle(fresh), all_idle, fresh=fresh)
+    start = with_provenance(lambda view, stream: AllIdle(fresh), all_idle, fresh=fresh)
     return Select(f"all_idle(fresh={fresh})", start, fresh)
 
 
@@ -120,7 +137,7 @@ def once_merged() -> Select:
     >>> once_merged().label
     'once_merged()'
     """
-    start = with_provenance(lambda view, stream: _AllIdle(fresh=True, merged=True), once_merged)
+    start = with_provenance(lambda view, stream: AllIdle(fresh=True, merged=True), once_merged)
     return Select("once_merged()", start, fresh=True)
 
 
@@ -134,6 +151,18 @@ def concurrency(m: int, *, fresh: bool = False) -> Select:
     label = f"concurrency({m}, fresh=True)" if fresh else f"concurrency({m})"
     start = with_provenance(lambda view, stream: _Places(view, stream, m, fresh), concurrency, m=m, fresh=fresh)
     return Select(label, start, fresh, places=m)
+
+
+def restarting(rule: Select, *, delay: int) -> Select:
+    """Any selection without rounds, but a task that is `delay` versions behind is called off, and its client is idle.
+
+    >>> restarting(all_idle(), delay=4).label
+    'restarting(all_idle(fresh=True), delay=4)'
+    """
+    check.whole("the delay at which tasks are called off", delay, 1, "version")
+    if rule.rounds or rule.holds or rule.lag:
+        raise StrategyError(f"{rule.label} ends late tasks in its own way: use a selection without rounds")
+    return replace(rule, label=f"restarting({rule.label}, delay={delay})", delay=delay)
 
 
 def cohort(m: int, *, over: float = 0.0, deadline: float | None = None) -> Select:
@@ -248,7 +277,7 @@ class Continuous(Selector):
         self._sent = dict.fromkeys(take(state, "sent", np.ndarray).tolist())
 
 
-class _AllIdle(Continuous):
+class AllIdle(Continuous):
     """All idle clients, first come first served."""
 
     def __init__(self, fresh: bool, *, merged: bool = False) -> None:
@@ -256,6 +285,7 @@ class _AllIdle(Continuous):
         super().__init__(fresh, self._ready.append, merged=merged)
 
     def pick(self) -> Sequence[int]:
+        """All of them."""
         if not self._ready:
             return ()
         ready = self._ready[:]
@@ -263,9 +293,11 @@ class _AllIdle(Continuous):
         return ready
 
     def state(self) -> State:
+        """Everything that the selector remembers."""
         return {**super().state(), "ready": in_order(self._ready)}
 
     def restore(self, state: State) -> None:
+        """Replaces what the selector remembers."""
         super().restore(state)
         self._ready[:] = take(state, "ready", np.ndarray).tolist()
 

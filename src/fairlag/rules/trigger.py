@@ -29,6 +29,8 @@ class Trigger:
     """Does it read the slowest running client?"""
     unseen: float = 0.0
     """The assumed duration, for that, of tasks of clients without updates."""
+    awaits: bool = False
+    """Does it read how many present clients have no update in the buffer?"""
 
     def __post_init__(self) -> None:
         _whole("number of updates that a trigger needs", self.needs)
@@ -59,6 +61,15 @@ def every(interval: float) -> Trigger:
         return (tick if tick * interval > view.time else tick + 1) * interval
 
     return Trigger(f"every({interval})", with_provenance(lambda view: view.woke, every, interval=interval), wake)
+
+
+def everyone() -> Trigger:
+    """When every client that is present has at least one update in the buffer.
+
+    >>> everyone().label
+    'everyone()'
+    """
+    return Trigger("everyone()", lambda view: view.awaited == 0, awaits=True)
 
 
 def quorum(k: int, *, deadline: float) -> Trigger:

@@ -1,6 +1,7 @@
 """Weightings: pure functions of (buffer, view) to one weight per update, and the ways to combine them."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Literal
 
@@ -20,6 +21,9 @@ Weigh = Callable[[Buffer, View], Floats]
 
 _ZERO = np.zeros(())
 """An array, because numpy compares with it in a third less time than with a Python number."""
+
+_NO_LOSS = 1e-10
+"""The smallest loss that counts, so that powers of it are finite."""
 
 
 def uniform(buffer: Buffer, view: View) -> Floats:
@@ -61,6 +65,44 @@ def equal_share(buffer: Buffer, view: View) -> Floats:
     [0.5, 0.5]
     """
     return np.full(len(buffer), 1 / view.n)
+
+
+def per_client(buffer: Buffer, view: View) -> Floats:
+    """Every sender weighs the same, however many updates it sent: α_j = 1 / (m·B_i) for m senders, B_i updates of i.
+
+    >>> buffer, view = example()
+    >>> per_client(buffer, view).tolist()
+    [0.5, 0.5]
+    """
+    counts = Counter(buffer.clients.tolist())
+    return np.array([1 / (len(counts) * counts[client]) for client in buffer.clients.tolist()])
+
+
+@factory
+def by_loss(q: float, *, local_lr: float) -> Weigh:
+    """Clients with a higher loss weigh more (q-FedAvg): F_j^q / Σ_k (q F_k^(q−1) L‖Δ_k‖² + F_k^q), L = 1/local_lr.
+
+    F is the loss that a client reports. The weights add up to at most 1.
+
+    >>> buffer, view = example()
+    >>> by_loss(2.0, local_lr=0.1)(buffer, view).tolist()
+    [0.5, 0.5]
+    """
+    check.not_negative("q", q)
+    check.positive("the local step size", local_lr)
+
+    @reads_updates
+    def weigh(buffer: Buffer, view: View) -> Floats:
+        losses = np.maximum(buffer.losses, _NO_LOSS)
+        largest = losses.max()
+        # Divided by the largest, and bounded, so that no power overflows whatever a client reports.
+        ratios = np.maximum(losses / largest, _NO_LOSS)
+        squares = np.square(buffer.updates, dtype=np.float64).sum(axis=1)
+        bends = q * np.power(ratios, q - 1) * squares / (local_lr * largest)
+        shares: Floats = np.power(ratios, q)
+        return shares / math.fsum([*bends.tolist(), *shares.tolist()])
+
+    return weigh
 
 
 def by_effort(buffer: Buffer, view: View) -> Floats:
@@ -158,6 +200,16 @@ def polynomial(power: float) -> Weigh:
     """
     check.not_negative("the power", power)
     return lambda buffer, view: np.power(1.0 + buffer.staleness, -power)
+
+
+def delay_adaptive(buffer: Buffer, view: View) -> Floats:
+    """Updates weigh less only if they are staler than the number of clients: n / max(n, τ).
+
+    >>> buffer, view = example(staleness=[2, 8])
+    >>> delay_adaptive(buffer, view).tolist()
+    [1.0, 0.25]
+    """
+    return view.n / np.maximum(buffer.staleness, view.n)
 
 
 @factory

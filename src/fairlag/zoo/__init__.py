@@ -1,7 +1,7 @@
 """The algorithms, each a short function that returns a composition of rules, and their registry.
 
 fair.py has the paper's algorithm and its baselines, rounds.py the methods that work in rounds, arrivals.py those that
-merge updates as they arrive.
+merge updates as they arrive, timing.py newer ones that decide when an update counts.
 
 >>> import fairlag
 >>> fairlag.zoo.fedbuff(buffer=5, concurrency=10).select.label
@@ -13,6 +13,17 @@ from fairlag.zoo.registry import ALGORITHMS, Algorithm, algorithm  # isort: skip
 from fairlag.zoo.fair import buffered, fedstaleweight, fairshare, buffered_fedavg, exponential, rate_tracking  # isort: skip
 from fairlag.zoo.rounds import fedavg, fedprox, fednova, fedavgm, fedadagrad, fedadam, fedyogi, safa  # isort: skip
 from fairlag.zoo.arrivals import fedasync, async_fedavg, fedbuff, fedfix, asyncfeded, asofed, pisces  # isort: skip
+from fairlag.zoo.timing import (
+    delay_adaptive,
+    fadas,
+    fedcompass,
+    fedfa,
+    malenia,
+    qfedavg,
+    rennala,
+    ringleader,
+    ringmaster,
+)  # isort: skip
 
 __all__ = [
     "ALGORITHMS",
@@ -23,7 +34,9 @@ __all__ = [
     "asyncfeded",
     "buffered",
     "buffered_fedavg",
+    "delay_adaptive",
     "exponential",
+    "fadas",
     "fairshare",
     "fedadagrad",
     "fedadam",
@@ -31,12 +44,19 @@ __all__ = [
     "fedavg",
     "fedavgm",
     "fedbuff",
+    "fedcompass",
+    "fedfa",
     "fedfix",
     "fednova",
     "fedprox",
     "fedstaleweight",
     "fedyogi",
+    "malenia",
     "pisces",
+    "qfedavg",
     "rate_tracking",
+    "rennala",
+    "ringleader",
+    "ringmaster",
     "safa",
 ]

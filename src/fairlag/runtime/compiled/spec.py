@@ -29,6 +29,7 @@ _PLAIN = (
     weigh.by_examples,
     weigh.by_share,
     weigh.equal_share,
+    weigh.delay_adaptive,
     weigh.by_slowness,
     weigh.mean_gap,
     weigh.mean_interval,
