@@ -145,11 +145,14 @@ class Watched(Server):
 
     def _merged(self, record: Aggregation, event: Event) -> None:
         assert record.version == self.newest + 1 and record.time == event.time
-        assert record.tasks == tuple(self.pending), "an aggregation merges the buffer in the order of arrival"
-        assert record.staleness.tolist() == [self.newest - task.version for task in self.pending]
+        merged = [task for task in self.pending if task in record.tasks]
+        self.pending = [task for task in self.pending if task not in record.tasks]
+        assert record.tasks == tuple(merged), "an aggregation merges the buffer in the order of arrival"
+        assert merged and (self.strategy.select.holds or not self.pending)
+        assert record.staleness.tolist() == [self.newest - task.version for task in merged]
         assert (record.staleness >= 0).all()
-        assert record.weights.shape == (len(self.pending),) and np.isfinite(record.weights).all()
-        for task, late, weight in zip(self.pending, record.staleness, record.weights, strict=True):
+        assert record.weights.shape == (len(merged),) and np.isfinite(record.weights).all()
+        for task, late, weight in zip(merged, record.staleness, record.weights, strict=True):
             self._conclude(task, Outcome.AGGREGATED)
             self.account[task.client] += weight * (record.parts is None)
             self.lateness[task.client] += late
@@ -159,7 +162,6 @@ class Watched(Server):
             assert len(set(clients.tolist())) == len(clients) and np.isfinite(changes).all()
             self.units[clients] += changes
             self.account += self.units * unit
-        self.pending = []
         self.newest += 1
 
     def _over(self, record: Ended, event: Event, allowed: set[int]) -> None:

@@ -106,7 +106,7 @@ def strategies(draw: st.DrawFn, clients: int) -> Strategy:
             return Strategy(select.all_idle(fresh=fresh), trigger.quorum(buffer, deadline=6.0), weigh.mean_gap)
         case "places":
             return Strategy(select.concurrency(few, fresh=fresh), trigger.count(buffer), weigh.by_examples)
-        case "fedavg" | "fedprox" | "fedavgm" | "fednova" | "fedadagrad" | "fedadam" | "fedyogi":
+        case "fedavg" | "fedprox" | "fedavgm" | "fednova" | "fedadagrad" | "fedadam" | "fedyogi" | "qfedavg":
             over, deadline = draw(st.sampled_from([0.0, 0.5, 2.0])), draw(st.sampled_from([None, 3.0]))
             return zoo.ALGORITHMS[name].make(cohort=few, over=over, deadline=deadline)
         case "fedbuff":
@@ -145,6 +145,17 @@ def strategies(draw: st.DrawFn, clients: int) -> Strategy:
             return zoo.pisces(
                 concurrency=few, staleness_bound=bound, window=window, credit=draw(st.sampled_from([None, 1]))
             )
+        case "rennala":
+            return zoo.rennala(buffer=buffer, call_off=draw(st.booleans()))
+        case "ringmaster":
+            return zoo.ringmaster(max_delay=draw(st.sampled_from([None, 1, 3, 20])))
+        case "fadas":
+            return zoo.fadas(buffer=buffer, delay_limit=draw(st.sampled_from([0, 2, inf])))
+        case "fedcompass":
+            slack = draw(st.sampled_from([1.0, 1.5]))
+            return zoo.fedcompass(min_steps=draw(st.integers(1, 3)), max_steps=3 * few, slack=slack)
+        case "fedfa":
+            return zoo.fedfa(models=few)
         case "buffered_fedavg" | "rate_tracking":
             return zoo.ALGORITHMS[name].make(**loop)
         case _:
