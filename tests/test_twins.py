@@ -517,6 +517,12 @@ TWINS: dict[str, tuple[Callable[[], Strategy], Callable[[], Twin]]] = {
 
 MORE: dict[str, Callable[[], Strategy]] = {
     "fednova": lambda: zoo.fednova(cohort=3, over=0.5, deadline=4.0),
+    "ringleader": zoo.ringleader,
+    "fedcompass": lambda: zoo.fedcompass(min_steps=2, max_steps=6),
+    "fedfa": lambda: zoo.fedfa(models=4),
+    "fadas": lambda: zoo.fadas(buffer=2, lr=0.5),
+    "malenia": zoo.malenia,
+    "ringmaster": lambda: zoo.ringmaster(max_delay=3),
 }
 
 

@@ -329,6 +329,10 @@ READERS = {
     "asyncfeded": ("local", "weigh"),
     "asofed": ("reduce",),
     "pisces": ("local",),
+    "ringleader": ("reduce",),
+    "fedcompass": ("edit",),
+    "qfedavg": ("local", "weigh"),
+    "fedfa": ("reduce",),
 }
 
 

@@ -66,11 +66,16 @@ class Strategy:
             raise StrategyError(
                 f"both {self.select.label} and {label_of(self.local.steps)} set the local steps: use one of them"
             )
-        if self.select.holds and not self.trigger.rounds:
+        if self.select.holds and not self.trigger.planned:
             raise StrategyError(
-                f"{self.select.label} says itself when and what to merge: use cohort_done(), not {self.trigger.label}"
+                f"{self.select.label} says itself when and what to merge: use as_planned(), not {self.trigger.label}"
             )
-        if self.trigger.rounds and not (self.select.rounds or self.select.holds):
+        if self.trigger.planned and not self.select.holds:
+            raise StrategyError(
+                f"{self.trigger.label} needs a selection that says when to merge, such as phases(), "
+                f"not {self.select.label}"
+            )
+        if self.trigger.rounds and not self.select.rounds:
             raise StrategyError(
                 f"{self.trigger.label} needs a selection with rounds, such as cohort(m), not {self.select.label}"
             )

@@ -38,6 +38,19 @@ def share(what: str, value: float) -> None:
         raise StrategyError(f"{what} is {value}, it must be a number from 0 to 1")
 
 
+def mixture(what: str, value: float) -> None:
+    """Refuses anything but a number above 0 and at most 1.
+
+    >>> mixture("alpha", 0.0)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    fairlag.errors.StrategyError: alpha is 0.0, it must be above 0 and at most 1: the part of a client's model in...
+    """
+    if not 0 < value <= 1:
+        raise StrategyError(
+            f"{what} is {value}, it must be above 0 and at most 1: the part of a client's model in the next version"
+        )
+
+
 def whole(what: str, value: int, least: int, unit: str = "") -> None:
     """Refuses anything but a whole number of at least `least`.
 

@@ -124,8 +124,6 @@ class _Compass(Selector):
             due.add(_LATE)
         if _ALONE in self._tags:
             due.add(_ALONE)
-        if not due:  # no task is running, so there is nothing to wait for
-            due.update(self._tags)
         counts = [tag in due for tag in self._tags]
         self._tags = [tag for tag in self._tags if tag not in due]
         for number in due:

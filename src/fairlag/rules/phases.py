@@ -45,7 +45,7 @@ class _Phases(AllIdle):
         self._unserved: set[int] = set()
         """The clients whose next update makes a version of this round; empty in the first phase."""
         self._last = -1
-        """The sender of the newest update."""
+        """The sender of the newest update since the last version."""
 
     def free(self, client: int, current: bool, pending: bool) -> None:
         super().free(client, current, pending)
@@ -68,7 +68,7 @@ class _Phases(AllIdle):
             self._unserved.difference_update(senders)
             return counts
         self.number += 1
-        self._unserved = {client for client in senders if client != self._last and self._view.is_present(client)}
+        self._unserved = {client for client in senders if client != senders[-1] and self._view.is_present(client)}
         return [True] * len(senders)
 
     def renew(self) -> Mapping[int, str]:

@@ -29,6 +29,8 @@ class Trigger:
     """Does it read the slowest running client?"""
     unseen: float = 0.0
     """The assumed duration, for that, of tasks of clients without updates."""
+    planned: bool = False
+    """Does it merge when selection says so, and so need a selection that holds updates back?"""
     awaits: bool = False
     """Does it read how many present clients have no update in the buffer?"""
 
@@ -115,12 +117,30 @@ def cohort_done() -> Trigger:
     def ready(view: View) -> bool:
         return view.buffered >= view.target or view.running == 0 or view.time >= view.until
 
-    def wake(view: View) -> float | None:
-        return view.until if math.isfinite(view.until) else None
+    def wake(view: View) -> float | None:  # a function of its own, whose provenance is known
+        return _deadline(view)
 
     return Trigger(
         "cohort_done()", with_provenance(ready, cohort_done), with_provenance(wake, cohort_done), rounds=True
     )
+
+
+def as_planned() -> Trigger:
+    """When selection says so: with the last update that it waits for, or at its deadline.
+
+    >>> as_planned().label
+    'as_planned()'
+    """
+
+    def ready(view: View) -> bool:
+        return view.buffered >= view.target or view.time >= view.until
+
+    return Trigger("as_planned()", ready, _deadline, planned=True)
+
+
+def _deadline(view: View) -> float | None:
+    """When the round ends at the latest, if it has a deadline."""
+    return view.until if math.isfinite(view.until) else None
 
 
 def _whole(name: str, value: int) -> None:

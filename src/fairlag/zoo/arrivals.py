@@ -3,8 +3,7 @@
 from typing import Literal
 
 from fairlag.core.strategy import Strategy
-from fairlag.errors import StrategyError
-from fairlag.rules import admit, apply, edit, keep, select, trigger, utility, weigh
+from fairlag.rules import admit, apply, check, edit, keep, select, trigger, utility, weigh
 from fairlag.rules.local import Feedback, Local, log_delay, toward_drift
 from fairlag.zoo.registry import LARGEST_TOTAL, algorithm, choice
 
@@ -34,10 +33,7 @@ def fedasync(
     >>> fedasync(staleness="hinge").weigh._traits.label
     'times(constant(0.6), hinge(10.0, start=4.0))'
     """
-    if not 0 < alpha <= 1:
-        raise StrategyError(
-            f"alpha is {alpha}, it must be above 0 and at most 1: the part of a client's model in the next version"
-        )
+    check.mixture("alpha", alpha)
     kinds = {
         "constant": weigh.constant(1.0),
         "polynomial": weigh.polynomial(power),

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from fairlag.core.strategy import Strategy
-from fairlag.rules import admit, apply, compass, edit, phases, recent, select, trigger, weigh
+from fairlag.rules import admit, apply, check, compass, edit, phases, recent, select, trigger, weigh
 from fairlag.rules.local import Local
 from fairlag.zoo.fair import buffered
 from fairlag.zoo.registry import algorithm
@@ -120,7 +120,7 @@ def ringleader(*, lr: float = 1.0) -> Strategy:
     """
     return Strategy(
         phases.phases(),
-        trigger.cohort_done(),
+        trigger.as_planned(),
         weigh.equal_share,
         reduce=phases.client_means(),
         apply=apply.scale(lr),
@@ -181,10 +181,11 @@ def fedcompass(
     >>> fedcompass(min_steps=5, max_steps=20).select.label
     'compass(5, 20, momentum=0.9, slack=1.5)'
     """
+    check.mixture("alpha", alpha)
     mixed = weigh.times(weigh.equal_share, weigh.constant(alpha), weigh.polynomial(power))
     return Strategy(
         compass.compass(min_steps=min_steps, max_steps=max_steps, momentum=momentum, slack=slack),
-        trigger.cohort_done(),
+        trigger.as_planned(),
         mixed,
         edit=edit.whole_models,
     )
@@ -230,10 +231,6 @@ def fedfa(*, models: int = 5, lr: float = 1.0) -> Strategy:
     >>> fedfa(models=3).reduce.label
     'last_models(3)'
     """
-    return Strategy(
-        select.all_idle(),
-        trigger.count(1),
-        weigh.constant(1 / models),
-        reduce=recent.last_models(models),
-        apply=apply.scale(lr),
-    )
+    mean = recent.last_models(models)
+    weighting = weigh.constant(1 / models)
+    return Strategy(select.all_idle(), trigger.count(1), weighting, reduce=mean, apply=apply.scale(lr))
