@@ -89,6 +89,9 @@ def test_strategies_and_presets_are_listed(call: Call) -> None:
     parameters = {row["use"]: row["parameters"] for row in rows}
     assert parameters["fedavg"] == {"cohort": 10, "over": 0.0, "deadline": None, "lr": 1.0}
     assert all(row["description"].endswith(".") and row["formula"] and row["reference"] for row in rows)
+    assert {row["use"]: row["needs"] for row in rows}["safa"] == [
+        *("rounds", "memory (server: averaging())", "identities", "reads (reduce)")
+    ]
     assert "fedstaleweight" in call("strategies").out
     assert "paper-cifar10" in call("presets").out
 
@@ -96,7 +99,9 @@ def test_strategies_and_presets_are_listed(call: Call) -> None:
 def test_the_table_of_algorithms_is_what_the_docstrings_say(call: Call) -> None:
     page = call("strategies", "--markdown").out
     assert page == (ROOT / "docs" / "algorithms.md").read_text("utf-8"), "make it anew, as its first line says"
-    assert page.count("\n| `") == 1 + len(ALGORITHMS)
+    families = {each.family for each in ALGORITHMS.values()}
+    assert page.count("\n| `") == len(families) + len(ALGORITHMS)
+    assert all(page.count(f"\n## {family}\n") == 1 for family in families), "a family is one table"
     both = call("strategies", "--markdown", "--json")
     assert both.code == 2 and "give one of them" in both.err
 

@@ -71,6 +71,11 @@ ZOO: list[tuple[str, dict[str, Any]]] = [
     ("fedavg", {"cohort": 3}),
     ("fedprox", {"cohort": 3}),
     ("fedadam", {"cohort": 3}),
+    ("delay_adaptive", {}),
+    ("rennala", {"buffer": 3}),
+    ("ringmaster", {"max_delay": None}),
+    ("fadas", {"buffer": 3}),
+    ("fadas", {"buffer": 3, "concurrency": 4}),
 ]
 """The algorithms that the loop knows."""
 

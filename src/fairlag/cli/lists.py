@@ -28,6 +28,8 @@ def strategies(
             {
                 "use": name,
                 "title": algorithm.title,
+                "family": algorithm.family,
+                "needs": algorithms.needed(algorithm),
                 "description": algorithm.description,
                 "formula": algorithm.formula,
                 "departs": algorithm.departs,

@@ -1,9 +1,11 @@
-"""The algorithms of the zoo as a table in Markdown: the whole text of docs/algorithms.md."""
+"""The algorithms of the zoo as tables in Markdown, one per family: the whole text of docs/algorithms.md."""
 
 from collections.abc import Mapping
 from inspect import Parameter
+from itertools import groupby
 
 from fairlag.zoo import ALGORITHMS, Algorithm
+from fairlag.zoo.needs import needs
 
 _HEAD = """# The algorithms
 
@@ -25,18 +27,41 @@ updates. Server rules, edits, drift and models kept by a reduction concern only 
 Integer buffers, such as BatchNorm's count of batches, keep their first value and are never sent back. Your own
 reduction must declare that it averages (`@fairlag.rules.mixes_statistics`), or models with statistics are refused.
 
-| `use` | what it does | formula | departs from its paper | parameters | reference |
-|---|---|---|---|---|---|
+**Needs** is read from the rules of an algorithm: *rounds* if the server waits for certain clients; *memory* if
+updates or models are kept from one version to the next, and by which rule; *identities* if the server keeps a history
+of each client, or treats updates of the same client together; *reads* lists the rules that read single updates, which
+secure aggregation hides. [Conformance](conformance.md) lists what is proved of each algorithm.
+"""
+
+_TABLE = """
+## {family}
+
+| `use` | what it does | formula | needs | departs from its paper | parameters | reference |
+|---|---|---|---|---|---|---|
 """
 
 
 def markdown() -> str:
-    """One row per algorithm, in the order of the registry.
+    """One table per family and one row per algorithm, in the order of the registry.
 
     >>> markdown().splitlines()[-1].startswith("| `")
     True
     """
-    return _HEAD + "".join(_row(algorithm) for algorithm in ALGORITHMS.values())
+    families = groupby(ALGORITHMS.values(), lambda algorithm: algorithm.family)
+    return _HEAD + "".join(
+        _TABLE.format(family=family) + "".join(map(_row, algorithms)) for family, algorithms in families
+    )
+
+
+def needed(algorithm: Algorithm) -> list[str]:
+    """What an algorithm needs with its default parameters, in words.
+
+    >>> needed(ALGORITHMS["asofed"])
+    ['memory (server: replacing(), clients: 2 vectors)', 'identities', 'reads (reduce)']
+    """
+    found = needs(algorithm.make())
+    words = ["rounds"] * found.rounds + [f"memory ({found.memory})"] * bool(found.memory)
+    return words + ["identities"] * found.identities + [f"reads ({', '.join(found.reads)})"] * bool(found.reads)
 
 
 def _row(algorithm: Algorithm) -> str:
@@ -44,6 +69,7 @@ def _row(algorithm: Algorithm) -> str:
         f"`{algorithm.name}` {algorithm.title}",
         algorithm.description,
         algorithm.formula,
+        "; ".join(needed(algorithm)) or "nothing",
         algorithm.departs,
         _parameters(algorithm.parameters),
         algorithm.reference,

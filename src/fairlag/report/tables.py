@@ -1,6 +1,7 @@
 """Tables for a terminal: an audit, the strategies, the presets, and the paper's theory."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from math import ceil, isinf
 from textwrap import wrap
 from typing import Literal
@@ -241,9 +242,11 @@ def strategies_table() -> RenderableType:
     table.add_column("use", no_wrap=True, style="bold")
     table.add_column("what it is")
     table.add_column("parameters and defaults")
-    for name, algorithm in ALGORITHMS.items():
-        words = [f"{key}={parameter.default!r}" for key, parameter in algorithm.parameters.items()]
-        table.add_row(name, algorithm.description, ", ".join(words))
+    for _, family in groupby(ALGORITHMS.values(), lambda algorithm: algorithm.family):
+        for each in family:
+            words = [f"{key}={parameter.default!r}" for key, parameter in each.parameters.items()]
+            table.add_row(each.name, each.description, ", ".join(words))
+        table.add_section()
     return table
 
 

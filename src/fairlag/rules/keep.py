@@ -34,6 +34,8 @@ class Keeping:
     start: Callable[[View], Reducer]
     mixes_statistics: bool = False
     """May a model's statistics be mixed by the weights? The reducer does not see them."""
+    per_client: bool = True
+    """Does it keep something of each client, so that it must know who sent an update?"""
 
 
 def replacing() -> Keeping:

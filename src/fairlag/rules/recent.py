@@ -20,7 +20,7 @@ def last_models(k: int) -> Keeping:
     'last_models(5)'
     """
     check.whole("the number of models that are averaged", k, 1)
-    return Keeping(f"last_models({k})", lambda view: _LastModels(view, k), mixes_statistics=True)
+    return Keeping(f"last_models({k})", lambda view: _LastModels(view, k), mixes_statistics=True, per_client=False)
 
 
 class _LastModels:

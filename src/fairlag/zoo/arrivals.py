@@ -1,4 +1,4 @@
-"""The methods that merge updates as they arrive: one by one, in buffers, or at fixed intervals."""
+"""Methods that merge updates as they arrive: one by one, in buffers, or at fixed intervals."""
 
 from typing import Literal
 

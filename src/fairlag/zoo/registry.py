@@ -32,6 +32,11 @@ class Algorithm:
     make: Callable[..., Strategy]
 
     @property
+    def family(self) -> str:
+        """What it has in common with the algorithms of its module, as the first line of the module says."""
+        return (inspect.getdoc(inspect.getmodule(self.make)) or "").partition("\n")[0].partition(":")[0].rstrip(".")
+
+    @property
     def description(self) -> str:
         """The first sentence of its docstring."""
         return self._paragraphs[0]

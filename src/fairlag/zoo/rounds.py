@@ -1,4 +1,4 @@
-"""The methods that work in rounds: FedAvg, its variants, and SAFA, whose rounds tolerate lag."""
+"""Methods that work in rounds: FedAvg, its variants, and SAFA, whose rounds tolerate lag."""
 
 from dataclasses import replace
 

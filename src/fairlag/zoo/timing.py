@@ -1,4 +1,4 @@
-"""Newer methods that decide when an update counts, by its delay, its round or its planned steps; and q-FedAvg."""
+"""Newer methods that decide when an update counts, and how much: by its delay, its round, planned steps or its loss."""
 
 from dataclasses import replace
 
