@@ -55,7 +55,8 @@ def test_delay_adaptive_weighs_by_n_over_the_staleness_once_it_exceeds_n() -> No
     for _ in range(5):
         scene.arrive(0, 2)  # always fresh
     scene.arrive(1, 20)  # five versions late, of two clients
-    assert scene.weights == [[1.0]] * 5 + [[0.4]] and scene.parameters == [9]
+    scene.arrive(1, 2)  # fresh: what was late before does not matter
+    assert scene.weights == [[1.0]] * 5 + [[0.4], [1.0]] and scene.parameters == [10]
 
 
 def test_delay_adaptive_with_staleness_up_to_n_is_plain_asynchronous_sgd_bit_for_bit() -> None:
