@@ -157,8 +157,13 @@ def test_under_asofed_the_versions_consist_of_what_is_told() -> None:
         (zoo.fedstaleweight(buffer=5), 500),
         (zoo.fedbuff(buffer=5), 500),
         (zoo.fedavg(), 200),
+        (zoo.ringleader(), 500),
+        (zoo.fedfa(models=8), 3000),
     ],
-    ids=["asofed", "safa", "safa, called off", "safa, often", "fedstaleweight", "fedbuff", "fedavg"],
+    ids=[
+        *("asofed", "safa", "safa, called off", "safa, often", "fedstaleweight", "fedbuff", "fedavg"),
+        *("ringleader", "fedfa"),
+    ],
 )
 def test_if_everyone_always_adds_the_same_the_model_has_of_each_what_its_influence_is(
     strategy: Strategy, aggregations: int

@@ -40,7 +40,8 @@ def predicted(strategy: Strategy, fleet: Fleet, buffer: float) -> Prediction:
     durations = fleet.mean_durations
     unknown = np.full_like(durations, np.nan)
     changes_steps = fleet.per_step and strategy.local.steps is not None
-    if not fleet.steady or strategy.admit is not None or changes_steps:
+    other = strategy.admit is not None or strategy.select.delay is not None or strategy.trigger.awaits
+    if not fleet.steady or other or changes_steps:
         return Prediction(unknown, unknown)
     match provenance(strategy.select.start):
         case (select.all_idle, _):
