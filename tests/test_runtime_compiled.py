@@ -21,7 +21,7 @@ from fairlag.core.view import View
 from fairlag.fleet import timing
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
-from fairlag.rules import admit, keep, weigh
+from fairlag.rules import admit, keep, trigger, weigh
 from fairlag.rules.rule import provenance
 from fairlag.runtime import virtual
 from fairlag.runtime.compiled import timeline as compiled
@@ -203,6 +203,14 @@ LEFT_ALONE: list[tuple[Strategy, str]] = [
     (zoo.pisces(), "paced(10, unseen=180.0)"),
     (zoo.fedfix(), "every(5.0)"),
     (replace(BUFFERED, reduce=keep.averaging()), "averaging()"),
+    (zoo.rennala(call_off=True), "restarting(all_idle(fresh=False), delay=1)"),
+    (zoo.ringmaster(max_delay=5), "restarting(all_idle(fresh=True), delay=5)"),
+    (zoo.malenia(), "per_client"),
+    (replace(BUFFERED, trigger=trigger.everyone()), "everyone()"),
+    (zoo.ringleader(), "client_means()"),
+    (zoo.fedcompass(), "as_planned()"),
+    (zoo.qfedavg(cohort=3), "by_loss(1.0, local_lr=0.1)"),
+    (zoo.fedfa(), "last_models(5)"),
 ]
 
 
