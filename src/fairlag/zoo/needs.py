@@ -36,7 +36,7 @@ def needs(strategy: Strategy) -> Needs:
     """
     select, local, reduce = strategy.select, strategy.local, strategy.reduce
     kept = [f"server: {reduce.label}"] if isinstance(reduce, Keeping) else []
-    kept += [f"clients: {local.vectors} vectors"] if local.vectors else []
+    kept += [f"clients: {local.vectors} vector{'s' * (local.vectors > 1)}"] if local.vectors else []
     history = strategy.window or strategy.profiles or strategy.awaits or strategy.account or select.lag or select.plans
     per_client = isinstance(reduce, Keeping) and reduce.per_client
     return Needs(
