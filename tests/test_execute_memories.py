@@ -160,9 +160,9 @@ def test_a_saved_memory_goes_on_in_any_executor(serial: Serial, pools: Pools) ->
 
 
 def test_a_memory_of_another_size_is_refused() -> None:
-    one, other = Memories(4), Memories(6)
+    one, other = Memories(4, 6), Memories(6, 6)
     one.keep(3, np.ones(4, np.float32))
-    with pytest.raises(InputError, match=r"^the saved memories have shape \(1, 4\), they must have shape \(1, 6\)$"):
+    with pytest.raises(InputError, match=r"^the saved rows have shape \(1, 4\), they must have shape \(1, 6\)$"):
         other.restore(one.state())
 
 

@@ -227,6 +227,7 @@ def test_every_algorithm_is_registered_under_its_own_name() -> None:
         *("buffered_fedavg", "fedstaleweight", "fairshare", "exponential", "rate_tracking"),
         *("delay_adaptive", "rennala", "malenia", "ringmaster", "ringleader"),
         *("fadas", "fedcompass", "qfedavg", "fedfa"),
+        *("fedau", "mifa", "fedvarp", "fedstale", "ca2fl", "ace", "area", "scaffold", "buffered_scaffold"),
     }
     for name, algorithm in zoo.ALGORITHMS.items():
         assert algorithm.name == name and algorithm.make is getattr(zoo, name)

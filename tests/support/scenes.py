@@ -107,6 +107,8 @@ class Scene:
         """The update of the client's last task arrives; by default, it is the client's own unit vector."""
         size = self.server.versions.newest.size
         values = vec(*delta) if delta else np.eye(size, dtype=np.float32)[client] if size else EMPTY
+        if self.server.strategy.local.shares and len(values) < size:  # what the client shares has not changed
+            values = np.concatenate([values, np.zeros(size - len(values), np.float32)])
         update = Update(values, Report(examples, steps, effort, loss))
         return self.send(Arrived(self._at(at), self.tasks[client].task, update))
 
@@ -132,7 +134,7 @@ class Scene:
     @property
     def parameters(self) -> list[float]:
         values: list[float] = self.server.versions.newest.tolist()
-        return values
+        return values[: len(values) // 2] if self.server.strategy.local.shares else values
 
 
 def one_late(strategy: Strategy) -> Scene:

@@ -13,10 +13,10 @@ class Admission:
     """Decides for each update whether it may be merged."""
 
     def __init__(self, strategy: Strategy, layout: Layout, size: int, view: View) -> None:
-        """`size` counts the model's numbers; the layout says which of them are statistics, which rules do not see."""
+        """`size` counts an update's numbers; rules see only those that the layout says are parameters."""
         self._strategy, self._size, self._view = strategy, size, view
         self._variances, self._parameters = layout.variances, layout.parameters.size
-        self._has_statistics = layout.statistics > 0
+        self._hides = size > self._parameters
         self._rule = strategy.admit
         self.memory: Savable | None = None
         """The memory of the strategy's rule, if it has one."""
@@ -35,7 +35,7 @@ class Admission:
             reason = no_negative_variance(update, self._variances)
         if reason is not None or self._rule is None:
             return reason
-        seen = update._replace(delta=update.delta[: self._parameters]) if self._has_statistics else update
+        seen = update._replace(delta=update.delta[: self._parameters]) if self._hides else update
         try:
             return self._rule(seen, task, self._view)
         except Exception as error:

@@ -9,6 +9,7 @@ from fairlag.core import columns
 from fairlag.core.accounts import Accounts, Entitlement
 from fairlag.core.awaited import Awaited
 from fairlag.core.durations import SlowestTask, mean_duration
+from fairlag.core.intervals import Intervals
 from fairlag.core.rounds import NoRound, Round
 from fairlag.core.state import State, copy_into, rows, table, take
 from fairlag.core.types import Dispatch, Floats, Integers, Parts, Report, record_of
@@ -69,6 +70,7 @@ class Ledger:
         "contributed",
         "examples",
         "integers",
+        "intervals",
         "present",
         "profiles",
         "rate",
@@ -98,6 +100,7 @@ class Ledger:
         examples: Integers | None = None,
         account: Entitlement | None = None,
         group_of: Callable[[int], str] | None = None,
+        longest: int = 0,
     ) -> None:
         """A ledger for a number of clients (more may join), with the last `window` staleness samples of each.
 
@@ -105,7 +108,8 @@ class Ledger:
         updates counts as `unseen` seconds. `examples` is the initial number of training examples per client; without
         it, each client counts as one. With `account` every client has an account on these terms; `group_of` names a
         client's group, for terms that differ by group. With `awaits` it counts the present clients without an update
-        in the buffer.
+        in the buffer. With `longest` it keeps the intervals between the versions that a client takes part in, none
+        longer than this.
         """
         self.time = 0.0
         self.version = 0
@@ -131,6 +135,7 @@ class Ledger:
         self.awaited = Awaited() if awaits else None
         self._initial_examples = examples
         self.accounts = None if account is None else Accounts(account, clients)
+        self.intervals = Intervals(longest) if longest else None
         self._importance = _importance(account, self, group_of)
         self.capacity = 0
         self._block = columns.blank(0)
@@ -166,6 +171,8 @@ class Ledger:
             initial = self._initial_examples
             self._examples[client] = 1 if initial is None or client >= len(initial) else initial.item(client)
             self.examples += self._examples[client]
+            if self.intervals is not None:
+                self.intervals.join(client, self.version)
         self.there += 1
         self.present[client] = 1
         if self.accounts is not None:
@@ -257,6 +264,8 @@ class Ledger:
             self.accounts.earn([task[1] for task in tasks])
         if self.awaited is not None:
             self.awaited.merge([task[1] for task in tasks])
+        if self.intervals is not None:
+            self.intervals.merge(version, [task[1] for task in tasks])
         return tasks, lateness, reports, arrivals
 
     def usual(self, client: int) -> float:
@@ -323,6 +332,7 @@ class Ledger:
             "arrivals": np.array(self._arrivals, np.float64),
             "slowest": table(self._slowest.heap, usual=float, task=int),
             **({} if self.accounts is None else {"accounts": self.accounts.state()}),
+            **({} if self.intervals is None else {"intervals": self.intervals.state()}),
         }
 
     def restore(self, state: State) -> None:
@@ -349,6 +359,8 @@ class Ledger:
                 self.awaited.admit(task.client)
         if self.accounts is not None:
             self.accounts.restore(take(state, "accounts", dict))
+        if self.intervals is not None:
+            self.intervals.restore(take(state, "intervals", dict))
 
 
 def _importance(

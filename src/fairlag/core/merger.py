@@ -14,6 +14,7 @@ from fairlag.core.vector import Layout, Matrix, Vector, finite
 from fairlag.core.versions import Versions
 from fairlag.core.view import View
 from fairlag.errors import DivergedError, InputError, StrategyError
+from fairlag.rules.control import SharedMean
 from fairlag.rules.growth import objection, suspects, swelling
 from fairlag.rules.keep import Keeping
 from fairlag.rules.mix import mixed
@@ -26,9 +27,10 @@ class Merger:
     def __init__(
         self, strategy: Strategy, versions: Versions, view: View, layout: Layout, max_growth: float | None = None
     ) -> None:
-        if layout.size != versions.newest.size:
+        shared = layout.parameters.size if strategy.local.shares else 0
+        if layout.size + shared != versions.newest.size:
             raise InputError(
-                f"the layout has {layout.size} numbers, the parameters have {versions.newest.size}: "
+                f"the layout has {layout.size} numbers, the parameters have {versions.newest.size - shared}: "
                 "both must belong to the same model"
             )
         strategy.check_model(layout)
@@ -39,7 +41,11 @@ class Merger:
         self._max_growth = max_growth
         self._size = versions.newest.size
         self._parameters = self._layout.size
-        """How many of the numbers are parameters. The rest are statistics, which rules do not see."""
+        """How many of the numbers are parameters. Statistics follow, which rules do not see."""
+        self._statistics = slice(self._parameters, layout.size)
+        self._tail = slice(layout.size, self._size)
+        """The vector that the direction of local steps takes from the server, if there is one."""
+        self._shared = SharedMean(shared) if shared else None
         self._state = self._fresh_state()
         self._shows_updates = "weigh" in strategy.readers
         self._reducer = strategy.reduce.start(view) if isinstance(strategy.reduce, Keeping) else None
@@ -93,7 +99,7 @@ class Merger:
                 part.restore(before[name])
             weights = np.zeros(len(buffer))
             weights.setflags(write=False)
-            parts = None if parts is None else Parts(parts.clients[:0], parts.changes[:0], parts.unit)
+            parts = None if parts is None else self._unchanged(parts.unit)
         if held and self.stores:
             self._rows[:held] = self._rows[len(tasks) : len(tasks) + held].copy()
         return buffer, weights, parts, refused
@@ -103,6 +109,12 @@ class Merger:
         if self.stores:
             self._rows[: len(drafted)] = self._rows[np.argsort(np.logical_not(drafted), kind="stable")]
         return len(drafted) - sum(drafted)
+
+    def _unchanged(self, unit: float) -> Parts:
+        """The parts of a version that is the last one again."""
+        rule = self._strategy.reduce
+        nobody = np.empty(0, np.int64), np.empty(0)
+        return Parts(*nobody, 0.0 if isinstance(rule, Keeping) and rule.of_step else unit)
 
     def _publish(self, buffer: Buffer, weights: Floats) -> str:
         """Publishes the next version. If it is refused, publishes the current one again and returns the reason."""
@@ -132,9 +144,10 @@ class Merger:
         """Why the next version is refused; empty if it is not."""
         newest, split = self._versions.newest, self._parameters
         refused = objection("the next model", version[:split], newest[:split], limit)
-        if not refused and split < self._size:
-            refused = swelling(version[split:], self._rows[:count, split:], newest[split:], limit)
-        return refused
+        if not refused and split < self._tail.start:
+            where = self._statistics
+            refused = swelling(version[where], self._rows[:count, where], newest[where], limit)
+        return refused or ("" if finite(version[self._tail]) else "the vector for local training is not finite")
 
     def _weigh(self, buffer: Buffer) -> Floats:
         weigh = self._strategy.weigh
@@ -163,17 +176,19 @@ class Merger:
         return weights
 
     def _next(self, step: Vector, weights: Floats, buffer: Buffer) -> tuple[Vector, tuple[object, ...]]:
-        """The next version (parameters, then statistics if the model has any) and the server rule's next state."""
+        """The next version (parameters, statistics, the vector for local training), and the server rule's state."""
         version, state = self._applied(step, self._versions.newest[: self._parameters], buffer)
-        if self._parameters < self._size:
+        if self._parameters < self._tail.start:
             version = np.concatenate([version, self._mixed(weights, len(buffer))])
+        if self._shared is not None:
+            version = np.concatenate([version, self._shared.next(self._rows[: len(buffer), self._tail], self._view.n)])
         return version, state
 
     def _mixed(self, weights: Floats, count: int) -> Vector:
         """The next version's statistics."""
         rule = self._strategy.averages
         assert rule is not None  # check_model refuses other models
-        values, now = self._rows[:count, self._parameters :], self._versions.newest[self._parameters :]
+        values, now = self._rows[:count, self._statistics], self._versions.newest[self._statistics]
         values.setflags(write=False)
 
         def average(shares: Floats, values: Matrix) -> Vector:
@@ -227,7 +242,7 @@ class Merger:
     @property
     def _parts(self) -> dict[str, Savable]:
         """The rules that have a state."""
-        parts = {"reducer": self._reducer, "stepper": self.stepper}
+        parts = {"reducer": self._reducer, "stepper": self.stepper, "shared": self._shared}
         return {name: part for name, part in parts.items() if part is not None}
 
     def state(self) -> State:

@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable, Mapping
 from itertools import takewhile
 
+import numpy as np
+
 from fairlag.core import seeds
 from fairlag.core.admission import Admission
 from fairlag.core.counting import TaskCounter
@@ -96,14 +98,19 @@ class Server:
             account=strategy.account,
             group_of=group_of,
             unseen=strategy.trigger.unseen,
+            longest=strategy.intervals,
         )
         self.running: Mapping[int, Dispatch] = self._ledger.running
         """The running tasks by number, in order of dispatch."""
-        self.versions = Versions(parameters, before=strategy.select.lag)
-        """The parameters of the newest version and of the versions that tasks still need."""
+        layout = layout or Layout(("parameters",), ((len(parameters),),))
+        shared = np.zeros(layout.parameters.size if strategy.local.shares else 0, np.float32)
+        self.versions = Versions(np.concatenate([parameters, shared]), before=strategy.select.lag)
+        """The parameters of the newest version and of the versions that tasks still need.
+
+        If the direction of local steps takes a vector from the server, a version ends with it.
+        """
         size = self.versions.newest.size
-        layout = layout or Layout(("parameters",), ((size,),))
-        self.view = View(self._ledger, self.versions, layout.size - layout.parameters.size)
+        self.view = View(self._ledger, self.versions, size - layout.parameters.size)
         self._merger = Merger(strategy, self.versions, self.view, layout, max_growth)
         self.stopped: Stop | None = None
         self.partial = 0

@@ -2,15 +2,44 @@
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fairlag.core.vector import Matrix, Vector
 from fairlag.errors import InputError
 
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stack:
+    """A matrix as its rows, which never change and may be large, so that saving the same rows again can be avoided.
+
+    >>> stack = Stack((np.ones(2, np.float32), np.zeros(2, np.float32)), 2)
+    >>> stack.shape, stack.matrix.tolist()
+    ((2, 2), [[1.0, 1.0], [0.0, 0.0]])
+    """
+
+    rows: tuple[Vector, ...]
+    width: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The number of rows, and their length."""
+        return len(self.rows), self.width
+
+    @property
+    def matrix(self) -> Matrix:
+        """A copy as one array."""
+        return np.array(self.rows, np.float32).reshape(self.shape)
+
+    def __iter__(self) -> Iterator[Vector]:
+        return iter(self.rows)
+
+
 Plain = int | float | str | bool | None
-Leaf = NDArray[Any] | Plain | list[Plain]
+Leaf = NDArray[Any] | Stack | Plain | list[Plain]
 State: TypeAlias = dict[str, "Leaf | State"]
 
 Kind = TypeVar("Kind")
@@ -44,6 +73,8 @@ def _without_arrays(state: State, path: str, arrays: dict[str, NDArray[Any]]) ->
             raise InputError(f"the name {name!r} in a state has a slash, which separates names")
         if isinstance(value, dict):
             rest[name] = _without_arrays(value, f"{path}{name}/", arrays)
+        elif isinstance(value, Stack):
+            arrays[path + name] = value.matrix
         elif isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
             arrays[path + name] = value
         elif all(isinstance(part, Plain) for part in (value if isinstance(value, list) else [value])):

@@ -79,6 +79,11 @@ class Strategy:
             raise StrategyError(
                 f"{self.trigger.label} needs a selection with rounds, such as cohort(m), not {self.select.label}"
             )
+        if self.trigger.fresh and not self.select.fresh:
+            raise StrategyError(
+                f"{self.trigger.label} waits until no task is running, but with {self.select.label} clients never "
+                "stop: use fresh = true"
+            )
         if self.select.rounds and not (self.trigger.rounds or self.trigger.wake):
             raise StrategyError(
                 f"{self.trigger.label} may wait for ever: a round gets no new tasks after its last one has ended; "
@@ -106,6 +111,11 @@ class Strategy:
     def account(self) -> Entitlement | None:
         """The terms of the accounts that the ledger must keep, None if no rule reads them."""
         return common_terms(traits(rule).account for rule in (self.weigh, self.admit, self.edit, self.reduce))
+
+    @property
+    def intervals(self) -> int:
+        """The longest interval between two of a client's versions, if the ledger must keep intervals; else 0."""
+        return max(traits(rule).intervals for rule in (self.weigh, self.admit, self.edit, self.reduce))
 
     @property
     def readers(self) -> tuple[str, ...]:

@@ -28,13 +28,13 @@ class View:
     (2, 0, [0, 0])
     """
 
-    __slots__ = ("_ledger", "_statistics", "_versions")
+    __slots__ = ("_hidden", "_ledger", "_versions")
 
-    def __init__(self, ledger: Ledger, versions: Versions | None = None, statistics: int = 0) -> None:
-        """`statistics` is how many numbers at the end of a version are statistics, which rules do not see."""
+    def __init__(self, ledger: Ledger, versions: Versions | None = None, hidden: int = 0) -> None:
+        """`hidden` is how many numbers at the end of a version rules do not see, such as statistics of the model."""
         self._ledger = ledger
         self._versions = versions or Versions(EMPTY)
-        self._statistics = statistics
+        self._hidden = hidden
 
     def parameters(self, version: int) -> Vector:
         """The parameters of the newest version, or of one that a running or buffered task was trained from.
@@ -42,7 +42,7 @@ class View:
         Statistics, such as BatchNorm's running mean and variance, are not included.
         """
         whole = self._versions[version]
-        return whole[: -self._statistics] if self._statistics else whole
+        return whole[: -self._hidden] if self._hidden else whole
 
     @property
     def time(self) -> float:
@@ -221,6 +221,18 @@ class View:
         """
         columns = self._ledger.integers
         return columns["position"][clients] / columns["updates"][clients]
+
+    def mean_rounds(self, clients: Integers) -> Floats:
+        """The mean number of versions from one that a client took part in to its next, before the one being made.
+
+        1 before its second; for rules declared to read intervals.
+        """
+        if self._ledger.intervals is None:
+            raise StrategyError(
+                "a rule read view.mean_rounds but is not declared to: decorate it with "
+                "@fairlag.rules.reads_intervals(…)"
+            )
+        return np.array([*map(self._ledger.intervals.mean, clients.tolist())])
 
     def mean_interval(self, clients: Integers) -> Floats:
         """The mean time between a client's updates, from its first task on: 1 / its observed rate; never 0."""

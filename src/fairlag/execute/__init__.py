@@ -79,6 +79,8 @@ class Work(NamedTuple):
     placement: "Placement"
     vectors: int
     """The most vectors that a client remembers."""
+    shares: bool
+    """Do versions of some strategy carry a vector for local training?"""
     workers: int | None
     """The number of workers that the user asks for; None for the default."""
     cores: int
@@ -110,7 +112,9 @@ def _processes(work: Work) -> Learning:
     from fairlag.execute.processes import Processes
 
     workers = work.workers or work.cores
-    return Processes(work.blueprint, work.data, work.placement, workers=workers, vectors=work.vectors)
+    return Processes(
+        work.blueprint, work.data, work.placement, workers=workers, vectors=work.vectors, shares=work.shares
+    )
 
 
 def _ray(work: Work) -> Learning:

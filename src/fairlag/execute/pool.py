@@ -84,6 +84,7 @@ class Pool(ABC, Generic[AnyWorker]):
         self._workers: list[AnyWorker] = []
         self._lock = RLock()
         self._beginning = Beginning()
+        self._clients = 0
         self._forget()
 
     def _forget(self) -> None:
@@ -91,7 +92,7 @@ class Pool(ABC, Generic[AnyWorker]):
         self._waiting: list[tuple[float, int, int]] = []
         self._sequence = count()
         self._done: dict[int, tuple[Update, Vector] | Failure] = {}
-        self._memories = Memories(self._remembered(self._beginning.local.vectors))
+        self._memories = Memories(self._remembered(self._beginning.local.vectors), self._clients)
         self._deaths: Counter[tuple[str, str, int]] = Counter()
         self._parts = count(-1, -1)
         self._evaluations: deque[tuple[int, list[int]]] = deque()
@@ -113,7 +114,7 @@ class Pool(ABC, Generic[AnyWorker]):
             self._deaths.clear()
             while any(worker.jobs for worker in self._workers):
                 self._pump(None)
-            self._beginning = Beginning(seed, local.at_clients)
+            self._beginning, self._clients = Beginning(seed, local.at_clients), len(placement.steps)
             self._forget()
             self._announce(placement)
 

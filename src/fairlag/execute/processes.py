@@ -49,9 +49,16 @@ class Processes(Pool[_Worker]):
     """
 
     def __init__(
-        self, blueprint: Blueprint, data: Dataset, placement: Placement, *, workers: int, vectors: int = 0
+        self,
+        blueprint: Blueprint,
+        data: Dataset,
+        placement: Placement,
+        *,
+        workers: int,
+        vectors: int = 0,
+        shares: bool = False,
     ) -> None:
-        """Reserves memory for clients that remember up to `vectors` vectors."""
+        """Reserves memory for clients that remember up to `vectors` vectors, and for versions that carry another."""
         if workers < 1:
             raise InputError(f"workers is {workers}, it must be at least 1")
         children.check_picklable(blueprint)
@@ -59,7 +66,9 @@ class Processes(Pool[_Worker]):
         jobs = workers * DEPTH
         self._blueprint = blueprint
         kept = kept_numbers(flat, blueprint.recipe)
-        self._shared = Shared.room(data, placement, flat.layout.size, vectors * flat.trained + kept, jobs)
+        self._sizes = flat.layout.size, flat.layout.size + flat.layout.parameters.size
+        """How many numbers a version has, without and with a vector for local training."""
+        self._shared = Shared.room(data, placement, self._sizes[shares], vectors * flat.trained + kept, jobs)
         self._closed = finalize(self, self._shared.close)
         self._slots, self._rows = self._shared.slots.array, self._shared.rows.array
         self._recalled = self._shared.memories.array
@@ -80,9 +89,13 @@ class Processes(Pool[_Worker]):
         super()._forget()
         self._versions: list[int | None] = [None] * len(self._slots)
         self._pins = [0] * len(self._slots)
+        self._width = self._sizes[self._beginning.local.shares]
 
     def _check(self, local: Local) -> None:
-        if self._remembered(local.vectors) > self._recalled.shape[1]:
+        if (
+            self._remembered(local.vectors) > self._recalled.shape[1]
+            or self._sizes[local.shares] > self._slots.shape[1]
+        ):
             raise ProtocolError(f"clients are to remember {local.vectors} vectors, the workers have no memory for them")
         children.check_picklable(local)
 
@@ -124,7 +137,7 @@ class Processes(Pool[_Worker]):
             return self._versions.index(version)
         slot = self._pins.index(0)
         self._versions[slot] = version
-        self._slots[slot] = parameters
+        self._slots[slot, : self._width] = parameters
         return slot
 
     def _pump(self, patience: float | None) -> None:
@@ -173,7 +186,7 @@ class Processes(Pool[_Worker]):
         elif isinstance(answer, Trained):
             memory = self._recalled[job.row, : self._memories.size].copy()
             kind = CheckedUpdate if answer.sound else Update
-            self._done[job.number] = kind(published(self._rows[job.row]), answer.report), memory
+            self._done[job.number] = kind(published(self._rows[job.row, : self._width]), answer.report), memory
         else:
             assert isinstance(answer, Failure)
             self._done[job.number] = answer

@@ -53,7 +53,7 @@ class Serial:
         self._done: dict[int, Update] = {}
         self._scores: list[tuple[int, Found]] = []
         self._learner = Learner(self._blueprint, self._data.inputs, self._data.labels, placement, seed, local)
-        self._memories = Memories(self._learner.remembered)
+        self._memories = Memories(self._learner.remembered, len(placement.steps))
         self._batched = self._learner.batched
         self._held.close()
         if self._batched:

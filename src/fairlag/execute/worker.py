@@ -172,9 +172,9 @@ def _answer(learner: Learner, job: Training | Evaluation, room: _Room) -> Answer
     try:
         if isinstance(job, Training):
             memory = room.memories[job.row, : learner.remembered]
-            row = room.rows[job.row]
-            report = learner.train(job.order, room.slots[job.slot], row, memory)
+            row = room.rows[job.row, : learner.width]
+            report = learner.train(job.order, room.slots[job.slot, : learner.width], row, memory)
             return Trained(report, well_formed(Update(row, report), len(row)) is None)
-        return scored(learner, room.slots[job.slot], job.part)
+        return scored(learner, room.slots[job.slot, : learner.width], job.part)
     except Exception as error:
         return Failure.of(error)

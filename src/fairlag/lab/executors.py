@@ -113,8 +113,8 @@ class ExecutorChoice:
         return "serial" if workers == 1 else "processes"
 
     def engaged(
-        self, executor: str, blueprint: "Blueprint", data: "Dataset", placement: "Placement", vectors: int
+        self, executor: str, blueprint: "Blueprint", data: "Dataset", placement: "Placement", vectors: int, shares: bool
     ) -> Learning:
         """The executor of that name, for clients that remember up to this many vectors."""
-        work = Work(blueprint, data, placement, vectors, self.workers, cores(), self.address or "")
+        work = Work(blueprint, data, placement, vectors, shares, self.workers, cores(), self.address or "")
         return EXECUTORS[executor].make(work)

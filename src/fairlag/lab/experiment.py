@@ -392,7 +392,7 @@ def _check_local(strategy: Strategy, recipe: Recipe, label: str) -> None:
         asked = recipe.asked(strategy.local)
     except InputError as error:
         raise StrategyError(f"{label} does not fit [local]: {error}") from None
-    if asked.uncounted and made_with(strategy.weigh, by_effort):
+    if asked.uncounted and (made_with(strategy.weigh, by_effort) or strategy.local.shares):
         raise StrategyError(
             f"{label} divides updates by how often gradients count in them, which is not known with {asked.uncounted}: "
             "use gradient descent (momentum and weight_decay of [local]), or another strategy"

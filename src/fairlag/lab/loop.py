@@ -138,7 +138,7 @@ class RunLoop:
         if self._real:
             self._commit()
         view = self._server.view
-        tensors = self._layout.split(self._server.versions.newest)
+        tensors = self._layout.split(self._server.versions.newest[: self._layout.size])
         meta = {"virtual_time": view.time, "counts": self._server.counts, **self._facts()}
         self._store.finish(tensors, stop.reason, refusals=self._server.refusals, meta=meta)
         self._report()

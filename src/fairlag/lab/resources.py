@@ -231,8 +231,9 @@ class Resources:
         if not EXECUTORS[name].alone and self.is_compiled(strategy):
             self._compile(setting.placement, strategy)
         if name not in self._executors:
-            vectors = max(self.experiment.strategy(use).local.vectors for use in self.experiment.strategies)
-            engaged = self._choice.engaged(name, self.blueprint, self.data, setting.placement, vectors)
+            asked = [self.experiment.strategy(use).local for use in self.experiment.strategies]
+            vectors, shares = max(each.vectors for each in asked), any(each.shares for each in asked)
+            engaged = self._choice.engaged(name, self.blueprint, self.data, setting.placement, vectors, shares)
             self._executors[name] = engaged
         executor = self._executors[name]
         executor.begin(setting.seed, setting.placement, strategy.local)

@@ -5,11 +5,12 @@ from collections.abc import Iterator
 import torch
 from torch.nn.utils import clip_grad_norm_
 
-from fairlag.core.vector import Vector
+from fairlag.core.vector import Matrix, Vector
 from fairlag.learn.flat import Flat
 from fairlag.learn.local import Recipe
 from fairlag.learn.optimiser import Optimiser
 from fairlag.learn.transfer import download, overwrite, upload
+from fairlag.rules.local import SharingDirection
 
 
 def kept_numbers(flat: Flat, recipe: Recipe) -> int:
@@ -45,9 +46,9 @@ class Descent:
         self.remembered = self._turned + kept_numbers(flat, recipe)
         """How many numbers a client remembers between tasks."""
 
-    def begin(self, lr: float, memory: Vector | None) -> None:
-        """A task begins, from the weights that the model has now."""
-        self._memory = memory
+    def begin(self, lr: float, memory: Vector | None, shared: Vector) -> None:
+        """A task begins, from the current weights of the model; `shared` is what the direction takes from the server."""
+        self._memory, self._from_server = memory, shared
         if self._start is not None:
             self._start.copy_(self._flat.weights)
         if self._velocity is not None:
@@ -65,9 +66,11 @@ class Descent:
         if self._optimised is not None:
             self._optimised.clip()
         if recipe.direction is not None and self._memory is not None:
-            memory = self._memory[: self._turned].reshape(recipe.direction.vectors, -1)
             turned = download(gradient)
-            recipe.direction.turn(turned, memory)
+            if isinstance(recipe.direction, SharingDirection):
+                recipe.direction.turn(turned, self._rows, self._from_server)
+            else:
+                recipe.direction.turn(turned, self._rows)
             overwrite(gradient, turned)
         if self._optimised is not None:
             self._optimised.step(lr)
@@ -75,6 +78,19 @@ class Descent:
         if self._velocity is not None:
             gradient = self._velocity.mul_(recipe.momentum).add_(gradient)
         weights.add_(gradient, alpha=-lr)
+
+    def share(self, change: Vector, reach: float, out: Vector) -> None:
+        """The task is over: writes what the client tells the server of its memory into `out`."""
+        out[:] = 0
+        direction = self._recipe.direction
+        if isinstance(direction, SharingDirection) and self._memory is not None and reach:
+            out[: len(change)] = direction.share(change, reach, self._rows, self._from_server)
+
+    @property
+    def _rows(self) -> Matrix:
+        """What the direction remembers, one row per vector."""
+        assert self._memory is not None
+        return self._memory[: self._turned].reshape(-1, self._flat.trained)
 
     def end(self) -> None:
         """The task is over: overwrites what the client remembers of its optimiser."""

@@ -21,6 +21,7 @@ from fairlag.learn.local import Recipe
 from fairlag.learn.own import Context, OwnTraining
 from fairlag.learn.task import Task
 from fairlag.learn.transfer import CPU
+from fairlag.rules.local import SharingDirection
 
 _AS_IT_IS = nullcontext()
 
@@ -56,12 +57,19 @@ class Eager:
         self._task = task
         self._batch = Batches(examples, device)
         self._descent = Descent(self._flat, recipe)
+        self._shares = isinstance(recipe.direction, SharingDirection)
         self._own = None if train is None else OwnTraining(train, self._flat, recipe)
 
     @property
     def size(self) -> int:
         """The number of trained parameters."""
         return self._flat.trained
+
+    @property
+    def width(self) -> int:
+        """How many numbers a version and an update have: the model's, and those of a vector from the server."""
+        layout = self._flat.layout
+        return layout.size + (layout.parameters.size if self._shares else 0)
 
     @property
     def remembered(self) -> int:
@@ -73,21 +81,26 @@ class Eager:
     ) -> tuple[int, list[float]]:
         """Writes the update into `out`, and overwrites the client's memory.
 
+        If the direction takes a vector from the server, the parameters end with it, and the update with its change.
         Returns the number of steps, and the squared losses of the examples if the recipe asks for them.
         """
-        flat = self._flat
-        flat.load(parameters)
+        flat, size = self._flat, self._flat.layout.size
+        start, shared = parameters[:size], parameters[size : size + flat.trained]
+        flat.load(start)
         flat.model.train()
         with exclusive(task.key, flat.device):
+            self._descent.begin(task.lr, memory, shared)
             chosen = _batches(task.examples, self._recipe.batch, task.batches, task.key)
-            made = self._by_steps(task, chosen, memory) if self._own is None else self._by_own(task, chosen, memory)
-        flat.write_update(parameters, out)
+            made = self._by_steps(task, chosen) if self._own is None else self._by_own(task, chosen, memory)
+        flat.write_update(start, out[:size])
+        if len(out) > size:
+            reach = task.lr * self._recipe.effort(made[0], task.lr)
+            self._descent.share(out[: flat.trained], reach, out[size:])
         return made
 
-    def _by_steps(self, task: LocalTask, batches: Iterator[Integers], memory: Vector | None) -> tuple[int, list[float]]:
+    def _by_steps(self, task: LocalTask, batches: Iterator[Integers]) -> tuple[int, list[float]]:
         flat, recipe, squares = self._flat, self._recipe, list[float]()
         together = recipe.accumulate or 1
-        self._descent.begin(task.lr, memory)
         for step in range(task.steps):
             flat.gradient.zero_()
             count = min(together, task.batches - step * together)
@@ -126,7 +139,7 @@ class Eager:
         self, parameters: Vector, examples: Integers, seed: int
     ) -> tuple[dict[str, NDArray[Any]], tuple[NDArray[Any], NDArray[Any]] | None]:
         """What each example adds to the loss and the metrics, and the predictions that metrics need."""
-        self._flat.load(parameters)
+        self._flat.load(parameters[: self._flat.layout.size])
         self._flat.model.eval()
         # A model may draw random numbers here too. Not inference_mode: tensors that a model keeps could not be trained.
         with exclusive(seed, self._flat.device), torch.no_grad():

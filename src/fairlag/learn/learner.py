@@ -221,6 +221,11 @@ class Learner:
         return self._eager.remembered
 
     @property
+    def width(self) -> int:
+        """How many numbers a version and an update have."""
+        return self._eager.width
+
+    @property
     def batched(self) -> bool:
         """Can many tasks of this model be trained at once?"""
         return self._small is not None

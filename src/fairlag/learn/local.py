@@ -10,7 +10,7 @@ from fairlag.errors import InputError
 from fairlag.imported import name_of
 from fairlag.learn.optimiser import Optimiser
 from fairlag.learn.within import Within, no_call
-from fairlag.rules.local import Direction, Local
+from fairlag.rules.local import Direction, Local, SharingDirection
 from fairlag.text import calls
 
 
@@ -155,7 +155,7 @@ class Recipe:
     weight_decay: float = 0.0
     prox: float = 0.0
     """The factor μ of (μ/2)‖x − w‖², which pulls towards the model that the client received."""
-    direction: Direction | None = None
+    direction: Direction | SharingDirection | None = None
     """Turns the gradient into the direction of a step, with a memory per client; None for the gradient itself."""
     losses: bool = False
     """Are the losses of all training examples recorded?"""

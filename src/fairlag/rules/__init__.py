@@ -1,7 +1,7 @@
 """The rules that strategies are composed of: one module per slot, and decorators with which a rule declares its needs.
 
-`keep` and `recent` have reductions with a memory; `tolerant`, `utility` and `compass` have one more selection each;
-`phases` has a selection and the reduction that goes with it.
+`keep`, `recent` and `replay` have reductions with a memory; `control` has one more direction of local steps; `tolerant`,
+`utility` and `compass` have one more selection each; `phases` has a selection and the reduction that goes with it.
 
 >>> import fairlag
 >>> from fairlag.rules import select, trigger, weigh
@@ -13,35 +13,48 @@ from fairlag.rules import (
     admit,
     apply,
     compass,
+    control,
     edit,
     keep,
     local,
     phases,
     recent,
     reduce,
+    replay,
     select,
     tolerant,
     trigger,
     utility,
     weigh,
 )
-from fairlag.rules.rule import mixes_statistics, reads_account, reads_profiles, reads_updates, reads_window, sums_only
+from fairlag.rules.rule import (
+    mixes_statistics,
+    reads_account,
+    reads_intervals,
+    reads_profiles,
+    reads_updates,
+    reads_window,
+    sums_only,
+)
 
 __all__ = [
     "admit",
     "apply",
     "compass",
+    "control",
     "edit",
     "keep",
     "local",
     "mixes_statistics",
     "phases",
     "reads_account",
+    "reads_intervals",
     "reads_profiles",
     "reads_updates",
     "reads_window",
     "recent",
     "reduce",
+    "replay",
     "select",
     "sums_only",
     "tolerant",

@@ -8,8 +8,9 @@ from typing import Protocol
 import numpy as np
 
 from fairlag.core.buffer import Buffer
-from fairlag.core.state import Savable, State, copy_into, take
-from fairlag.core.types import Floats, Integers, Parts
+from fairlag.core.rows import Rows
+from fairlag.core.state import Savable, State, take
+from fairlag.core.types import Floats, Parts
 from fairlag.core.vector import Matrix, Vector
 from fairlag.core.view import View
 
@@ -36,6 +37,9 @@ class Keeping:
     """May a model's statistics be mixed by the weights? The reducer does not see them."""
     per_client: bool = True
     """Does it keep something of each client, so that it must know who sent an update?"""
+    of_step: bool = False
+    """Are its parts those of the step from one version to the next? Then nobody has a part of a version that is the
+    last one again because its aggregation was refused. Otherwise they are those of all that the version consists of."""
 
 
 def replacing() -> Keeping:
@@ -60,50 +64,38 @@ def averaging() -> Keeping:
 
 
 class _Models:
-    """The last model of each client: one row per client that sent one. All others have the first version."""
+    """The last model of each client that sent one. All others have the first version."""
 
     def __init__(self, view: View) -> None:
         self._view = view
         self._first = view.parameters(view.version)
-        self._places: dict[int, int] = {}
-        self._rows: Matrix = np.empty((1, self._first.size), np.float32)
+        self._last = Rows(self._first.size, clients=len(view.update_counts), what="the last model")
 
     def sent(self, updates: Matrix, buffer: Buffer) -> list[Vector]:
         """The whole model of each update's sender."""
         return [self._view.parameters(task.version) + row for task, row in zip(buffer.tasks, updates, strict=True)]
 
     def of(self, client: int) -> Vector:
-        place = self._places.get(client)
-        return self._first if place is None else self._rows[place]
-
-    def keep(self, client: int, model: Vector) -> None:
-        place = self._places.setdefault(client, len(self._places))
-        if place == len(self._rows):
-            self._rows = np.concatenate([self._rows, np.empty_like(self._rows)])
-        self._rows[place] = model
+        last = self._last.of(client)
+        return self._first if last is None else last
 
     def mean(self) -> Vector:
         """The mean of all clients' models by their examples."""
-        shares = self._view.shares(self._clients())
-        # In double precision: shares rounded to float32 would not add up to one, in every version.
-        mean = np.einsum("k,kp->p", shares, self._rows[: len(shares)], dtype=np.float64)
+        shares = self._view.shares(self._last.clients)
+        mean: Floats = np.zeros(self._first.size)
+        for share, model in zip(shares.tolist(), self._last, strict=True):
+            # In double precision: shares rounded to float32 would not add up to one, in every version.
+            mean += np.multiply(model, share, dtype=np.float64)
         if len(shares) < self._view.n:
             mean += (1 - math.fsum(shares)) * self._first
         rounded: Vector = mean.astype(np.float32)
         return rounded
 
-    def _clients(self) -> Integers:
-        return np.fromiter(self._places, np.int64, len(self._places))
-
     def state(self) -> State:
-        count = len(self._places)
-        return {"clients": self._clients(), "rows": self._rows[:count].copy(), "first": self._first}
+        return {**self._last.state(), "first": self._first}
 
     def restore(self, state: State) -> None:
-        clients = take(state, "clients", np.ndarray).tolist()
-        self._places = {client: place for place, client in enumerate(clients)}
-        self._rows = np.empty((max(len(clients), 1), self._first.size), np.float32)
-        copy_into(self._rows[: len(clients)], state, "rows")
+        self._last.restore(state)
         self._first = take(state, "first", np.ndarray).copy()
 
 
@@ -122,7 +114,7 @@ class _Replacing(_Models):
         factors = weights.astype(np.float32)
         for task, model, factor in zip(buffer.tasks, self.sent(updates, buffer), factors, strict=True):
             step += factor * (model - self.of(task.client))
-            self.keep(task.client, model)
+            self._last.keep(task.client, model)
         return step
 
 
@@ -157,13 +149,13 @@ class _Averaging(_Models):
     def reduce(self, weights: Floats, updates: Matrix, buffer: Buffer) -> Vector:
         now = self._view.parameters(self._view.version)
         for client in self._view.restarted:
-            self.keep(client, now)
+            self._last.keep(client, now)
         came = list(zip(buffer.tasks, self.sent(updates, buffer), buffer.drafted, strict=True))
         for task, model, drafted in came:
             if drafted:
-                self.keep(task.client, model)
+                self._last.keep(task.client, model)
         step = self.mean() - now
         for task, model, drafted in came:
             if not drafted:
-                self.keep(task.client, model)
+                self._last.keep(task.client, model)
         return step

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from operator import index
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from fairlag.core.buffer import Buffer
 from fairlag.core.state import Savable, State, rows, table
@@ -29,6 +29,28 @@ class Direction(Protocol):
 
     def turn(self, gradient: Vector, memory: Matrix) -> None:
         """Overwrites the gradient with the direction, and the memory with what to remember."""
+
+
+@runtime_checkable
+class SharingDirection(Protocol):
+    """A direction that also takes a vector from the server: the mean over all clients of what each of them shares.
+
+    Every version carries the vector, 0 at first. Every update carries by how much its client's part has changed.
+    """
+
+    @property
+    def vectors(self) -> int:
+        """As for `Direction`."""
+
+    def turn(self, gradient: Vector, memory: Matrix, shared: Vector) -> None:
+        """As for `Direction`, with the server's vector."""
+
+    def share(self, change: Vector, reach: float, memory: Matrix, shared: Vector) -> Vector:
+        """Returns the change of what the client shares, and overwrites the memory, after a task.
+
+        The task has changed the trained parameters by `change` = −`reach` · (mean direction): `reach` is the sum of its
+        step sizes, as often as each gradient counts.
+        """
 
 
 class Stepper(Savable, Protocol):
@@ -65,7 +87,7 @@ class Local:
     """The factor μ of (μ/2)‖x − w‖², which pulls towards the model that the client received."""
     steps: Steps | None = None
     pace: Pace | None = None
-    direction: Direction | None = None
+    direction: Direction | SharingDirection | None = None
     losses: bool = False
     """Must clients report the root of the mean squared loss of their training examples?"""
 
@@ -94,6 +116,11 @@ class Local:
     def vectors(self) -> int:
         """How many vectors each client remembers."""
         return 0 if self.direction is None else self.direction.vectors
+
+    @property
+    def shares(self) -> bool:
+        """Does every version carry a vector for local training, and every update a change of it?"""
+        return isinstance(self.direction, SharingDirection)
 
     def asked(self, view: View, client: int, stepper: Stepper | None) -> tuple[int, float]:
         """The steps (0 leaves them to the client) and the pace of the client's next task.

@@ -34,6 +34,8 @@ class Traits:
     """Is it a reduction that averages its rows if their weights add up to one?"""
     account: Entitlement | None = None
     """The terms of the accounts that the ledger must keep for it."""
+    intervals: int = 0
+    """The longest interval between two of a client's versions, if the ledger must keep intervals for it; else 0."""
 
 
 class Provenance(NamedTuple):
@@ -88,8 +90,8 @@ def traits(rule: object) -> Traits:
     """The traits of a rule; a plain function has only a name.
 
     >>> def mine(buffer, view): ...
-    >>> traits(mine)
-    Traits(label='mine', reads_updates=None, window=0, profiles=False, mixes_statistics=False, account=None)
+    >>> traits(mine) == Traits("mine"), traits(mine).reads_updates
+    (True, None)
     """
     known = getattr(rule, "_traits", None)
     return known if isinstance(known, Traits) else Traits(getattr(rule, "__name__", repr(rule)))
@@ -178,6 +180,20 @@ def reads_account(terms: Entitlement = DEFAULT_TERMS) -> Callable[[Rule], Rule]:
     return lambda rule: _marked(rule, replace(traits(rule), account=terms))
 
 
+def reads_intervals(longest: int) -> Callable[[Rule], Rule]:
+    """Declares that a rule reads the mean interval between the versions that a client takes part in.
+
+    An interval ends after `longest` versions even if the client has not taken part in the last one.
+
+    >>> @reads_intervals(50)
+    ... def rarely(buffer, view):
+    ...     return view.mean_rounds(buffer.clients) / view.n
+    >>> traits(rarely).intervals
+    50
+    """
+    return lambda rule: _marked(rule, replace(traits(rule), intervals=longest))
+
+
 def factory(make: Callable[Arguments, Rule]) -> Callable[Arguments, Rule]:
     """Decorates a function that makes rules: they inherit the traits of its arguments, and its call is their label.
 
@@ -203,6 +219,7 @@ def factory(make: Callable[Arguments, Rule]) -> Callable[Arguments, Rule]:
                 any(each.profiles for each in (traits(rule), *inner)),
                 traits(rule).mixes_statistics,
                 common_terms([each.account for each in (traits(rule), *inner)]),
+                max(each.intervals for each in (traits(rule), *inner)),
             ),
         )
 

@@ -33,6 +33,8 @@ class Trigger:
     """Does it merge when selection says so, and so need a selection that holds updates back?"""
     awaits: bool = False
     """Does it read how many present clients have no update in the buffer?"""
+    fresh: bool = False
+    """Does it wait until no task is running, and so need a selection whose clients wait for a newer version?"""
 
     def __post_init__(self) -> None:
         _whole("number of updates that a trigger needs", self.needs)
@@ -46,6 +48,20 @@ def count(k: int) -> Trigger:
     """
     _whole("buffer", k)
     return Trigger(f"count({k})", with_provenance(lambda view: view.buffered >= k, count, k=k), needs=k)
+
+
+def everyone_first(k: int) -> Trigger:
+    """When every client has sent an update trained from the first version; after that, when k are in the buffer.
+
+    The first version is made when no task is running any longer, so nobody waits for clients that have left.
+
+    >>> everyone_first(1).label
+    'everyone_first(1)'
+    """
+    _whole("buffer", k)
+    return Trigger(
+        f"everyone_first({k})", lambda view: view.buffered >= k if view.version else view.running == 0, fresh=True
+    )
 
 
 def every(interval: float) -> Trigger:

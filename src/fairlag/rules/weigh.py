@@ -15,7 +15,7 @@ from fairlag.core.view import View
 from fairlag.errors import StrategyError
 from fairlag.rules import check
 from fairlag.rules.drift import drifts
-from fairlag.rules.rule import factory, reads_account, reads_profiles, reads_updates, reads_window
+from fairlag.rules.rule import factory, reads_account, reads_intervals, reads_profiles, reads_updates, reads_window
 
 Weigh = Callable[[Buffer, View], Floats]
 
@@ -267,6 +267,32 @@ def mean_gap(buffer: Buffer, view: View) -> Floats:
     [0.5, 1.0]
     """
     return view.mean_gap(buffer.clients) / view.n
+
+
+@factory
+def mean_rounds(*, longest: int = 50) -> Weigh:
+    """By how rarely a client takes part: a_i = ω_i / n, ω_i the mean number of versions from one it is in to its next.
+
+    ω_i is 1 before its second version. An interval ends after `longest` versions, and the next begins, even if the
+    client has not taken part: so a client that stays away is not heard too loudly when it comes back (FedAU).
+
+    >>> from fairlag.core.ledger import Ledger
+    >>> buffer, _ = example()
+    >>> ledger = Ledger(clients=2, longest=50)
+    >>> [ledger.join(client) for client in range(2)]
+    [True, True]
+    >>> for version in (0, 3, 4):
+    ...     ledger.intervals.merge(version, [0, 1])
+    >>> mean_rounds()(buffer, View(ledger)).tolist()  # of 1 and 3 versions
+    [1.0, 1.0]
+    """
+    check.whole("the longest interval", longest, 1, "version")
+
+    @reads_intervals(longest)
+    def weigh(buffer: Buffer, view: View) -> Floats:
+        return view.mean_rounds(buffer.clients) / view.n
+
+    return weigh
 
 
 def mean_interval(buffer: Buffer, view: View) -> Floats:

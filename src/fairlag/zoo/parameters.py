@@ -3,7 +3,8 @@
 PARAMETERS: dict[str, str] = {
     "alpha": "The part of a client's model in the next version, above 0 and at most 1.",
     "attention": '`"none"`, `"normalised"` or `"paper"`: how the first layer is rescaled after each arrival.',
-    "beta": "Momentum of the server (fedavgm), or how slowly a client's sum of gradients decays (asofed).",
+    "beta": "Momentum of the server (fedavgm), how slowly a client's sum of gradients decays (asofed), or how much a "
+    "remembered update counts, from 0 to 1 (fedstale).",
     "beta1": "How slowly the first moment of the steps decays.",
     "beta2": "How slowly the second moment of the steps decays.",
     "buffer": "How many updates make a version.",
@@ -12,6 +13,7 @@ PARAMETERS: dict[str, str] = {
     "cohort": "How many clients train in a round.",
     "concurrency": 'How many clients train at once, `"none"` for all of them.',
     "credit": 'How many outliers a client may send before it is no longer selected, `"none"` for any number.',
+    "cutoff": "The most rounds of one interval between two rounds of a client; then the next interval begins.",
     "deadline": 'Seconds after which a round ends without the late clients, `"none"` to wait for all.',
     "decay": "The factor on the chance to explore at each selection.",
     "delay_limit": "The largest staleness in a buffer up to which the server's step size is `lr`.",
