@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from fairlag.core.state import State, pack, unpack
+from fairlag.core.state import Stack, State, pack, unpack
 from fairlag.core.vector import Matrix, Vector
 from fairlag.errors import InputError, ProtocolError
 from fairlag.execute import Learning
@@ -40,7 +40,7 @@ def serial() -> Serial:
 def remembered(executor: Learning) -> dict[int, bytes]:
     state = executor.state()
     clients, kept = state["clients"], state["kept"]
-    assert isinstance(clients, np.ndarray) and isinstance(kept, np.ndarray)
+    assert isinstance(clients, np.ndarray) and isinstance(kept, Stack)
     return {client: row.tobytes() for client, row in zip(clients.tolist(), kept, strict=True)}
 
 

@@ -333,6 +333,7 @@ READERS = {
     "fedcompass": ("edit",),
     "qfedavg": ("local", "weigh"),
     "fedfa": ("reduce",),
+    **dict.fromkeys(("mifa", "fedvarp", "fedstale", "ca2fl", "ace", "area"), ("reduce",)),
 }
 
 

@@ -47,7 +47,7 @@ class Descent:
         """How many numbers a client remembers between tasks."""
 
     def begin(self, lr: float, memory: Vector | None, shared: Vector) -> None:
-        """A task begins, from the current weights of the model; `shared` is what the direction takes from the server."""
+        """A task begins, from the model's current weights; `shared` is what the direction takes from the server."""
         self._memory, self._from_server = memory, shared
         if self._start is not None:
             self._start.copy_(self._flat.weights)

@@ -1,0 +1,201 @@
+"""Plain twins of the methods with a memory, written from their formulas, live the same random lives as the code."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fairlag import zoo
+from fairlag.core.server import Server
+from fairlag.core.strategy import Strategy
+from fairlag.core.types import Aggregation, Event, Floats, Left, Row
+from fairlag.core.vector import Vector
+from fairlag.execute.serial import Serial
+from fairlag.fleet.clients import Fleet, Group
+from fairlag.fleet.delay import parse
+from fairlag.learn.learner import Placement
+from fairlag.learn.local import Recipe, schedule
+from fairlag.rules import select, trigger
+from fairlag.runtime import virtual
+from tests.support.learning import CLASSES, blueprint, data, first
+from tests.test_twins import FIRST, Came, Twin, lives
+
+
+class Remembers(Twin):
+    """step = c Σ_j (Δ_j − β h_i) + β/n Σ_i h_i with the h before this buffer, then h_i ← Δ_j, in order of arrival.
+
+    Its parts are the coefficients of all updates in the step, added up by client.
+    """
+
+    def __init__(self, size: int, beta: float, c: Callable[[int, int], float], lr: float) -> None:
+        super().__init__()
+        self.size, self.beta, self.c, self.lr = size, beta, c, lr
+        self.h: dict[int, Floats] = {}
+
+    def ready(self) -> bool:
+        return len(self.buffer) >= self.size
+
+    def step(self) -> Floats:
+        n, before = len(self.examples), dict(self.h)
+        c, total = self.c(len(self.buffer), n), np.zeros(len(FIRST))
+        for client, h in before.items():
+            total += self.beta / n * h
+            self.parts[client] += self.beta / n
+        for came in self.buffer:
+            total += c * (came.delta - self.beta * before.get(came.client, 0.0))
+            self.parts[came.client] += c - (c * self.beta if came.client in before else 0.0)
+            self.h[came.client] = came.delta
+        return self.lr * total
+
+
+class Ace(Remembers):
+    """Everyone fills its h at the first model; then every arrival makes a step."""
+
+    def __init__(self) -> None:
+        super().__init__(1, 1.0, lambda b, n: 1 / n, 0.7)
+        self.waiting: list[int] = []
+
+    def ready(self) -> bool:
+        return self.version > 0 or not self.running
+
+    def frees(self, client: int) -> None:
+        waits = self.version == 0 and any(came.client == client for came in self.buffer)
+        (self.waiting if waits else self.idle).append(client)
+
+    def handle(self, event: Event) -> None:
+        if isinstance(event, Left) and event.client in self.waiting:
+            self.waiting.remove(event.client)
+        super().handle(event)
+
+    def merge(self) -> None:
+        super().merge()
+        self.idle += self.waiting
+        self.waiting = []
+
+
+class Area(Twin):
+    """Clients send x − y_i and set y_i ← x; w ← w + 1/n Σ_j (x_j − y_i)."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size = size
+        self.y: dict[int, Floats] = {}
+        self.coefficients: list[tuple[int, float]] = []
+        """Of all models that were sent: what each adds to the version, and what is taken away when it is replaced."""
+
+    def ready(self) -> bool:
+        return len(self.buffer) >= self.size
+
+    def step(self) -> Floats:
+        total = np.zeros(len(FIRST))
+        for came in self.buffer:
+            x, y = self.model(came), self.y.get(came.client, FIRST.astype(np.float64))
+            total += (x - y) / len(self.examples)
+            self.coefficients.append((came.client, 1 / len(self.examples)))
+            if came.client in self.y:
+                self.coefficients.append((came.client, -1 / len(self.examples)))
+            self.y[came.client] = x
+        for client, coefficient in self.coefficients:
+            self.parts[client] += coefficient
+        return total
+
+    def model(self, came: Came) -> Floats:
+        found: Floats = self.models[came.version] + came.delta
+        return found
+
+
+LIVES: dict[str, tuple[Callable[[], Strategy], Callable[[], Twin]]] = {
+    "ca2fl": (lambda: zoo.ca2fl(buffer=3, fresh=False, lr=0.7), lambda: Remembers(3, 1.0, lambda b, n: 1 / b, 0.7)),
+    "ca2fl, one by one": (lambda: zoo.ca2fl(buffer=1, fresh=False), lambda: Remembers(1, 1.0, lambda b, n: 1 / b, 1.0)),
+    "mifa": (
+        lambda: buffers_of(zoo.mifa(lr=0.7), 2),
+        lambda: Remembers(2, 1.0, lambda b, n: 1 / n, 0.7),
+    ),
+    "fedstale": (
+        lambda: buffers_of(zoo.fedstale(beta=0.3), 2),
+        lambda: Remembers(2, 0.3, lambda b, n: 1 / b, 1.0),
+    ),
+    "ace": (lambda: zoo.ace(lr=0.7), Ace),
+    "area": (lambda: zoo.area(buffer=2, fresh=False), lambda: Area(2)),
+}
+
+
+def buffers_of(strategy: Strategy, size: int) -> Strategy:
+    return replace(strategy, select=select.all_idle(fresh=False), trigger=trigger.count(size))
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("name", LIVES)
+def test_it_lives_as_its_twin(name: str, seed: int) -> None:
+    make, twin = LIVES[name]
+    server = lives(make(), twin(), seed)
+    assert server.view.weight_sums.sum() > 0
+
+
+# SCAFFOLD: every batch is the whole of a client's data, so that its gradients need no random numbers
+
+STEPS, LR = 3, 0.2
+PLACES = Placement(np.arange(80), np.array([0, 7, 40, 80]), np.arange(80, 120), np.zeros(3, np.int64))
+PLAN = blueprint("logistic", Recipe(steps=STEPS, batch=100, lr=schedule(LR)))
+
+
+def gradient(weights: Floats, client: int) -> Floats:
+    """Of the mean cross-entropy of a client's examples under a linear model: the matrix, then the biases."""
+    mine = PLACES.of(client)
+    inputs = data().inputs[mine].reshape(len(mine), -1) * PLAN.scale + PLAN.offset
+    scores = inputs @ weights[: 64 * CLASSES].reshape(CLASSES, 64).T + weights[64 * CLASSES :]
+    chances = np.exp(scores - scores.max(axis=1, keepdims=True))
+    chances /= chances.sum(axis=1, keepdims=True)
+    chances[np.arange(len(mine)), data().labels[mine]] -= 1
+    return np.concatenate([(chances.T @ inputs).ravel(), chances.sum(axis=0)]) / len(mine)
+
+
+def scaffold_by_hand(rows: list[Aggregation], start: Vector, lr: float, *, control: bool = True) -> list[Floats]:
+    """The versions: x ← x − η (g − c_i + c), c_i ← c_i − c − Δ/(Kη), c ← c + 1/n Σ (c_i_new − c_i)."""
+    versions, means = [start.astype(np.float64)], [np.zeros(len(start))]
+    own = [np.zeros(len(start)) for _ in range(3)]
+    for row in rows:
+        step, grown = np.zeros(len(start)), np.zeros(len(start))
+        for task in row.tasks:
+            x, c, mine = versions[task.version], means[task.version], own[task.client]
+            for _ in range(STEPS):
+                x = x - LR * (gradient(x, task.client) - mine + c)
+            delta = x - versions[task.version]
+            new = mine - c - delta / (STEPS * LR) if control else mine
+            step += delta / len(row.tasks)
+            grown += (new - mine) / 3
+            own[task.client] = new
+        versions.append(versions[-1] + lr * step)
+        means.append(means[-1] + grown)
+    return versions
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [zoo.scaffold(cohort=3, lr=0.9), zoo.scaffold(cohort=2), zoo.buffered_scaffold(buffer=2, lr=0.9)],
+    ids=["everyone", "rounds", "buffered"],
+)
+def test_scaffold_trains_as_its_twin(strategy: Strategy) -> None:
+    fleet = Fleet([Group("fast", 2, parse("uniform(1, 2)")), Group("slow", 1, parse("uniform(3, 5)"))], seed=0)
+    executor, records, start = Serial(PLAN, data(), PLACES), list[Row](), first(PLAN)
+    executor.begin(0, PLACES, strategy.local)
+    found: list[Vector] = []
+    server = Server(
+        strategy,
+        clients=3,
+        parameters=start,
+        aggregations=15,
+        record=records.append,
+        on_version=lambda version, time, parameters: found.append(parameters[: len(start)]),
+    )
+    virtual.run(server, fleet, executor)
+    rows = [row for row in records if isinstance(row, Aggregation)]
+    lr = 0.9 if "0.9" in strategy.apply.label else 1.0
+    expected = scaffold_by_hand(rows, start, lr)
+    for ours, theirs in zip(found, expected[1:], strict=True):
+        assert np.allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+    plain = scaffold_by_hand(rows, start, lr, control=False)
+    assert not np.allclose(found[-1], plain[-1], rtol=1e-2, atol=1e-3), "the control variates matter here"
+    assert math.isclose(server.view.weight_sums.sum(), 15)
