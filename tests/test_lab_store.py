@@ -61,7 +61,7 @@ def test_a_commit_writes_everything_and_can_be_taken_up(tmp_path: Path) -> None:
         assert kept is not None
         state, text = kept
         assert text == '{"ü": 1}'
-        assert {name: array.tolist() for name, array in state.items()} == {
+        assert {name: np.asarray(array).tolist() for name, array in state.items()} == {
             "parameters": [0, 1, 2],
             "clock": 2.5,
             "counts": [[0, 3], [1, 4], [2, 5]],

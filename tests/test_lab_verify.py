@@ -54,7 +54,7 @@ def resumed(folder: Path) -> object:
     """What a run that is continued begins with."""
     with Store.open(folder) as store:
         arrays, text = store.checkpoint() or ({}, "")
-        return {name: each.tobytes() for name, each in arrays.items()}, text
+        return {name: np.asarray(each).tobytes() for name, each in arrays.items()}, text
 
 
 def flipped(content: bytes, step: int) -> Iterator[bytes]:

@@ -20,6 +20,8 @@ _PART = 0.5
 """The part of the available memory that rows may take; more are kept in a temporary file."""
 _CHUNK = 1 << 26
 """About how many bytes the temporary file grows by."""
+_TOGETHER = 4096
+"""The most rows that it grows by."""
 
 
 class Rows:
@@ -102,8 +104,10 @@ class _File:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115 (closed with this object)
-        self._count = max(1, _CHUNK // (4 * size))
+        with tempfile.TemporaryFile() as file:
+            self._file = os.dup(file.fileno())
+        finalize(self, os.close, self._file)
+        self._count = max(1, min(_CHUNK // (4 * size), _TOGETHER))
         self._free: list[memoryview] = []
 
     def room(self) -> Vector:
@@ -119,17 +123,17 @@ class _File:
     def _grow(self) -> None:
         length = 4 * self._size
         # A whole number of pages, as a chunk must begin with one.
-        begin, more = os.fstat(self._file.fileno()).st_size, -(-self._count * length // mmap.PAGESIZE) * mmap.PAGESIZE
+        begin, more = os.fstat(self._file).st_size, -(-self._count * length // mmap.PAGESIZE) * mmap.PAGESIZE
         try:
             if hasattr(os, "posix_fallocate"):  # without it, a full disk would kill the process when a row is written
-                os.posix_fallocate(self._file.fileno(), begin, more)
+                os.posix_fallocate(self._file, begin, more)
             else:
-                os.ftruncate(self._file.fileno(), begin + more)
+                os.ftruncate(self._file, begin + more)
         except OSError as error:
             raise StrategyError(
                 f"the temporary file for clients' vectors cannot grow beyond {_bytes(begin)}: {error.strerror}"
             ) from None
-        chunk = memoryview(mmap.mmap(self._file.fileno(), more, offset=begin))
+        chunk = memoryview(mmap.mmap(self._file, more, offset=begin))
         self._free += [chunk[at : at + length] for at in range(0, self._count * length, length)]
 
 

@@ -30,6 +30,11 @@ class Stack:
         return len(self.rows), self.width
 
     @property
+    def nbytes(self) -> int:
+        """The number of bytes of all rows."""
+        return 4 * len(self.rows) * self.width
+
+    @property
     def matrix(self) -> Matrix:
         """A copy as one array."""
         return np.array(self.rows, np.float32).reshape(self.shape)
@@ -61,11 +66,22 @@ def pack(state: State) -> tuple[dict[str, NDArray[Any]], str]:
     >>> pack({"server": {"weights": np.ones(2), "time": 0.5}})
     ({'server/weights': array([1., 1.])}, '{"server": {"time": 0.5}}')
     """
-    arrays: dict[str, NDArray[Any]] = {}
+    arrays, text = parted(state)
+    return {path: each.matrix if isinstance(each, Stack) else each for path, each in arrays.items()}, text
+
+
+def parted(state: State) -> tuple[dict[str, NDArray[Any] | Stack], str]:
+    """As `pack`, but without copying stacks into arrays.
+
+    >>> stack = Stack((np.ones(2, np.float32),), 2)
+    >>> parted({"server": {"rows": stack, "time": 0.5}})[0]["server/rows"] is stack
+    True
+    """
+    arrays: dict[str, NDArray[Any] | Stack] = {}
     return arrays, json.dumps(_without_arrays(state, "", arrays))
 
 
-def _without_arrays(state: State, path: str, arrays: dict[str, NDArray[Any]]) -> dict[str, object]:
+def _without_arrays(state: State, path: str, arrays: dict[str, NDArray[Any] | Stack]) -> dict[str, object]:
     """The state without its arrays, which are moved into `arrays` by path."""
     rest: dict[str, object] = {}
     for name, value in state.items():
@@ -73,9 +89,7 @@ def _without_arrays(state: State, path: str, arrays: dict[str, NDArray[Any]]) ->
             raise InputError(f"the name {name!r} in a state has a slash, which separates names")
         if isinstance(value, dict):
             rest[name] = _without_arrays(value, f"{path}{name}/", arrays)
-        elif isinstance(value, Stack):
-            arrays[path + name] = value.matrix
-        elif isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+        elif isinstance(value, Stack) or (isinstance(value, np.ndarray) and value.dtype.kind in "biuf"):
             arrays[path + name] = value
         elif all(isinstance(part, Plain) for part in (value if isinstance(value, list) else [value])):
             rest[name] = value
@@ -84,7 +98,7 @@ def _without_arrays(state: State, path: str, arrays: dict[str, NDArray[Any]]) ->
     return rest
 
 
-def unpack(arrays: Mapping[str, NDArray[Any]], text: str) -> State:
+def unpack(arrays: Mapping[str, NDArray[Any] | Stack], text: str) -> State:
     """The state that was packed.
 
     >>> unpack({"server/weights": np.ones(2)}, '{"server": {"time": 0.5}}')

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fairlag.errors import UnreadableError
-from fairlag.lab import digest
+from fairlag.lab import digest, rowfiles
 from fairlag.lab.folder import DATABASE
 
 _NAME = re.compile(r"checkpoint-(\d+)-(\d+)-([0-9a-f]{16})\.safetensors")
@@ -31,7 +31,7 @@ class Checkpoint(NamedTuple):
         named = _NAME.fullmatch(self.file.name)
         if named is None or not found.startswith(named[3]):
             return f"{self.file.name} is not what was written"
-        return None
+        return rowfiles.damage(self.file)
 
 
 def named(folder: Path, version: int, number: int, content: bytes) -> Checkpoint:

@@ -283,6 +283,15 @@ def packed(tensors: Mapping[str, NDArray[Any]], words: dict[str, str]) -> bytes:
     return save(arrays, words if arrays or words else None)  # of nothing and no words, safetensors makes no valid file
 
 
+def words_of(file: Path) -> dict[str, str]:
+    """The words of a safetensors file, without reading its arrays."""
+    try:
+        with safe_open(file, framework="numpy") as content:
+            return content.metadata() or {}
+    except (OSError, SafetensorError) as error:
+        raise InputError(f"{str(file)!r} cannot be read: {error}") from None
+
+
 def unpacked(file: Path) -> tuple[dict[str, NDArray[Any]], dict[str, str]]:
     """The named arrays and words of a safetensors file."""
     try:

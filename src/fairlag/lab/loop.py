@@ -9,7 +9,7 @@ from types import FrameType
 
 from fairlag import execute
 from fairlag.core.server import Server
-from fairlag.core.state import State, pack, take, unpack
+from fairlag.core.state import State, parted, take, unpack
 from fairlag.core.types import Stop
 from fairlag.core.vector import Layout
 from fairlag.errors import Interrupted
@@ -124,7 +124,7 @@ class RunLoop:
         state: State = {"simulation": self._timeline.state(), **self._evaluations.state()}
         self._kept = self._server.view.version
         refusals, meta = self._server.refusals, self._facts()
-        self._store.commit(*pack(state), self._kept, refusals=refusals, meta=meta, clients=self._news())
+        self._store.commit(*parted(state), self._kept, refusals=refusals, meta=meta, clients=self._news())
         self._saved = monotonic()
         self._cost = self._saved - began - self._store.rows_took
         self._tell(Kept(self._server.view.version))

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from fairlag.core.state import Stack
 from fairlag.core.types import Integers, Record, Row
 from fairlag.errors import InputError
 from fairlag.files import PARTIAL, put, write_anew
-from fairlag.lab import checkpoints, digest, rows
+from fairlag.lab import checkpoints, digest, rowfiles, rows
 from fairlag.lab.database import Database, make_database
 from fairlag.lab.folder import (
     DATABASE,
@@ -66,6 +67,7 @@ class Store:
         """Opens a folder that holds a run. Use `Store.create` or `Store.open` instead."""
         self.folder = folder
         self._keep = keep
+        self._row_files = rowfiles.RowFiles(folder)
         self._rows: list[Row] = []
         self.record: Record = self._rows.append
         """The server's callback. It is called for every event, so a row is only converted when it is committed."""
@@ -172,7 +174,7 @@ class Store:
 
     def commit(
         self,
-        state: Mapping[str, NDArray[Any]],
+        state: Mapping[str, NDArray[Any] | Stack],
         text: str,
         version: int,
         *,
@@ -185,10 +187,11 @@ class Store:
         `clients` are those with new facts: their groups, and how many examples they hold.
         """
         # Numbered, because a version may be committed twice, and a file that the database refers to must never change.
-        number, content = self._number + 1, packed(state, {"text": text})
-        file = checkpoints.named(self.folder, version, number, content).file
+        number = self._number + 1
         written = np.array([task for row in self._rows for task in rows.tasks(row)], np.int64).tobytes()
         with explained(self.folder, "a checkpoint", _resume(self.folder)):
+            content = self._content(number, state, text)
+            file = checkpoints.named(self.folder, version, number, content).file
             put(file, content)
             with self._transaction() as database:
                 began = monotonic()
@@ -203,12 +206,21 @@ class Store:
         self._number, self._file = number, file
         self._tidy(version)
 
-    def checkpoint(self) -> tuple[dict[str, NDArray[Any]], str] | None:
+    def _content(self, number: int, state: Mapping[str, NDArray[Any] | Stack], text: str) -> bytes:
+        """The bytes of a checkpoint; large rows are in files that it refers to."""
+        big = {name: each for name, each in state.items() if isinstance(each, Stack) and each.nbytes >= rowfiles.BIG}
+        arrays = {
+            name: each.matrix if isinstance(each, Stack) else each for name, each in state.items() if name not in big
+        }
+        places, words = self._row_files.write(number, big) if big else ({}, {})
+        return packed(arrays | places, {"text": text, **words})
+
+    def checkpoint(self) -> tuple[dict[str, NDArray[Any] | Stack], str] | None:
         """The state and the text of the last commit; None before the first and after the end."""
         if self._file is None:
             return None
         tensors, words = unpacked(self._file)
-        return tensors, words["text"]
+        return self._row_files.read(tensors, words), words["text"]
 
     def finish(
         self,
@@ -263,6 +275,7 @@ class Store:
         left = [each.file for each in checkpoints.found(self.folder) if each.version <= version]
         for file in (*self.folder.glob(f"*{PARTIAL}*"), *(file for file in left if file.name not in known)):
             file.unlink(missing_ok=True)
+        self._row_files.tidy(each.file for each in checkpoints.found(self.folder))
 
     @contextmanager
     def _transaction(self) -> Iterator[Database]:
