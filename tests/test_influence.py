@@ -24,7 +24,7 @@ from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
 from fairlag.lab import experiment
 from fairlag.lab.track.points import Points
-from fairlag.rules import apply, keep, select, trigger, weigh
+from fairlag.rules import apply, keep, replay, select, trigger, weigh
 from fairlag.runtime import virtual
 
 FAST, SLOW = 10, 5
@@ -154,6 +154,12 @@ def test_under_asofed_the_versions_consist_of_what_is_told() -> None:
         (zoo.safa(), 1000),
         (zoo.safa(share=0.4, lag=2), 1500),
         (zoo.safa(share=0.3, lag=5), 1500),
+        (zoo.area(buffer=5), 1500),
+        (zoo.ca2fl(buffer=5), 500),
+        (zoo.ace(), 1500),
+        (zoo.mifa(cohort=4), 200),
+        (zoo.fedstale(beta=0.3, cohort=4), 200),
+        (zoo.fedau(cohort=4), 200),
         (zoo.fedstaleweight(buffer=5), 500),
         (zoo.fedbuff(buffer=5), 500),
         (zoo.fedavg(), 200),
@@ -161,7 +167,8 @@ def test_under_asofed_the_versions_consist_of_what_is_told() -> None:
         (zoo.fedfa(models=8), 3000),
     ],
     ids=[
-        *("asofed", "safa", "safa, called off", "safa, often", "fedstaleweight", "fedbuff", "fedavg"),
+        *("asofed", "safa", "safa, called off", "safa, often"),
+        *("area", "ca2fl", "ace", "mifa", "fedstale", "fedau", "fedstaleweight", "fedbuff", "fedavg"),
         *("ringleader", "fedfa"),
     ],
 )
@@ -170,12 +177,13 @@ def test_if_everyone_always_adds_the_same_the_model_has_of_each_what_its_influen
 ) -> None:
     server, _, _ = lived(strategy, aggregations, Own())
     grown, told = shares(server.versions.newest.astype(np.float64)), shares(server.view.weight_sums)
-    kept = isinstance(strategy.reduce, keep.Keeping)  # what was merged last is not yet in all that builds on it
+    # Of kept models, what was merged last is not yet in all that builds on it. A step is complete at once.
+    kept = isinstance(strategy.reduce, keep.Keeping) and not strategy.reduce.of_step
     assert grown.tolist() == pytest.approx(told.tolist(), rel=0.05 if kept else 1e-5)
 
 
 class Replaying:
-    """step = c Σ_j (Δ_j − β h_i) + β/n Σ_i h_i, then h_i ← Δ_j: MIFA, FedVARP, FedStale. Units are 1/n."""
+    """A second, plain reduction: step = c Σ_j (Δ_j − β h_i) + β/n Σ_i h_i, then h_i ← Δ_j. Units are 1/n."""
 
     def __init__(self, view: View, beta: float, mean: bool) -> None:
         self._view, self._beta, self._mean = view, beta, mean
@@ -216,10 +224,18 @@ class Replaying:
 
 @pytest.mark.parametrize(("beta", "mean"), [(1.0, False), (1.0, True), (0.5, True), (0.0, True)])
 def test_a_reduction_that_replays_updates_can_say_what_each_client_is_of_the_step(beta: float, mean: bool) -> None:
-    rule = keep.Keeping("replaying", lambda view: Replaying(view, beta, mean))
-    strategy = Strategy(select.all_idle(), trigger.count(5), weigh.uniform, reduce=rule)
+    rule = keep.Keeping("plain", lambda view: Replaying(view, beta, mean))
+    weights = weigh.uniform if mean else weigh.equal_share
+    strategy = Strategy(select.all_idle(), trigger.count(5), weights, reduce=rule)
     server, _, _ = lived(strategy, 400, Own())
     assert server.view.weight_sums.tolist() == pytest.approx(server.versions.newest.tolist(), rel=1e-4)
+    ours, rows, _ = lived(replace(strategy, reduce=replay.replaying(beta)), 400, Own())
+    assert ours.view.weight_sums.tolist() == pytest.approx(server.view.weight_sums.tolist(), rel=1e-9)
+    assert ours.versions.newest.tolist() == pytest.approx(server.versions.newest.tolist(), rel=1e-5)
+    without, _, _ = lived(replace(strategy, reduce=replay.replaying(beta)), 400)
+    assert without.view.weight_sums.tolist() == ours.view.weight_sums.tolist(), "an audit has no parameters"
+    changes = sum(len(row.parts.clients) for row in rows if isinstance(row, Aggregation) and row.parts)
+    assert changes == 2 * CLIENTS or beta < 1 or not mean, "with β = 1, only first updates change anything"
     if not beta:
         plain, _, _ = lived(replace(strategy, reduce=zoo.fedavg().reduce), 400)
         assert server.view.weight_sums.tolist() == pytest.approx(plain.view.weight_sums.tolist(), rel=1e-9)
@@ -242,7 +258,16 @@ EXPERIMENT = {
 }
 
 
-@pytest.mark.parametrize(("use", "options"), [("asofed", {}), ("safa", {"share": 0.3, "lag": 5})])
+@pytest.mark.parametrize(
+    ("use", "options"),
+    [
+        ("asofed", {}),
+        ("safa", {"share": 0.3, "lag": 5}),
+        ("ca2fl", {"buffer": 4}),
+        ("fedstale", {"cohort": 4}),
+        ("ace", {}),
+    ],
+)
 def test_runs_audits_and_trackers_tell_what_the_server_does(
     use: str, options: dict[str, float], tmp_path: Path
 ) -> None:

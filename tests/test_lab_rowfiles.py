@@ -109,7 +109,7 @@ def test_a_damaged_or_missing_file_is_found(tmp_path: Path) -> None:
     assert [each.version for each in checkpoints.found(tmp_path / "run") if each.damage is None] == [1]
 
 
-@pytest.mark.parametrize("use", ["ca2fl", "safa", "buffered_scaffold"])
+@pytest.mark.parametrize("use", ["ca2fl", "buffered_scaffold", pytest.param("safa", marks=pytest.mark.slow)])
 def test_a_killed_run_with_rows_in_files_ends_with_the_bytes_of_one_without(tmp_path: Path, use: str) -> None:
     alone(KILLS[use], tmp_path)
 

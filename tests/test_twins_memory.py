@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -11,14 +11,19 @@ from fairlag import zoo
 from fairlag.core.server import Server
 from fairlag.core.strategy import Strategy
 from fairlag.core.types import Aggregation, Event, Floats, Left, Row
-from fairlag.core.vector import Vector
+from fairlag.core.vector import Matrix, Vector
+from fairlag.errors import FairlagError
 from fairlag.execute.serial import Serial
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
-from fairlag.learn.learner import Placement
+from fairlag.lab.experiment import parse as parse_experiment
+from fairlag.learn.learner import Blueprint, Placement
 from fairlag.learn.local import Recipe, schedule
-from fairlag.rules import select, trigger
+from fairlag.rules import select, trigger, weigh
+from fairlag.rules.control import Control
+from fairlag.rules.local import Local
 from fairlag.runtime import virtual
+from tests.support.experiments import three_on_digits
 from tests.support.learning import CLASSES, blueprint, data, first
 from tests.test_twins import FIRST, Came, Twin, lives
 
@@ -199,3 +204,63 @@ def test_scaffold_trains_as_its_twin(strategy: Strategy) -> None:
     plain = scaffold_by_hand(rows, start, lr, control=False)
     assert not np.allclose(found[-1], plain[-1], rtol=1e-2, atol=1e-3), "the control variates matter here"
     assert math.isclose(server.view.weight_sums.sum(), 15)
+
+
+def trained(strategy: Strategy, plan: Blueprint, aggregations: int) -> Vector:
+    """The last model of a run of three equally fast clients."""
+    executor, start = Serial(plan, data(), PLACES), first(plan)
+    executor.begin(0, PLACES, strategy.local)
+    server = Server(strategy, clients=3, parameters=start, aggregations=aggregations)
+    virtual.run(server, Fleet([Group("all", 3, parse("uniform(1, 2)"))], seed=0), executor)
+    return server.versions.newest[: len(start)]
+
+
+def test_scaffold_without_control_variates_is_uniform_fedavg_bit_for_bit() -> None:
+    """In the first round they are all 0; later they are not."""
+    plan = blueprint(recipe=Recipe(steps=3, batch=4, lr=schedule(0.05), momentum=0.5))
+    plain = replace(zoo.fedavg(cohort=3), weigh=weigh.uniform)
+    for ours in (zoo.scaffold(cohort=3), zoo.buffered_scaffold(buffer=3)):
+        assert trained(ours, plan, 1).tobytes() == trained(plain, plan, 1).tobytes()
+        assert trained(ours, plan, 2).tobytes() != trained(plain, plan, 2).tobytes()
+
+
+def test_a_shared_vector_that_stays_0_changes_no_bit() -> None:
+    plan = blueprint(recipe=Recipe(steps=3, batch=4, lr=schedule(0.05)))
+    plain = replace(zoo.fedavg(cohort=2), weigh=weigh.uniform)
+    silent = replace(plain, local=Local(direction=Silent()))
+    assert trained(silent, plan, 6).tobytes() == trained(plain, plan, 6).tobytes()
+
+
+@dataclass(frozen=True)
+class Silent(Control):
+    """Control variates that stay 0."""
+
+    def share(self, change: Vector, reach: float, memory: Matrix, shared: Vector) -> Vector:
+        return np.zeros_like(change)
+
+
+def test_with_momentum_what_a_client_remembers_is_the_mean_of_its_gradients() -> None:
+    """If all gradients are equal: a linear loss. Δ = −η · effort · g, so c_i = g, whatever the momentum."""
+    recipe = Recipe(steps=5, batch=100, lr=schedule(0.1), momentum=0.9)
+    reach = 0.1 * recipe.effort(5, 0.1)
+    memory, mean = np.zeros((1, 2), np.float32), np.zeros(2, np.float32)
+    velocity = x = 0.0
+    for _ in range(5):
+        velocity = 0.9 * velocity + 3.0
+        x -= 0.1 * velocity
+    Control().share(np.array([x, 0], np.float32), reach, memory, mean)
+    assert memory[0].tolist() == pytest.approx([3.0, 0.0], rel=1e-6)
+
+
+@pytest.mark.parametrize("local", [{"optimiser": "adam"}, {"train": "own:train"}])
+def test_scaffold_needs_gradients_that_are_counted(local: dict[str, str]) -> None:
+    tables = three_on_digits("scaffold", slow="uniform(4, 5)", model="logistic", lr=0.1)
+    with pytest.raises(FairlagError, match=r"which is not known with|makes its steps by itself"):
+        parse_experiment(
+            {
+                **tables,
+                "aggregations": 2,
+                "local": {"steps": 2, **local},
+                "strategies": [{"use": "scaffold", "cohort": 2}],
+            }
+        )
