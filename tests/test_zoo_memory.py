@@ -88,16 +88,17 @@ def test_steps_of_new_and_remembered_updates(strategy: Strategy, ends: list[floa
 
 
 def test_of_two_updates_in_one_buffer_the_last_is_remembered_and_both_are_compared_with_what_was_before() -> None:
-    scene = Scene(zoo.ca2fl(buffer=2, fresh=False), 2, parameters=vec(0))
+    scene = Scene(zoo.ca2fl(buffer=2, fresh=False), 4, parameters=vec(0))
     scene.arrive(0, 2)
-    scene.arrive(1, 4)  # 3
-    scene.arrive(0, 8)
-    scene.arrive(0, 6)  # 1/2 (8 − 2 + 6 − 2) + 1/2 (2 + 4) = 8
-    assert scene.parameters == [11]
     scene.arrive(1, 4)
-    scene.arrive(0, 6)  # 0 + 1/2 (6 + 4)
+    assert scene.parameters == [3]
+    scene.arrive(0, 8)
+    scene.arrive(0, 6)  # 1/2 (8 − 2 + 6 − 2) + 1/4 (2 + 4)
+    assert scene.parameters == [9.5]
+    scene.arrive(1, 4)
+    scene.arrive(2, 8)  # 1/2 (4 − 4 + 8) + 1/4 (6 + 4)
     assert scene.parameters == [16]
-    assert scene.server.view.weight_sums.tolist() == [1.5, 1.5]
+    assert scene.server.view.weight_sums.tolist() == [1.0, 1.0, 0.5, 0]
 
 
 def test_ace_waits_for_everyone_and_then_for_nobody() -> None:
