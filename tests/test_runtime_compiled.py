@@ -76,6 +76,14 @@ ZOO: list[tuple[str, dict[str, Any]]] = [
     ("ringmaster", {"max_delay": None}),
     ("fadas", {"buffer": 3}),
     ("fadas", {"buffer": 3, "concurrency": 4}),
+    ("mifa", {"cohort": 3}),
+    ("fedvarp", {"cohort": 3}),
+    ("ca2fl", {"buffer": 3}),
+    ("ca2fl", {"buffer": 2, "fresh": False}),
+    ("area", {"buffer": 3}),
+    ("fedau", {"cohort": 3, "cutoff": 4}),
+    ("scaffold", {"cohort": 3}),
+    ("buffered_scaffold", {"buffer": 3}),
 ]
 """The algorithms that the loop knows."""
 

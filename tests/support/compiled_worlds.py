@@ -66,6 +66,7 @@ LEAVES = [
     weigh.mean_staleness(scale=5.0),
     weigh.mean_staleness(scale=1.0),
     weigh.mean_staleness(scale=5.0, window=3),
+    weigh.mean_rounds(longest=3),
 ]
 
 RULES = st.recursive(

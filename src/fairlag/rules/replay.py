@@ -11,6 +11,7 @@ from fairlag.core.view import View
 from fairlag.rules import check
 from fairlag.rules.keep import Keeping
 from fairlag.rules.reduce import weighted_sum
+from fairlag.rules.rule import with_provenance
 
 
 def replaying(beta: float = 1.0) -> Keeping:
@@ -23,7 +24,8 @@ def replaying(beta: float = 1.0) -> Keeping:
     'replaying(0.5)'
     """
     check.share("beta", beta)
-    return Keeping(f"replaying({beta})", lambda view: _Replaying(view, beta), mixes_statistics=True, of_step=True)
+    start = with_provenance(lambda view: _Replaying(view, beta), replaying, beta=beta)
+    return Keeping(f"replaying({beta})", start, mixes_statistics=True, of_step=True)
 
 
 class _Replaying:

@@ -54,7 +54,7 @@ def known(strategy: Strategy, fleet: Fleet, size: int) -> LoopSpec | None:
     [True, False, False]
     """
     found = loop_spec(strategy, fleet)
-    if isinstance(found, str) or found.rounds:
+    if isinstance(found, str) or found.rounds or strategy.intervals:
         return None
     known_fields = (strategy, STRATEGY), (strategy.local, LOCAL), (strategy.apply, APPLY)
     if any(other_field(*each) for each in known_fields):

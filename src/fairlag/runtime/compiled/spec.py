@@ -12,6 +12,7 @@ from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import Constant, Delay, Scaled, Uniform
 from fairlag.rules import admit, local, select, trigger, weigh
 from fairlag.rules.keep import Keeping, replacing
+from fairlag.rules.replay import replaying
 from fairlag.rules.rule import Provenance, label_of, provenance, traits
 from fairlag.runtime.compiled import available
 
@@ -34,7 +35,7 @@ _PLAIN = (
     weigh.mean_gap,
     weigh.mean_interval,
 )
-_MADE = frozenset((weigh.constant, weigh.hinge, weigh.polynomial, weigh.exponential, weigh.by_ticks))
+_MADE = frozenset((weigh.constant, weigh.hinge, weigh.polynomial, weigh.exponential, weigh.by_ticks, weigh.mean_rounds))
 _AROUND_ONE = frozenset((weigh.divided, weigh.normalised, weigh.capped))
 _MAKERS = (select.all_idle, select.concurrency, select.cohort, trigger.count, trigger.cohort_done)
 
@@ -70,6 +71,8 @@ class LoopSpec:
     """Over how many of a client's last updates the sum of staleness must be kept; 0 for only the sum over all."""
     replaces: bool
     """Does an update act until its client's next one replaces it?"""
+    replays: bool
+    """Does a client's last update act again in every version, with its share of 1/n?"""
     spending: Spending | None
     """The weighting by account, if it is one."""
 
@@ -94,8 +97,8 @@ def loop_spec(strategy: Strategy, fleet: Fleet) -> LoopSpec | str:
         return f"the loop does not implement {strategy.local}"
     if other := other_field(strategy, STRATEGY):
         return f"the loop does not implement {other!r} of a strategy"
-    replaces = strategy.reduce == replacing()
-    if isinstance(strategy.reduce, Keeping) and not replaces:
+    replaces, replays = strategy.reduce == replacing(), _replays(strategy)
+    if isinstance(strategy.reduce, Keeping) and not (replaces or replays):
         return f"the loop does not implement {strategy.reduce.label}"
     limit = _limit(strategy.admit)
     if limit is None:
@@ -109,7 +112,8 @@ def loop_spec(strategy: Strategy, fleet: Fleet) -> LoopSpec | str:
         return loop
     buffer, fresh, places, rounds = loop
     places = min(places, fleet.clients)
-    return LoopSpec(buffer, fresh, places, rounds, limit, strategy.weigh, strategy.profiles, window, replaces, spent)
+    kept = window, replaces, replays
+    return LoopSpec(buffer, fresh, places, rounds, limit, strategy.weigh, strategy.profiles, *kept, spent)
 
 
 def plan_if_available(strategy: Strategy, fleet: Fleet) -> LoopSpec | None:
@@ -149,6 +153,16 @@ def knows(rule: weigh.Weigh, window: int = 0) -> bool:
     if made.make is weigh.times:
         return all(knows(each, window) for each in made.arguments["rules"])
     return made.make in _MADE or (made.make in _AROUND_ONE and knows(made.arguments["rule"], window))
+
+
+def _replays(strategy: Strategy) -> bool:
+    """Is the reduction `replaying(1.0)`? With a smaller β, parts would change with every update."""
+    rule = strategy.reduce
+    return (
+        isinstance(rule, Keeping)
+        and provenance(rule.start) == (replaying, {"beta": 1.0})
+        and rule == replace(replaying(1.0), start=rule.start)
+    )
 
 
 def _limit(rule: admit.Admit | None) -> int | None:

@@ -13,6 +13,7 @@ from fairlag.fleet.timing import Pieces
 from fairlag.jit import make_ready
 from fairlag.runtime.compiled import kernel, layout
 from fairlag.runtime.compiled.books import Books
+from fairlag.runtime.compiled.replay import Replay
 from fairlag.runtime.compiled.spec import LoopSpec, straight
 from fairlag.runtime.compiled.weights import Fallback, Scale
 
@@ -109,6 +110,7 @@ class Timeline:
         self._weights: Floats = np.zeros(fleet.clients)
         self._parts: Floats | None = np.full(fleet.clients, np.nan) if spec.replaces else None
         """If updates are kept: per client, its part of each version; NaN before its first update."""
+        self._replay = Replay(fleet.clients) if spec.replays else None
 
     def __iter__(self) -> Iterator[Merges]:
         """Simulates to the end; raises Fallback if only the reference can continue."""
@@ -129,7 +131,9 @@ class Timeline:
         scale = self._scale
         weights = scale.weights(versions)
         whole, real = ([row[: weights.size].reshape(weights.shape) for row in each] for each in scale.pages)
-        if self._parts is None:
+        if self._replay is not None:
+            self._replay.merge(whole[layout.SENDER], weights)
+        elif self._parts is None:
             np.add.at(self._weights, whole[layout.SENDER].ravel(), weights.ravel())
         else:
             self._stand(whole[layout.SENDER], weights, self._parts)
@@ -158,6 +162,8 @@ class Timeline:
     @property
     def weights(self) -> Floats:
         """Per client: the sum of its parts of all versions, like `View.weight_sums`."""
+        if self._replay is not None:
+            return self._replay.weights
         if self._parts is None:
             return self._weights
         return self._weights + np.nan_to_num(self._parts) * self.version

@@ -10,13 +10,14 @@ import numpy as np
 
 from fairlag.core.buffer import Buffer
 from fairlag.core.durations import INSTANT
+from fairlag.core.intervals import Intervals
 from fairlag.core.ledger import Ledger
 from fairlag.core.types import Floats, Integers
 from fairlag.core.view import View
 from fairlag.errors import FairlagError
 from fairlag.fleet.clients import Fleet
 from fairlag.rules import weigh
-from fairlag.rules.rule import provenance
+from fairlag.rules.rule import provenance, traits
 from fairlag.runtime.compiled import layout
 from fairlag.runtime.compiled.books import Books, importance
 from fairlag.runtime.compiled.spec import LoopSpec
@@ -62,6 +63,10 @@ class Scale:
         """The accounts, if updates are weighed by account."""
         count = versions * spec.buffer
         self._rule = spec.weigh
+        longest = traits(spec.weigh).intervals
+        self._intervals = Intervals(longest) if longest else None
+        self._merged = 0
+        """How many versions were weighed before."""
         self._window = spec.window
         self._examples = examples
         self._rows = np.arange(count).reshape(versions, spec.buffer)
@@ -95,6 +100,8 @@ class Scale:
             self._recently.reals["mean"][:count] = recent
         examples = self._ledger.integers["examples"][:count]
         self._examples.take(self.merged[layout.SENDER, :count], out=examples)
+        if self._intervals is not None:
+            self._rounds = self._counted(self._intervals, self.merged[layout.SENDER, :count].reshape(rows.shape))
         buffers = _Buffers(rows, self.merged[layout.LATE, :count].reshape(rows.shape), examples.reshape(rows.shape))
         weights = self._whole(self._weigh(self._rule, buffers), buffers)
         if not np.isfinite(weights).all():
@@ -102,6 +109,15 @@ class Scale:
         if weights.min(initial=0) < 0 or not weights.any(axis=1).all():
             raise Fallback("weights may not add up to more than 0")
         return weights
+
+    def _counted(self, intervals: Intervals, senders: Integers) -> Floats:
+        """Per update: the mean number of versions between those that its sender took part in."""
+        found = np.empty(senders.shape)
+        for row, clients in enumerate(senders.tolist()):
+            intervals.merge(self._merged, clients)
+            found[row] = [*map(intervals.mean, clients)]
+            self._merged += 1
+        return found
 
     def _weigh(self, rule: weigh.Weigh, buffers: _Buffers) -> Floats:
         made = provenance(rule)
@@ -112,6 +128,8 @@ class Scale:
             return buffers.examples / exact_sums(buffers.examples.astype(np.float64))[:, None]
         if made is None:
             return rule(buffers, self._view)
+        if made.make is weigh.mean_rounds:
+            return self._rounds / self._view.n
         if made.make is weigh.mean_staleness and made.arguments["window"] is not None:
             return weigh.mean_staleness(scale=made.arguments["scale"])(buffers, View(self._recently))
         if made.make is weigh.times:
