@@ -42,6 +42,9 @@ class Descent:
         self._velocity = torch.empty_like(flat.weights) if momentum else None
         self._start = torch.empty_like(flat.weights) if recipe.prox else None
         self._drift = torch.empty_like(flat.weights) if recipe.prox else None
+        direction = recipe.direction
+        self._sharing = direction if isinstance(direction, SharingDirection) else None
+        self._turning = direction if not isinstance(direction, SharingDirection) else None
         self._turned = 0 if recipe.direction is None else recipe.direction.vectors * flat.trained
         self.remembered = self._turned + kept_numbers(flat, recipe)
         """How many numbers a client remembers between tasks."""
@@ -65,12 +68,12 @@ class Descent:
             gradient.add_(torch.sub(weights, self._start, out=self._drift), alpha=recipe.prox)
         if self._optimised is not None:
             self._optimised.clip()
-        if recipe.direction is not None and self._memory is not None:
+        if self._memory is not None and recipe.direction is not None:
             turned = download(gradient)
-            if isinstance(recipe.direction, SharingDirection):
-                recipe.direction.turn(turned, self._rows, self._from_server)
-            else:
-                recipe.direction.turn(turned, self._rows)
+            if self._turning is not None:
+                self._turning.turn(turned, self._rows)
+            elif self._sharing is not None:
+                self._sharing.turn(turned, self._rows, self._from_server)
             overwrite(gradient, turned)
         if self._optimised is not None:
             self._optimised.step(lr)
@@ -82,9 +85,8 @@ class Descent:
     def share(self, change: Vector, reach: float, out: Vector) -> None:
         """The task is over: writes what the client tells the server of its memory into `out`."""
         out[:] = 0
-        direction = self._recipe.direction
-        if isinstance(direction, SharingDirection) and self._memory is not None and reach:
-            out[: len(change)] = direction.share(change, reach, self._rows, self._from_server)
+        if self._sharing is not None and self._memory is not None and reach:
+            out[: len(change)] = self._sharing.share(change, reach, self._rows, self._from_server)
 
     @property
     def _rows(self) -> Matrix:

@@ -1,7 +1,8 @@
 """The rules that strategies are composed of: one module per slot, and decorators with which a rule declares its needs.
 
-`keep`, `recent` and `replay` have reductions with a memory; `control` has one more direction of local steps; `tolerant`,
-`utility` and `compass` have one more selection each; `phases` has a selection and the reduction that goes with it.
+`keep`, `recent` and `replay` have reductions with a memory; `control` has one more direction of local steps;
+`tolerant`, `utility` and `compass` have one more selection each; `phases` has a selection and the reduction that goes
+with it.
 
 >>> import fairlag
 >>> from fairlag.rules import select, trigger, weigh

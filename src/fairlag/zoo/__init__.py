@@ -1,8 +1,8 @@
 """The algorithms, each a short function that returns a composition of rules, and their registry.
 
 fair.py has the paper's algorithm and its baselines, rounds.py the methods that work in rounds, arrivals.py those that
-merge updates as they arrive, memory.py those that remember what their clients sent, timing.py newer ones that decide when
-an update counts.
+merge updates as they arrive, memory.py those that remember what their clients sent, timing.py newer ones that decide
+when an update counts.
 
 >>> import fairlag
 >>> fairlag.zoo.fedbuff(buffer=5, concurrency=10).select.label
