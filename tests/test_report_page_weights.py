@@ -68,7 +68,7 @@ def test_updates_that_are_kept_are_said_to_be(tmp_path: Path) -> None:
     found = weights(Run(tmp_path / "kept"), 10)
     assert found.kept and not weights(weighted(tmp_path / "plain", 0.5), 10).kept
     words = weights_section([(FEDAVG, found)]).charts[0].views["s0"].words
-    assert "an update keeps its weight in every version until the client's next update replaces it" in words
+    assert "a client's last update acts in every version until its next one replaces it" in words
 
 
 def test_eight_tenths_of_the_weights_are_between_low_and_high(tmp_path: Path) -> None:

@@ -138,8 +138,8 @@ def _words(shown: Weights) -> str:
         words += f" Bands are computed from one in {shown.every} aggregations." if shown.every > 1 else ""
     if shown.kept:
         words += (
-            " Here an update keeps its weight in every version until the client's next update replaces it: influence "
-            "counts it once per version, not once per update."
+            " Here a client's last update acts in every version until its next one replaces it: influence counts it "
+            "once per version, not once per update."
         )
     lacking = int((shown.binned.updates - shown.binned.weighed).sum())
     if lacking:
