@@ -106,6 +106,12 @@ def strategies(draw: st.DrawFn, clients: int) -> Strategy:
             return Strategy(select.all_idle(fresh=fresh), trigger.quorum(buffer, deadline=6.0), weigh.mean_gap)
         case "places":
             return Strategy(select.concurrency(few, fresh=fresh), trigger.count(buffer), weigh.by_examples)
+        case "fedstale":
+            return zoo.fedstale(beta=draw(st.sampled_from([0.0, 0.3, 1.0])), cohort=few)
+        case "area":
+            return zoo.area(buffer=buffer, fresh=fresh)
+        case "fedau" | "mifa" | "fedvarp" | "scaffold":
+            return zoo.ALGORITHMS[name].make(cohort=few, deadline=draw(st.sampled_from([None, 3.0])))
         case "fedavg" | "fedprox" | "fedavgm" | "fednova" | "fedadagrad" | "fedadam" | "fedyogi" | "qfedavg":
             over, deadline = draw(st.sampled_from([0.0, 0.5, 2.0])), draw(st.sampled_from([None, 3.0]))
             return zoo.ALGORITHMS[name].make(cohort=few, over=over, deadline=deadline)
@@ -156,7 +162,7 @@ def strategies(draw: st.DrawFn, clients: int) -> Strategy:
             return zoo.fedcompass(min_steps=draw(st.integers(1, 3)), max_steps=3 * few, slack=slack)
         case "fedfa":
             return zoo.fedfa(models=few)
-        case "buffered_fedavg" | "rate_tracking":
+        case "buffered_fedavg" | "rate_tracking" | "ca2fl" | "buffered_scaffold":
             return zoo.ALGORITHMS[name].make(**loop)
         case _:
             return zoo.ALGORITHMS[name].make()
