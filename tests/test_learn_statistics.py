@@ -28,6 +28,9 @@ from tests.support.models import normalised_mlp
 
 STATISTICS = 64
 """How many numbers of the model are statistics: the running mean and variance of 32 units."""
+_PARAMETERS = sum(each.numel() for each in normalised_mlp((1, 8, 8), 10).parameters())
+WHERE = slice(_PARAMETERS, _PARAMETERS + STATISTICS)
+"""Where they are in a version; a vector for local training may follow."""
 
 MODEL = "tests.support.models:normalised_mlp"
 FLEET = three_on_digits("statistics", slow="uniform(6, 8)", model=MODEL, lr=0.05)
@@ -69,18 +72,18 @@ class Held:
 
         def trained(eager: Eager, *given: Any) -> tuple[int, list[float]]:
             made = train(eager, *given)
-            self._hold(given[2][-STATISTICS:])
+            self._hold(given[2][WHERE])
             return made
 
         def published(versions: Versions, parameters: Vector) -> None:
-            now = parameters[-STATISTICS:]
+            now = parameters[WHERE]
             least, greatest = self.bounds
             assert (least <= now).all() and (now <= greatest).all() and (now[32:] >= 0).all()
             self.versions += 1
             publish(versions, parameters)
 
         def begun(versions: Versions, parameters: Vector, **options: Any) -> None:
-            self._hold(parameters[-STATISTICS:])
+            self._hold(parameters[WHERE])
             init(versions, parameters, **options)
 
         monkeypatch.setattr(Eager, "train", trained)
