@@ -6,8 +6,9 @@ from typing import Any
 import torch
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from torch.nn.utils import parameters_to_vector
 
-from digits_fleet.task import Net, examples, fleet
+from digits_fleet.task import Net, examples, fleet, misbehave
 from fairlag.flower import introduced
 from fairlag.lab.resources import Resources
 
@@ -24,6 +25,7 @@ def train(message: Message, context: Context) -> Message:
     torch.set_num_threads(1)
     model = Net()
     model.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
+    received = parameters_to_vector(model.parameters()).detach().clone()
     optimizer = torch.optim.SGD(model.parameters(), lr=config["lr"])
     for _ in range(config["local-steps"]):
         batch = torch.randperm(len(labels))[: config["batch-size"]]
@@ -31,6 +33,7 @@ def train(message: Message, context: Context) -> Message:
         loss = task.losses(model(inputs[batch]), labels[batch]).mean()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
+    misbehave(experiment, client, model, received, key=config["ordinal"])
     # A device of this kind takes as long as the fleet says: sleep for the time that training did not take.
     long = float(context.run_config["sleep"]) * experiment.fleet().duration(client, config["ordinal"])
     time.sleep(max(0.0, long - (time.monotonic() - began)))

@@ -13,6 +13,7 @@ from fairlag.fleet import availability, capacity, delay, timing
 from fairlag.fleet.clients import Group
 from fairlag.fleet.recorded import Recorded
 from fairlag.lab.learning import Table
+from fairlag.learn import behave
 
 
 def _distribution(value: object) -> object:
@@ -108,6 +109,11 @@ class Clients(Table):
         description="The influence that one update per second is worth to a client. With it, `fairlag audit` also "
         "computes where the fleet [settles](theory.md#what-speed-costs) if clients choose their speed. Runs ignore it.",
     )
+    behaviour: str | None = Field(
+        default=None,
+        description="What its clients send instead of what they trained: a [behaviour](#behaviours). By default they "
+        "are honest. See [attacks and defences](siege.md).",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -143,6 +149,7 @@ class Clients(Table):
                 there = there.of(self.group, self.count, None if fast is None else fast.names)
         with self._blaming("timing"):
             plan = timing.parse(self.timing or "truthful")
+        self.misbehaves  # noqa: B018 (refuses one that cannot be read)
         return Group(
             name=self.group,
             count=self.count,
@@ -159,6 +166,12 @@ class Clients(Table):
             timing=plan,
             capacity=fast,
         )
+
+    @property
+    def misbehaves(self) -> behave.Behaviour | None:
+        """How its clients attack; None if they are honest."""
+        with self._blaming("behaviour"):
+            return None if self.behaviour is None else behave.parse(self.behaviour)
 
     @contextmanager
     def _blaming(self, key: str) -> Iterator[None]:

@@ -1,6 +1,6 @@
 """What all runs of an experiment share: the data, the model, and the executor that computes tasks and evaluations."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,6 +27,7 @@ from fairlag.rules.local import Local
 
 if TYPE_CHECKING:
     from fairlag.data.dataset import Dataset
+    from fairlag.learn.behave import Behaviour
     from fairlag.learn.evaluation import Asked, Found
     from fairlag.learn.learner import Blueprint, Placement
     from fairlag.learn.task import Task
@@ -237,7 +238,21 @@ class Resources:
             self._executors[name] = engaged
         executor = self._executors[name]
         executor.begin(setting.seed, setting.placement, strategy.local)
-        return executor
+        if all(behaviour.flips_labels for behaviour in self.attackers.values()):
+            return executor  # wrong labels are part of the placement
+        from fairlag.execute.misbehaving import Misbehaving
+
+        return Misbehaving(executor, self.attackers, setting.seed, setting.layout.parameters.size)
+
+    @cached_property
+    def attackers(self) -> "Mapping[int, Behaviour]":
+        """The clients that misbehave, and how."""
+        found, first = {}, 0
+        for table in self.experiment.clients:
+            if (behaviour := table.misbehaves) is not None:
+                found.update(dict.fromkeys(range(first, first + table.count), behaviour))
+            first += table.count
+        return found
 
     def scorer(self, setting: Setting, local: Local) -> "Callable[[Vector, Asked], Found]":
         """A function that scores parameters in this process, without the executor."""
@@ -284,6 +299,14 @@ class Resources:
         clients = self.experiment.clients
         return np.repeat([table.steps or 0 for table in clients], [table.count for table in clients])
 
+    @property
+    def _flippers(self) -> Integers:
+        """The clients that train on wrong labels."""
+        clients = [client for client, behaviour in self.attackers.items() if behaviour.flips_labels]
+        if clients and self.task.targets is not Targets.CLASSES:
+            raise InputError("label_flip needs labels that are classes, but the task of the experiment has others")
+        return np.array(clients, np.int64)
+
     def _idle(self, seed: int) -> Setting:
         nothing = np.zeros(self.experiment.population, np.int64)
         return Setting(seed, EMPTY, Layout((), ()), examples=nothing, visible=nothing)
@@ -319,7 +342,13 @@ class Resources:
             examples=shares.sizes,
             visible=shares.sizes if self.stream is None else self.stream.at_start(shares.sizes, times),
             placement=Placement(
-                train[everything.order], everything.bounds, tests, self._own_steps, held_times, reserved
+                train[everything.order],
+                everything.bounds,
+                tests,
+                self._own_steps,
+                held_times,
+                reserved,
+                self._flippers,
             ),
             scoring=Scoring(len(sample), len(tests), _by_group(groups, held), self.task, *self._tested(reserved, seed)),
         )

@@ -20,6 +20,7 @@ from fairlag.data.stream import NO_TIMES, Stream
 from fairlag.errors import ProtocolError
 from fairlag.fastpath import other_field
 from fairlag.learn import models, own
+from fairlag.learn.behave import flipped
 from fairlag.learn.devices import CPU
 from fairlag.learn.eager import Eager, LocalTask
 from fairlag.learn.examples import Examples
@@ -120,6 +121,9 @@ class Blueprint:
         return self.compiled and stack is not None and other_field(self.recipe.asked(local), COMPILED) is None
 
 
+NOBODY: Integers = np.empty(0, np.int64)
+
+
 class Placement(NamedTuple):
     """Which client holds which examples in a run, and which examples are for testing."""
 
@@ -135,6 +139,8 @@ class Placement(NamedTuple):
     """When the examples in `holdings` were recorded; empty unless they arrive as recorded."""
     reserved: Integers = _NONE
     """Per client: how many of its last examples are only for its own test; empty if no client tests."""
+    flippers: Integers = NOBODY
+    """The clients that train on wrong labels."""
 
     @property
     def sizes(self) -> Integers:
@@ -150,6 +156,14 @@ class Placement(NamedTuple):
         """The examples that a client is tested on."""
         stop = self.bounds[client + 1]
         return self.holdings[stop - self.reserved[client] : stop]
+
+    def told(self, labels: NDArray[Any], classes: int) -> NDArray[Any]:
+        """The labels as clients train on them; each example belongs to one client."""
+        if not len(self.flippers):
+            return labels
+        wrong, labels = np.concatenate([self.of(client) for client in self.flippers.tolist()]), labels.copy()
+        labels[wrong] = flipped(labels[wrong], classes)
+        return labels
 
 
 def chunks(stop: int) -> list[tuple[int, int]]:
@@ -210,7 +224,8 @@ class Learner:
         self._streams, self._personal = seeds.key(seed, "stream"), seeds.key(seed, "personalise")
         model = blueprint.build(seed)
         stack = blueprint.stack(model, local)
-        examples = Examples(inputs, labels, placement.holdings, blueprint.scale, blueprint.offset)
+        told = placement.told(labels, blueprint.classes)
+        examples = Examples(inputs, told, placement.holdings, blueprint.scale, blueprint.offset)
         most = int(self._examples.max()) if blueprint.compiles(stack, local) else 0
         self._small = None if stack is None else Small(stack, self._recipe, examples, compiled=most)
         self._eager = Eager(model, self._recipe, examples, self._task, blueprint.train, torch.device(blueprint.device))

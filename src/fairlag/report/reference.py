@@ -22,6 +22,7 @@ from fairlag.lab.clients import Clients
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.learning import Data, Evaluate, LocalTraining, Model, TaskTable
 from fairlag.lab.strategies import Use
+from fairlag.learn.behave import BEHAVIOURS
 from fairlag.learn.local import SCHEDULES
 from fairlag.learn.within import WITHIN
 from fairlag.report.algorithms import written
@@ -47,6 +48,7 @@ WORDS: Mapping[str, Mapping[str, Callable[..., object]]] = {
     "Capacities": CAPACITIES,
     "Availabilities": AVAILABILITIES,
     "Timings": TIMINGS,
+    "Behaviours": BEHAVIOURS,
     "Schedules": SCHEDULES,
     "Schedules within a task": WITHIN,
 }
