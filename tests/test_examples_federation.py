@@ -69,7 +69,8 @@ def sent(experiment: Experiment, client: int) -> list[float]:
     received = parameters_to_vector(model.parameters()).detach().clone()
     vector_to_parameters(received + 1, model.parameters())
     misbehave(experiment, client, model, received, key=0)
-    return (parameters_to_vector(model.parameters()).detach() - received).round(decimals=3).unique().tolist()
+    update = parameters_to_vector(model.parameters()).detach() - received
+    return sorted(set(update.round(decimals=3).tolist()))
 
 
 def test_a_client_of_the_example_attacks_as_its_group_says() -> None:

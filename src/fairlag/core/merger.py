@@ -14,11 +14,12 @@ from fairlag.core.vector import Layout, Matrix, Vector, finite
 from fairlag.core.versions import Versions
 from fairlag.core.view import View
 from fairlag.errors import DivergedError, InputError, StrategyError
+from fairlag.rules import edit
 from fairlag.rules.control import SharedMean
 from fairlag.rules.growth import objection, suspects, swelling
-from fairlag.rules.keep import Keeping
+from fairlag.rules.keep import Keeping, Reducer
 from fairlag.rules.mix import mixed
-from fairlag.rules.rule import failure, label_of, rule_errors
+from fairlag.rules.rule import failure, label_of, rule_errors, traits
 
 
 class Merger:
@@ -49,6 +50,9 @@ class Merger:
         self._state = self._fresh_state()
         self._shows_updates = "weigh" in strategy.readers
         self._reducer = strategy.reduce.start(view) if isinstance(strategy.reduce, Keeping) else None
+        self._editor = strategy.edit.start() if isinstance(strategy.edit, edit.Remembering) else None
+        self._credited: Floats | None = None
+        """How much of each update is in the last step, if that is not its weight."""
         self.stepper = strategy.local.steps.start() if strategy.local.steps is not None else None
         """The rule for each task's number of local steps, if the strategy has one."""
         self._rows: Matrix = np.empty((strategy.trigger.needs, self._size), np.float32)
@@ -87,13 +91,18 @@ class Merger:
         buffer = Buffer(tasks, staleness, reports, rows if self._shows_updates else None, drafted)
         weights, parts, refused = self._weigh(buffer), None, ""
         before = {} if self._max_growth is None else {name: part.state() for name, part in self._parts.items()}
-        if self._reducer is not None:
-            with rule_errors("reduction", self._strategy.reduce):
-                parts = self._reducer.parts(weights, buffer)
+        self._credited = None
+        late = isinstance(self._strategy.reduce, Keeping) and self._strategy.reduce.late
+        if self._reducer is not None and not late:
+            parts = self._parts_of(self._reducer, weights, buffer)
         if self._size:
             refused = self._publish(Buffer(tasks, staleness, reports, rows, drafted), weights)
         else:
             self._versions.publish(self._versions.newest)
+        if self._reducer is not None and late:
+            parts = self._parts_of(self._reducer, weights, buffer)
+        if self._credited is not None:
+            weights = self._credited
         if refused:
             for name, part in self._parts.items():
                 part.restore(before[name])
@@ -115,6 +124,10 @@ class Merger:
         rule = self._strategy.reduce
         nobody = np.empty(0, np.int64), np.empty(0)
         return Parts(*nobody, 0.0 if isinstance(rule, Keeping) and rule.of_step else unit)
+
+    def _parts_of(self, reducer: Reducer, weights: Floats, buffer: Buffer) -> Parts:
+        with rule_errors("reduction", self._strategy.reduce):
+            return reducer.parts(weights, buffer)
 
     def _publish(self, buffer: Buffer, weights: Floats) -> str:
         """Publishes the next version. If it is refused, publishes the current one again and returns the reason."""
@@ -202,9 +215,10 @@ class Merger:
     def _step(self, buffer: Buffer, weights: Floats) -> Vector:
         """Edits and reduces the updates to the step that the server rule gets."""
         strategy, updates = self._strategy, buffer.updates
-        if strategy.edit is not None:
+        change = self._editor or strategy.edit
+        if change is not None:
             with rule_errors("edit", strategy.edit):
-                updates = strategy.edit(updates, buffer, self._view)
+                updates = change(updates, buffer, self._view)
             _check_shape("edit", strategy.edit, updates, (len(buffer), self._parameters))
         try:
             step = self._reduced(weights, updates, buffer)
@@ -233,6 +247,8 @@ class Merger:
         if self._reducer is not None:
             return self._reducer.reduce(weights, updates, buffer)
         assert not isinstance(rule, Keeping)
+        if (credit := traits(rule).credit) is not None:
+            self._credited = np.asarray(credit(weights, updates), np.float64)
         return rule(weights, updates)
 
     def _fresh_state(self) -> tuple[object, ...]:
@@ -242,7 +258,7 @@ class Merger:
     @property
     def _parts(self) -> dict[str, Savable]:
         """The rules that have a state."""
-        parts = {"reducer": self._reducer, "stepper": self.stepper, "shared": self._shared}
+        parts = {"reducer": self._reducer, "stepper": self.stepper, "shared": self._shared, "editor": self._editor}
         return {name: part for name, part in parts.items() if part is not None}
 
     def state(self) -> State:

@@ -39,8 +39,8 @@ from fairlag.core.types import (
 )
 from fairlag.core.vector import EMPTY, Layout, Vector
 from fairlag.core.versions import Versions
-from fairlag.core.view import View
-from fairlag.errors import ProtocolError
+from fairlag.core.view import Reference, View
+from fairlag.errors import ProtocolError, StrategyError
 from fairlag.rules.rule import failure
 
 _PLAIN = {"partial": int, "_wake": float}
@@ -73,6 +73,7 @@ class Server:
         examples: Integers | None = None,
         group_of: Callable[[int], str] | None = None,
         max_growth: float | None = None,
+        reference: Reference | None = None,
         record: Record | None = None,
         on_version: OnVersion | None = None,
     ) -> None:
@@ -85,6 +86,7 @@ class Server:
         averages them.
         With `max_growth`, an aggregation is refused as a whole if it would make the model more than this many times as
         large, or not finite. Without it, a model that is not finite ends the run with a DivergedError.
+        `reference` trains a version on the server's own examples, for strategies that compare updates with that step.
         """
         strategy.check(clients)
         check_limits(aggregations, until_time)
@@ -110,7 +112,12 @@ class Server:
         If the direction of local steps takes a vector from the server, a version ends with it.
         """
         size = self.versions.newest.size
-        self.view = View(self._ledger, self.versions, size - layout.parameters.size)
+        if strategy.reference and size and reference is None:
+            raise StrategyError(
+                f"{strategy} compares updates with a step on the server's own examples, but the server has none: "
+                "give `trusted` in [data]; over Flower, use another strategy or defence"
+            )
+        self.view = View(self._ledger, self.versions, size - layout.parameters.size, reference)
         self._merger = Merger(strategy, self.versions, self.view, layout, max_growth)
         self.stopped: Stop | None = None
         self.partial = 0

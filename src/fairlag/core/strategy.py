@@ -118,6 +118,11 @@ class Strategy:
         return max(traits(rule).intervals for rule in (self.weigh, self.admit, self.edit, self.reduce))
 
     @property
+    def reference(self) -> bool:
+        """Does a rule read the step that the server makes on its own examples?"""
+        return any(traits(rule).reference for rule in (self.weigh, self.admit, self.edit, self.reduce))
+
+    @property
     def readers(self) -> tuple[str, ...]:
         """The slots whose rules read single updates; secure aggregation, which hides them, must refuse these.
 

@@ -1,6 +1,6 @@
 """What rules may read: the current state of the run and every client's history."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -15,6 +15,8 @@ from fairlag.core.versions import Versions
 from fairlag.errors import StrategyError
 
 Number = TypeVar("Number", np.int64, np.float64)
+Reference = Callable[[int, Vector], Vector]
+"""From a version and its parameters to the update that the server itself would send."""
 
 
 class View:
@@ -28,10 +30,20 @@ class View:
     (2, 0, [0, 0])
     """
 
-    __slots__ = ("_hidden", "_ledger", "_versions")
+    __slots__ = ("_hidden", "_ledger", "_reference", "_versions")
 
-    def __init__(self, ledger: Ledger, versions: Versions | None = None, hidden: int = 0) -> None:
-        """`hidden` is how many numbers at the end of a version rules do not see, such as statistics of the model."""
+    def __init__(
+        self,
+        ledger: Ledger,
+        versions: Versions | None = None,
+        hidden: int = 0,
+        reference: "Reference | None" = None,
+    ) -> None:
+        """`hidden` is how many numbers at the end of a version rules do not see, such as statistics of the model.
+
+        `reference` trains a version on examples of the server's own, for rules that compare updates with that step.
+        """
+        self._reference = reference
         self._ledger = ledger
         self._versions = versions or Versions(EMPTY)
         self._hidden = hidden
@@ -43,6 +55,16 @@ class View:
         """
         whole = self._versions[version]
         return whole[: -self._hidden] if self._hidden else whole
+
+    @property
+    def reference(self) -> Vector:
+        """The step that the server makes from the newest version on its own trusted examples, without statistics."""
+        if self._reference is None:
+            raise StrategyError(
+                "a rule reads view.reference, but the server has no examples of its own: give `trusted` in [data]"
+            )
+        step = self._reference(self.version, self._versions.newest)
+        return step[: -self._hidden] if self._hidden else step
 
     @property
     def time(self) -> float:
@@ -73,6 +95,11 @@ class View:
     def buffered(self) -> int:
         """How many updates wait in the buffer."""
         return len(self._ledger.buffer)
+
+    @property
+    def senders(self) -> list[int]:
+        """The clients of the buffered updates, in order of arrival."""
+        return [task.client for task in self._ledger.buffer]
 
     @property
     def woke(self) -> bool:

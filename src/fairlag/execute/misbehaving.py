@@ -26,7 +26,8 @@ class Misbehaving:
 
     def __init__(self, inner: Learning, attackers: Mapping[int, Behaviour], seed: int, parameters: int) -> None:
         """`attackers` are the clients that misbehave; of each update, the first `parameters` numbers are replaced."""
-        self._inner = inner
+        self.inner = inner
+        """The executor that trains."""
         self._attackers = attackers
         self._key = seeds.key(seed, "behaviour")
         self._parameters = parameters
@@ -45,21 +46,21 @@ class Misbehaving:
 
     def begin(self, seed: int, placement: Placement, local: Local) -> None:
         """Starts a new run in the executor inside."""
-        self._inner.begin(seed, placement, local)
+        self.inner.begin(seed, placement, local)
 
     def warm_up(self) -> None:
         """Starts the workers."""
-        self._inner.warm_up()
+        self.inner.warm_up()
 
     def submit(self, task: Dispatch, parameters: Vector, due: float) -> None:
         """Keeps the parameters if an attacker gets them."""
         if task.client in self._attackers:
             self._received[task.task] = parameters[: self._parameters]
-        self._inner.submit(task, parameters, due)
+        self.inner.submit(task, parameters, due)
 
     def result(self, task: Dispatch) -> Update:
         """The update that the client sends."""
-        update = self._inner.result(task)
+        update = self.inner.result(task)
         with self._lock:
             behaviour = self._attackers.get(task.client)
             if behaviour is not None:
@@ -83,21 +84,21 @@ class Misbehaving:
     def discard(self, number: int) -> None:
         """Forgets the task."""
         self._received.pop(number, None)
-        self._inner.discard(number)
+        self.inner.discard(number)
 
     def evaluate(self, version: int, parameters: Vector, due: float, stop: int) -> None:
         """Requests an evaluation."""
-        self._inner.evaluate(version, parameters, due, stop)
+        self.inner.evaluate(version, parameters, due, stop)
 
     def evaluated(self, patience: float = 0.0) -> list[tuple[int, ScoreSums]]:
         """The finished evaluations."""
-        return self._inner.evaluated(patience)
+        return self.inner.evaluated(patience)
 
     def state(self) -> State:
         """What attackers know, and the clients' memories."""
         clients = np.fromiter(self._before, np.int64, len(self._before))
         return {
-            "inner": self._inner.state(),
+            "inner": self.inner.state(),
             "honest": np.array(self._honest, np.float32).reshape(-1, self._parameters),
             "clients": clients,
             "before": np.array(list(self._before.values()), np.float32).reshape(-1, self._parameters),
@@ -105,7 +106,7 @@ class Misbehaving:
 
     def restore(self, state: State) -> None:
         """Replaces what attackers know, and the clients' memories."""
-        self._inner.restore(take(state, "inner", dict))
+        self.inner.restore(take(state, "inner", dict))
         self._honest.clear()
         self._honest.extend(row.copy() for row in take(state, "honest", np.ndarray))
         clients, before = take(state, "clients", np.ndarray).tolist(), take(state, "before", np.ndarray)
@@ -113,4 +114,4 @@ class Misbehaving:
 
     def close(self) -> None:
         """Ends the workers."""
-        self._inner.close()
+        self.inner.close()

@@ -30,6 +30,7 @@ from fairlag.learn.local import Recipe
 from fairlag.limits import DEPTH, TooMuchError, check_depth, text_of
 from fairlag.rules.rule import made_with
 from fairlag.rules.weigh import by_effort
+from fairlag.zoo import defended
 
 _MOST_AGGREGATIONS = 10**15
 
@@ -199,6 +200,8 @@ class Experiment(Table):
         if not self._code and is_code(use.use):
             raise StrategyError(f"{use.use!r} is code, which is not imported to inspect a run")
         strategy = build(use.use, use.parameters, self._folder)
+        if use.defence is not None:
+            strategy = defended(strategy, use.defence)
         strategy.check(self.population)
         _check_importance(strategy, [table.group for table in self.clients])
         return strategy
@@ -254,7 +257,9 @@ def parse(tables: dict[str, Any], folder: Path | None = None, *, code: bool = Tr
     recipe = experiment.local.build()
     for use in experiment.strategies:
         if code or not is_code(use.use):
-            _check_local(experiment.strategy(use), recipe, use.label)
+            strategy = experiment.strategy(use)
+            _check_local(strategy, recipe, use.label)
+            _check_trusted(strategy, experiment.data, recipe, use.label)
     return experiment
 
 
@@ -396,6 +401,22 @@ def _check_local(strategy: Strategy, recipe: Recipe, label: str) -> None:
         raise StrategyError(
             f"{label} divides updates by how often gradients count in them, which is not known with {asked.uncounted}: "
             "use gradient descent (momentum and weight_decay of [local]), or another strategy"
+        )
+
+
+def _check_trusted(strategy: Strategy, data: Data | None, recipe: Recipe, label: str) -> None:
+    """Refuses a strategy that compares updates with a step of the server's own, if the server cannot make one."""
+    if not strategy.reference or data is None:
+        return
+    if data.trusted is None:
+        raise StrategyError(
+            f"{label} compares updates with a step on the server's own examples, but it has none: give `trusted` in "
+            "[data], such as trusted = 100"
+        )
+    if strategy.local.vectors or recipe.optimiser_state is not None:
+        raise StrategyError(
+            f"{label} compares updates with a step of the server's own, which needs clients that remember nothing "
+            "between tasks"
         )
 
 

@@ -105,6 +105,13 @@ class Data(Made):
         "the start, unless the data says when each arrives: then `recorded`.",
     )
 
+    trusted: int | None = Field(
+        default=None,
+        ge=1,
+        description="How many training examples the server holds itself, for the [defences](#defences) `zeno` and "
+        "`aflguard`. No client holds them.",
+    )
+
     @model_validator(mode="before")
     @classmethod
     def _tested_officially(cls, tables: Any) -> Any:

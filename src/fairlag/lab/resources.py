@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from fairlag.core.strategy import Strategy
 from fairlag.core.types import Floats, Integers
 from fairlag.core.vector import EMPTY, Layout, Vector
+from fairlag.core.view import Reference
 from fairlag.data.partition import ByOwner, Partition
 from fairlag.data.reserve import drawn_clients, reserve, without
 from fairlag.data.shares import Holding, Shares
-from fairlag.data.split import split, stratified
+from fairlag.data.split import reserved, split, stratified
 from fairlag.data.stream import NO_TIMES, Recorded, Stream, in_order_of_arrival, parse
 from fairlag.errors import InputError
 from fairlag.execute import EXECUTORS, Learning
@@ -178,7 +179,7 @@ class Resources:
 
     def _all_shares(self, seed: int) -> tuple[Integers, Shares]:
         data, groups = self.data, self.groups
-        train, _ = self._split(seed)
+        train, _, _ = self._split(seed)
         shares = self._partition.bound(data, train).share(data.strata[train], groups, seed)
         return train, shares if self.stream is None else in_order_of_arrival(shares, seed, self._times(train))
 
@@ -244,6 +245,16 @@ class Resources:
 
         return Misbehaving(executor, self.attackers, setting.seed, setting.layout.parameters.size)
 
+    def reference(self, executor: Learning | None) -> Reference | None:
+        """Makes steps on the server's own examples; None if it has none."""
+        if executor is None or self._trusted is None:
+            return None
+        from fairlag.execute.misbehaving import Misbehaving
+        from fairlag.execute.reference import ReferenceStep
+
+        inner = executor.inner if isinstance(executor, Misbehaving) else executor
+        return ReferenceStep(inner, self.experiment.population)
+
     @cached_property
     def attackers(self) -> "Mapping[int, Behaviour]":
         """The clients that misbehave, and how."""
@@ -297,7 +308,8 @@ class Resources:
     def _own_steps(self) -> Integers:
         """Per client: the local steps of its group, 0 if the group has none."""
         clients = self.experiment.clients
-        return np.repeat([table.steps or 0 for table in clients], [table.count for table in clients])
+        steps = np.repeat([table.steps or 0 for table in clients], [table.count for table in clients])
+        return steps if self._trusted is None else np.append(steps, 0)  # the server trains as one more client
 
     @property
     def _flippers(self) -> Integers:
@@ -311,9 +323,24 @@ class Resources:
         nothing = np.zeros(self.experiment.population, np.int64)
         return Setting(seed, EMPTY, Layout((), ()), examples=nothing, visible=nothing)
 
-    def _split(self, seed: int) -> tuple[Integers, Integers]:
+    def _split(self, seed: int) -> tuple[Integers, Integers, Integers]:
+        """The examples that clients share, those for testing, and those that the server holds."""
         assert self.experiment.data is not None
-        return split(self.data, self.experiment.data.holdout, seed)
+        train, test = split(self.data, self.experiment.data.holdout, seed)
+        if self._trusted is None:
+            return train, test, train[:0]
+        if self.stream is not None:
+            raise InputError(
+                f"trusted is {self._trusted}, but the examples arrive as the stream {self.stream}: the server needs "
+                "its own from the start"
+            )
+        mine = reserved(self.data, train, self._trusted, seed)
+        return np.setdiff1d(train, mine, assume_unique=True), test, mine
+
+    @property
+    def _trusted(self) -> int | None:
+        """How many examples the server holds."""
+        return None if self.experiment.data is None else self.experiment.data.trusted
 
     def _setting(self, seed: int) -> Setting:
         from fairlag.learn.descent import Descent
@@ -323,7 +350,7 @@ class Resources:
         data, groups = self.data, self.groups
         train, everything, reserved = self._reserved(seed)
         shares = without(everything, reserved) if reserved.size else everything
-        _, test = self._split(seed)
+        _, test, mine = self._split(seed)
         wanted = self.experiment.evaluate.sample
         sample = stratified(data.strata, test, len(test) if wanted == "all" else wanted, seed)
         tests = np.concatenate([sample, np.setdiff1d(test, sample, assume_unique=True)])
@@ -331,6 +358,9 @@ class Resources:
         held = self.task.targets.held(data.labels[train[shares.order]], shares.bounds[edges], data.classes)
         recorded = self._times(train) if isinstance(self.stream, Recorded) else None
         times, held_times = (NO_TIMES if recorded is None else recorded[each.order] for each in (shares, everything))
+        holdings, bounds = np.concatenate([train[everything.order], mine]), everything.bounds
+        if self._trusted is not None:  # the server's examples are those of one more client, which tests nothing
+            bounds = np.append(bounds, len(holdings))
         flat = Flat(self.blueprint.build(seed))
         Descent(flat, self.blueprint.recipe)  # refuses an optimiser that does not take the model
         for use in self.experiment.strategies:
@@ -342,12 +372,12 @@ class Resources:
             examples=shares.sizes,
             visible=shares.sizes if self.stream is None else self.stream.at_start(shares.sizes, times),
             placement=Placement(
-                train[everything.order],
-                everything.bounds,
+                holdings,
+                bounds,
                 tests,
                 self._own_steps,
                 held_times,
-                reserved,
+                np.append(reserved, 0) if reserved.size and self._trusted is not None else reserved,
                 self._flippers,
             ),
             scoring=Scoring(len(sample), len(tests), _by_group(groups, held), self.task, *self._tested(reserved, seed)),

@@ -229,7 +229,8 @@ def _run(resources: Resources, planned: Planned, watch: Watch) -> None:
             executor.warm_up()
         every, most = experiment.evaluate.every, MOST_PENDING if real_time else inf
         evaluations = Evaluations(store, evaluator, setting.scoring, every=every, most_pending=most)
-        server = simulated_server(experiment, setting, strategy, store, evaluations)
+        reference = resources.reference(executor)
+        server = simulated_server(experiment, setting, strategy, store, evaluations, reference)
         timeline: Timeline
         facts: Facts = dict
         if real_time:

@@ -49,6 +49,10 @@ class Use(Made):
         description="Its name in tables, figures and folders. By default its title, with the parameters that differ "
         "from their defaults.",
     )
+    defence: str | None = Field(
+        default=None,
+        description="What protects it against clients that [misbehave](#behaviours): a [defence](#defences).",
+    )
 
     @model_validator(mode="before")
     @classmethod

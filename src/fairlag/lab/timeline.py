@@ -6,6 +6,7 @@ from fairlag.core.server import Server
 from fairlag.core.state import Savable
 from fairlag.core.strategy import Strategy
 from fairlag.core.types import Stop
+from fairlag.core.view import Reference
 from fairlag.execute import Learning
 from fairlag.lab.evaluations import Evaluations
 from fairlag.lab.experiment import Experiment
@@ -23,7 +24,12 @@ class Timeline(Savable, Protocol):
 
 
 def simulated_server(
-    experiment: Experiment, setting: Setting, strategy: Strategy, store: Store, evaluations: Evaluations
+    experiment: Experiment,
+    setting: Setting,
+    strategy: Strategy,
+    store: Store,
+    evaluations: Evaluations,
+    reference: Reference | None = None,
 ) -> Server:
     """A server for the fleet of an experiment, which records everything in the store."""
     return Server(
@@ -36,6 +42,7 @@ def simulated_server(
         until_time=experiment.until_time,
         examples=setting.visible if setting.placement is not None else None,
         group_of=experiment.group_of,
+        reference=reference,
         record=store.record,
         on_version=evaluations.offer,
     )

@@ -27,6 +27,7 @@ from fairlag.learn.local import SCHEDULES
 from fairlag.learn.within import WITHIN
 from fairlag.report.algorithms import written
 from fairlag.zoo import ALGORITHMS
+from fairlag.zoo.defences import DEFENCES
 from fairlag.zoo.parameters import PARAMETERS
 
 TABLES: Mapping[str, type[BaseModel]] = {
@@ -49,6 +50,7 @@ WORDS: Mapping[str, Mapping[str, Callable[..., object]]] = {
     "Availabilities": AVAILABILITIES,
     "Timings": TIMINGS,
     "Behaviours": BEHAVIOURS,
+    "Defences": DEFENCES,
     "Schedules": SCHEDULES,
     "Schedules within a task": WITHIN,
 }

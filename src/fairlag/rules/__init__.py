@@ -2,7 +2,7 @@
 
 `keep`, `recent` and `replay` have reductions with a memory; `control` has one more direction of local steps;
 `tolerant`, `utility` and `compass` have one more selection each; `phases` has a selection and the reduction that goes
-with it.
+with it; `robust` and `suspect` have defences against attackers.
 
 >>> import fairlag
 >>> from fairlag.rules import select, trigger, weigh
@@ -22,17 +22,21 @@ from fairlag.rules import (
     recent,
     reduce,
     replay,
+    robust,
     select,
+    suspect,
     tolerant,
     trigger,
     utility,
     weigh,
 )
 from fairlag.rules.rule import (
+    credits_by,
     mixes_statistics,
     reads_account,
     reads_intervals,
     reads_profiles,
+    reads_reference,
     reads_updates,
     reads_window,
     sums_only,
@@ -43,6 +47,7 @@ __all__ = [
     "apply",
     "compass",
     "control",
+    "credits_by",
     "edit",
     "keep",
     "local",
@@ -51,13 +56,16 @@ __all__ = [
     "reads_account",
     "reads_intervals",
     "reads_profiles",
+    "reads_reference",
     "reads_updates",
     "reads_window",
     "recent",
     "reduce",
     "replay",
+    "robust",
     "select",
     "sums_only",
+    "suspect",
     "tolerant",
     "trigger",
     "utility",

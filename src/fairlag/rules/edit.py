@@ -1,10 +1,13 @@
 """Edits: changes to the updates of a buffer before they are reduced."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 
 from fairlag.core.buffer import Buffer
+from fairlag.core.state import Savable, State, take
 from fairlag.core.vector import Matrix
 from fairlag.core.view import View
 from fairlag.errors import StrategyError
@@ -13,9 +16,30 @@ from fairlag.rules.rule import factory, reads_updates
 Edit = Callable[[Matrix, Buffer, View], Matrix]
 
 
+class Editor(Savable, Protocol):
+    """The stateful half of an edit that remembers: one per server."""
+
+    def __call__(self, updates: Matrix, buffer: Buffer, view: View) -> Matrix:
+        """Edits the updates, and remembers what it needs of them."""
+
+
+class Remembering:
+    """An edit that remembers earlier updates; `start` makes a new one for each server.
+
+    Calling the rule itself edits updates as if they were the first.
+    """
+
+    def __init__(self, start: Callable[[], Editor]) -> None:
+        self.start = start
+
+    def __call__(self, updates: Matrix, buffer: Buffer, view: View) -> Matrix:
+        """Edits updates as if they were the first."""
+        return self.start()(updates, buffer, view)
+
+
 @factory
 def clip(norm: float) -> Edit:
-    """Shortens every update to at most this Euclidean length: Δ_j · min(1, norm / ‖Δ_j‖).
+    """Shortens every update to at most this Euclidean length: Δ_j · min(1, norm / ‖Δ_j‖). With inf, none is changed.
 
     >>> from fairlag.rules.weigh import example
     >>> updates = np.array([[3, 4], [0, 1]], np.float32)
@@ -27,6 +51,8 @@ def clip(norm: float) -> Edit:
 
     @reads_updates
     def edit(updates: Matrix, buffer: Buffer, view: View) -> Matrix:
+        if norm == math.inf:
+            return updates
         lengths = np.linalg.norm(updates, axis=1, keepdims=True)
         factors: Matrix = (norm / np.maximum(lengths, norm)).astype(np.float32)
         return updates * factors
@@ -57,9 +83,24 @@ def in_turn(*edits: Edit) -> Edit:
     [[0.0, 1.0], [0.0, 1.0]]
     """
 
-    def edit(updates: Matrix, buffer: Buffer, view: View) -> Matrix:
-        for each in edits:
+    if any(isinstance(each, Remembering) for each in edits):
+        return Remembering(lambda: _InTurn(edits))
+    return lambda updates, buffer, view: _InTurn(edits)(updates, buffer, view)
+
+
+class _InTurn:
+    def __init__(self, edits: Sequence[Edit]) -> None:
+        self._parts = {str(place): each.start() for place, each in enumerate(edits) if isinstance(each, Remembering)}
+        self._edits = [self._parts.get(str(place), each) for place, each in enumerate(edits)]
+
+    def __call__(self, updates: Matrix, buffer: Buffer, view: View) -> Matrix:
+        for each in self._edits:
             updates = each(updates, buffer, view)
         return updates
 
-    return edit
+    def state(self) -> State:
+        return {name: part.state() for name, part in self._parts.items()}
+
+    def restore(self, state: State) -> None:
+        for name, part in self._parts.items():
+            part.restore(take(state, name, dict))

@@ -40,6 +40,8 @@ class Keeping:
     of_step: bool = False
     """Are its parts those of the step from one version to the next? Then nobody has a part of a version that is the
     last one again because its aggregation was refused. Otherwise they are those of all that the version consists of."""
+    late: bool = False
+    """Are the parts known only after the updates were reduced? Otherwise they are asked for before."""
 
 
 def replacing() -> Keeping:

@@ -7,7 +7,7 @@ import numpy as np
 from fairlag.core.types import Floats
 from fairlag.core.vector import Matrix, Vector
 from fairlag.errors import StrategyError
-from fairlag.rules.rule import factory, mixes_statistics, reads_updates, sums_only
+from fairlag.rules.rule import credits_by, factory, mixes_statistics, reads_updates, sums_only
 
 Reduce = Callable[[Floats, Matrix], Vector]
 
@@ -38,6 +38,14 @@ def trimmed_mean(share: float) -> Reduce:
     if not 0 <= share < 0.5:
         raise StrategyError(f"the trimmed share is {share}, it must be at least 0 and below 0.5")
 
+    def credit(weights: Floats, updates: Matrix) -> Floats:
+        cut = int(share * len(updates))
+        ranks = np.argsort(np.argsort(updates, axis=0, kind="stable"), axis=0)
+        kept = ((ranks >= cut) & (ranks < len(updates) - cut)).mean(axis=1)
+        parts: Floats = kept * (weights.sum() / (len(updates) - 2 * cut))
+        return parts
+
+    @credits_by(credit)
     @mixes_statistics
     @reads_updates
     def reduce(weights: Floats, updates: Matrix) -> Vector:

@@ -36,6 +36,10 @@ class Traits:
     """The terms of the accounts that the ledger must keep for it."""
     intervals: int = 0
     """The longest interval between two of a client's versions, if the ledger must keep intervals for it; else 0."""
+    credit: Callable[..., Any] | None = None
+    """How much of each update is in the step of a reduction, if that is not its weight: of (weights, updates)."""
+    reference: bool = False
+    """Does it read the step that the server makes on its own examples?"""
 
 
 class Provenance(NamedTuple):
@@ -144,6 +148,34 @@ def mixes_statistics(rule: Rule) -> Rule:
     return _marked(rule, replace(traits(rule), mixes_statistics=True))
 
 
+def credits_by(credit: Callable[..., Any]) -> Callable[[Rule], Rule]:
+    """Declares how much of each update is in the step of a reduction, as a function of (weights, updates).
+
+    Influence counts these instead of the weights.
+
+    >>> import numpy as np
+    >>> def first_only(weights, updates):
+    ...     return weights * (np.arange(len(weights)) == 0)
+    >>> @credits_by(first_only)
+    ... def first(weights, updates):
+    ...     return weights[0] * updates[0]
+    >>> traits(first).credit(np.array([0.5, 0.5]), None).tolist()
+    [0.5, 0.0]
+    """
+    return lambda rule: _marked(rule, replace(traits(rule), credit=credit))
+
+
+def reads_reference(rule: Rule) -> Rule:
+    """Declares that a rule reads `view.reference`, the step that the server makes on its own trusted examples.
+
+    >>> @reads_reference
+    ... def as_long(update, task, view): ...
+    >>> traits(as_long).reference
+    True
+    """
+    return _marked(rule, replace(traits(rule), reference=True))
+
+
 def reads_window(window: int) -> Callable[[Rule], Rule]:
     """Declares that a rule reads the mean staleness of a client's last `window` updates.
 
@@ -220,6 +252,8 @@ def factory(make: Callable[Arguments, Rule]) -> Callable[Arguments, Rule]:
                 traits(rule).mixes_statistics,
                 common_terms([each.account for each in (traits(rule), *inner)]),
                 max(each.intervals for each in (traits(rule), *inner)),
+                traits(rule).credit,
+                any(each.reference for each in (traits(rule), *inner)),
             ),
         )
 

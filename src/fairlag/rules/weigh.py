@@ -234,6 +234,18 @@ def exponential(gamma: float) -> Weigh:
 
 
 @factory
+def damped(rate: float) -> Weigh:
+    """Stale updates weigh less, also alone in a buffer: e^(−rate·τ), as in Kardam.
+
+    >>> buffer, view = example(staleness=[0, 2])
+    >>> damped(0.5)(buffer, view).round(4).tolist()
+    [1.0, 0.3679]
+    """
+    check.not_negative("the rate", rate)
+    return lambda buffer, view: np.exp(-rate * buffer.staleness)
+
+
+@factory
 def mean_staleness(*, scale: float = 1.0, window: int | None = None) -> Weigh:
     """By a client's mean staleness: a_i = (mean staleness of i · scale + 1) / n.
 

@@ -13,6 +13,7 @@ when an update counts.
 from fairlag.zoo.registry import ALGORITHMS, Algorithm, algorithm  # isort: skip
 from fairlag.zoo.fair import buffered, fedstaleweight, fairshare, buffered_fedavg, exponential, rate_tracking  # isort: skip
 from fairlag.zoo.rounds import fedavg, fedprox, fednova, fedavgm, fedadagrad, fedadam, fedyogi, safa  # isort: skip
+from fairlag.zoo.defences import defended  # isort: skip
 from fairlag.zoo.arrivals import fedasync, async_fedavg, fedbuff, fedfix, asyncfeded, asofed, pisces  # isort: skip
 from fairlag.zoo.memory import fedau, mifa, fedvarp, fedstale, ca2fl, ace, area, scaffold, buffered_scaffold  # isort: skip
 from fairlag.zoo.timing import (
@@ -40,6 +41,7 @@ __all__ = [
     "buffered_fedavg",
     "buffered_scaffold",
     "ca2fl",
+    "defended",
     "delay_adaptive",
     "exponential",
     "fadas",
