@@ -2,7 +2,7 @@
 
 from fairlag.core.state import Savable
 from fairlag.core.strategy import Strategy
-from fairlag.core.types import NOTHING, CheckedUpdate, Dispatch, Update
+from fairlag.core.types import NOTHING, CheckedUpdate, Dispatch, Integers, Update
 from fairlag.core.vector import Layout
 from fairlag.core.view import View
 from fairlag.rules.admit import Remembering, no_negative_variance, well_formed
@@ -12,8 +12,14 @@ from fairlag.rules.rule import failure
 class Admission:
     """Decides for each update whether it may be merged."""
 
-    def __init__(self, strategy: Strategy, layout: Layout, size: int, view: View) -> None:
-        """`size` counts an update's numbers; rules see only those that the layout says are parameters."""
+    def __init__(
+        self, strategy: Strategy, layout: Layout, size: int, view: View, most_examples: Integers | None = None
+    ) -> None:
+        """`size` counts an update's numbers; rules see only those that the layout says are parameters.
+
+        `most_examples` is how many examples each client can have; a report of more counts as that many.
+        """
+        self._most_examples = most_examples
         self._strategy, self._size, self._view = strategy, size, view
         self._variances, self._parameters = layout.variances, layout.parameters.size
         self._hides = size > self._parameters
@@ -27,16 +33,24 @@ class Admission:
         self.blank = object() if size else NOTHING
         """The update that is well formed by definition, if the model has no parameters."""
 
-    def reason(self, update: Update, task: Dispatch) -> str | None:
-        """Why the update is refused, None if it is admitted."""
+    def judged(self, update: Update, task: Dispatch) -> tuple[str | None, Update]:
+        """Why the update is refused, None if it is admitted; and the update with what is believed of its report."""
         known = update is self.blank or type(update) is CheckedUpdate
         reason = None if known else well_formed(update, self._size)
         if reason is None and self._variances:
             reason = no_negative_variance(update, self._variances)
+        if reason is None:
+            update = self._bounded(update, task.client)
         if reason is not None or self._rule is None:
-            return reason
+            return reason, update
         seen = update._replace(delta=update.delta[: self._parameters]) if self._hides else update
         try:
-            return self._rule(seen, task, self._view)
+            return self._rule(seen, task, self._view), update
         except Exception as error:
             raise failure("admission rule", self._strategy.admit, error) from error
+
+    def _bounded(self, update: Update, client: int) -> Update:
+        most = self._most_examples
+        if most is None or client >= len(most) or update.report.examples <= most[client]:
+            return update
+        return update._replace(report=update.report._replace(examples=max(1, int(most[client]))))

@@ -71,6 +71,7 @@ class Server:
         aggregations: int | None = None,
         until_time: float | None = None,
         examples: Integers | None = None,
+        most_examples: Integers | None = None,
         group_of: Callable[[int], str] | None = None,
         max_growth: float | None = None,
         reference: Reference | None = None,
@@ -79,7 +80,8 @@ class Server:
     ) -> None:
         """A server for a number of clients. It stops after `aggregations` versions or at `until_time`.
 
-        `examples` is the initial number of training examples per client, as far as the server knows.
+        `examples` is the initial number of training examples per client, as far as the server knows. A client that
+        reports more than its `most_examples` counts as one with that many.
         `group_of` names a client's group, for strategies that treat groups differently.
         The layout names the parts of the parameters, for server rules that ask; without a layout, they are one array.
         It also says which parts are statistics, such as BatchNorm's running mean: rules do not see these, the server
@@ -138,7 +140,7 @@ class Server:
         }
         self._store = self._merger.store if self._merger.stores else None
         self._trigger = strategy.trigger
-        self._admission = Admission(strategy, layout, size, self.view)
+        self._admission = Admission(strategy, layout, size, self.view, most_examples)
         self._blank, self._trusts = self._admission.blank, self._admission.asks_nothing
         if self._admission.memory is not None:
             self._parts["admit"] = self._admission.memory
@@ -231,7 +233,9 @@ class Server:
             self.refusals["replay of a task that has ended" if ended else "unknown task"] += 1
             return []
         known = self._trusts and (update is self._blank or type(update) is CheckedUpdate)
-        reason = None if known else self._admission.reason(update, task)
+        reason = None
+        if not known:
+            reason, update = self._admission.judged(update, task)
         if reason is None:
             if self._store is not None:
                 self._store(update.delta, len(ledger.buffer))

@@ -41,6 +41,7 @@ def simulated_server(
         aggregations=experiment.aggregations,
         until_time=experiment.until_time,
         examples=setting.visible if setting.placement is not None else None,
+        most_examples=setting.examples if setting.placement is not None else None,
         group_of=experiment.group_of,
         reference=reference,
         record=store.record,
