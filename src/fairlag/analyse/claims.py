@@ -15,7 +15,12 @@ CLAIMS = Report._fields
 """What a client says of itself."""
 
 _HONEST = Report(examples=100, steps=10, effort=10.0, loss=1.0)
-_LIES = {"examples": 10**12, "steps": 10**9, "effort": 1e-9, "loss": 1e9}
+_LIES = {
+    "examples": _HONEST._replace(examples=10**12),
+    "steps": _HONEST._replace(steps=10**9),
+    "effort": _HONEST._replace(effort=1e-9),
+    "loss": _HONEST._replace(loss=1e9),
+}
 _VERSIONS = 120
 
 
@@ -38,8 +43,7 @@ def believed(strategy: Strategy) -> tuple[str, ...]:
     ((), ('examples',), ('examples', 'effort'))
     """
     truth = _heard(strategy, _HONEST)
-    lies = {name: _HONEST._replace(**{name: value}) for name, value in _LIES.items()}
-    return tuple(name for name in CLAIMS if not np.allclose(_heard(strategy, lies[name]), truth, rtol=1e-6))
+    return tuple(name for name in CLAIMS if not np.allclose(_heard(strategy, _LIES[name]), truth, rtol=1e-6))
 
 
 def _heard(strategy: Strategy, said: Report) -> list[float]:

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import fairlag
-from fairlag.cli import audit, data, doctor, figure, fit, fleet, lists, reference, report, results, run
+from fairlag.cli import attack, audit, data, doctor, figure, fit, fleet, lists, reference, report, results, run
 from fairlag.cli.terminal import complain, modules_named, show
 from fairlag.errors import FairlagError, InputError, Interrupted
 from fairlag.lab.ending import shortage
@@ -25,6 +25,7 @@ app = typer.Typer(
 )
 for command in (
     audit.audit,
+    attack.attack,
     run.run,
     run.resume,
     results.runs,

@@ -20,6 +20,7 @@ from fairlag.core.strategy import Strategy
 from fairlag.errors import ExperimentError, InputError, StrategyError, nearest
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.imported import is_code
+from fairlag.lab.attacks import Attack
 from fairlag.lab.clients import Clients, check_clients
 from fairlag.lab.learning import ChosenTask, Data, Device, Evaluate, LocalTraining, Model, Table
 from fairlag.lab.messages import first_mistake
@@ -114,6 +115,17 @@ class Experiment(Table):
         description='Where models are trained and evaluated: `"cpu"`, the default, `"cuda"` (all of them), `"cuda:1"`, '
         '`"mps"`, or `"auto"` for the first accelerator if there is one, otherwise the CPU. Results are reproducible '
         "[per device](devices.md), not across devices.",
+    )
+    defences: tuple[str, ...] | None = Field(
+        default=None,
+        strict=False,
+        description="The [defences](#defences) with which `fairlag attack` tries every strategy. Runs ignore them.",
+    )
+    attacks: tuple[Attack, ...] | None = Field(
+        default=None,
+        strict=False,
+        description="The attacks that `fairlag attack` tries, one [`[[attacks]]`](#attacks) table per attack. Runs "
+        "ignore them.",
     )
     files: dict[str, str] | None = Field(
         default=None,
@@ -316,6 +328,7 @@ def check(tables: dict[str, Any]) -> Experiment:
     keys = {
         "": Experiment.model_fields,
         "clients": Clients.model_fields,
+        "attacks": Attack.model_fields,
         "local": LocalTraining.model_fields,
         "evaluate": Evaluate.model_fields,
     }

@@ -86,9 +86,12 @@ def toml(experiment: Experiment, head: Sequence[str] = (), beside: Mapping[str, 
         above = _comments((beside or {}).get(table["group"], ()))
         blocks.append([*above, "[[clients]]", *_lines(_changed(table, Clients))])
     blocks += [["[[strategies]]", *_lines(table)] for table in tables["strategies"]]
+    blocks += [["[[attacks]]", *_lines(table)] for table in tables.get("attacks", ())]
     for key in ("data", "model", "task", "local", "evaluate"):
         if getattr(experiment, key) != Experiment.model_fields[key].default:
             blocks.append([f"[{key}]", *_lines(tables[key])])
+    if experiment.defences:
+        blocks[0].append(f"defences = {_value(tables['defences'])}")
     if experiment.track:
         blocks[0].append(f"track = {_value(tables['track'])}")
     return "\n\n".join("\n".join(lines) for lines in blocks) + "\n"

@@ -18,6 +18,7 @@ from fairlag.fleet.availability import AVAILABILITIES
 from fairlag.fleet.capacity import CAPACITIES
 from fairlag.fleet.delay import DELAYS
 from fairlag.fleet.timing import TIMINGS
+from fairlag.lab.attacks import Attack
 from fairlag.lab.clients import Clients
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.learning import Data, Evaluate, LocalTraining, Model, TaskTable
@@ -34,6 +35,7 @@ TABLES: Mapping[str, type[BaseModel]] = {
     "": Experiment,
     "[[clients]]": Clients,
     "[[strategies]]": Use,
+    "[[attacks]]": Attack,
     "[data]": Data,
     "[model]": Model,
     "[task]": TaskTable,
@@ -71,6 +73,7 @@ _LEADS = {
         "## Strategies\n\n`[[strategies]]`: one table per strategy. Further keys are its parameters, with the defaults "
         "below; [algorithms.md](algorithms.md) has formulas and references.\n"
     ),
+    "[[attacks]]": "## Attacks\n\n`[[attacks]]`: one table per attack that [`fairlag attack`](siege.md) tries.\n",
     "[data]": "## Data\n\n`[data]`: the training data. Further keys are parameters of the data set.\n",
     "[model]": "## Model\n\n`[model]`: the model that is trained. Further keys are parameters of the model.\n",
     "[task]": "## Task\n\n`[task]`: what is to be learnt. Further keys are parameters of the task.\n",

@@ -7,6 +7,7 @@ from fairlag.report.figures.identity import FORMATS, SIZES, check_format, check_
 from fairlag.report.figures.incentives import incentives_figure
 from fairlag.report.figures.influence import influence_figure
 from fairlag.report.figures.rewards import rewards_figure
+from fairlag.report.figures.siege import siege_figure
 from fairlag.report.figures.staleness import staleness_figure
 from fairlag.report.figures.timeline import timeline_figure
 
@@ -21,6 +22,7 @@ __all__ = [
     "incentives_figure",
     "influence_figure",
     "rewards_figure",
+    "siege_figure",
     "staleness_figure",
     "timeline_figure",
 ]

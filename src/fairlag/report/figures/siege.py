@@ -1,0 +1,61 @@
+"""What attacks did: one panel per strategy, a row per defence, a column per attack; the darker, the more was lost."""
+
+from collections.abc import Sequence
+from textwrap import fill
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fairlag.analyse.siege import Assault
+from fairlag.lab.attacks import HONEST
+from fairlag.report.figures.identity import Sheet, caption, drawing
+from fairlag.text.scored import Scored
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_WIDE = 13
+"""About how many letters of an attack fit into one line."""
+
+
+def siege_figure(rows: Sequence[Assault], sheet: Sheet, lead: Scored, size: str = "double") -> None:
+    """Draws the leading metric of every case."""
+    strategies = list(dict.fromkeys(row.strategy for row in rows))
+    attacks = list(dict.fromkeys(row.attack for row in rows))
+    defences = list(dict.fromkeys(row.defence for row in rows))
+    with drawing(sheet, (0.24 * len(defences) + 0.35) * len(strategies) + 1.3, size) as figure:
+        panels = figure.subplots(len(strategies), 1, squeeze=False, sharex=True)[:, 0]
+        for axes, strategy in zip(panels, strategies, strict=True):
+            _draw(
+                axes,
+                {(row.defence, row.attack): row for row in rows if row.strategy == strategy},
+                attacks,
+                defences,
+                lead,
+            )
+            axes.set_title(strategy, loc="left")
+        names = ["no attack" if each == HONEST else fill(each, _WIDE) for each in attacks]
+        panels[-1].set_xticks(range(len(attacks)), names)
+        caption(
+            figure,
+            f"Each cell: {lead.title} at the end. The darker, the more was lost against the strategy without defence "
+            "and attack. An empty cell: the defence does not fit the strategy. *: a run ended early.",
+        )
+
+
+def _draw(
+    axes: "Axes", found: dict[tuple[str, str], Assault], attacks: Sequence[str], defences: Sequence[str], lead: Scored
+) -> None:
+    lost = np.full((len(defences), len(attacks)), np.nan)
+    for down, defence in enumerate(defences):
+        for across, attack in enumerate(attacks):
+            row = found.get((defence, attack))
+            if row is not None:
+                lost[down, across] = max(row.lost, 0.0)
+                dark = lost[down, across] > 0.4 * max(1e-9, *(max(each.lost, 0.0) for each in found.values()))
+                text = lead.written(row.score)[:5].rstrip(".") + ("*" if row.failed else "")
+                axes.text(across, down, text, ha="center", va="center", color="white" if dark else "black", fontsize=7)
+    axes.imshow(np.ma.masked_invalid(lost), cmap="Reds", vmin=0.0, aspect="auto")
+    axes.set_yticks(range(len(defences)), ["no defence" if each == "none" else each for each in defences])
+    axes.grid(False)
+    axes.tick_params(length=0)

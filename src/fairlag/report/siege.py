@@ -1,0 +1,62 @@
+"""What attacks did, as a table on a terminal and in Markdown."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from fairlag.analyse.siege import Assault
+from fairlag.lab.attacks import HONEST, Misfit
+from fairlag.text.numerals import number
+from fairlag.text.scored import Scored
+
+_READING = (
+    "lost: against the same strategy without defence and attack. Influence: the attackers' part of all influence. "
+    "Share: their part of all clients. Refused: the part of honest updates that was refused. Unheard: the part of "
+    "honest clients without any influence."
+)
+_FAILED = "*: some runs ended early, because the model diverged or no further version could be made."
+
+
+def columns(lead: Scored) -> tuple[str, ...]:
+    """The heads of the columns after the attack."""
+    return ("strategy", "defence", lead.title, "lost", "influence %", "share %", "refused %", "unheard %")
+
+
+def cells(row: Assault, lead: Scored) -> tuple[str, ...]:
+    """One row of the table."""
+    parts = (row.influence, row.share if row.attack != HONEST else None, row.refused, row.unheard)
+    mark = "*" if row.failed else ""
+    score, lost = lead.written(row.score), lead.written(row.lost)
+    return (row.strategy, row.defence, score + mark, lost, *(number(each, "{:.1%}").rstrip("%") for each in parts))
+
+
+def siege_table(rows: Sequence[Assault], misfits: Sequence[Misfit], lead: Scored) -> RenderableType:
+    """One block per attack, one row per strategy and defence."""
+    parts: list[RenderableType] = []
+    for attack in dict.fromkeys(row.attack for row in rows):
+        title = "No attack" if attack == HONEST else f"Attack: {attack}"
+        table = Table(title=Text(title), box=None, pad_edge=False, title_justify="left", header_style="bold")
+        for place, head in enumerate(columns(lead)):
+            table.add_column(head, justify="left" if place < 2 else "right", no_wrap=True)
+        for row in rows:
+            if row.attack == attack:
+                table.add_row(*map(Text, cells(row, lead)))
+        parts += [table, Text()]
+    return Group(*parts, *(Text(line, style="dim") for line in _notes(rows, misfits)))
+
+
+def siege_markdown(rows: Sequence[Assault], lead: Scored) -> str:
+    """The same as one Markdown table."""
+    lines = [("attack", *columns(lead)), ("---",) * (1 + len(columns(lead)))]
+    lines += [("no attack" if row.attack == HONEST else row.attack, *cells(row, lead)) for row in rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _notes(rows: Sequence[Assault], misfits: Sequence[Misfit]) -> Iterator[str]:
+    yield _READING
+    if any(row.failed for row in rows):
+        yield _FAILED
+    for misfit in misfits:
+        yield f"{misfit.guarded.strategy} + {misfit.guarded.defence} was left out: {misfit.reason}"
