@@ -43,7 +43,7 @@ def test_it_tells_what_each_attack_did_and_continues(call: Call, tmp_path: Path)
 def test_the_table_and_the_figure(call: Call, tmp_path: Path) -> None:
     picture = tmp_path / "siege.png"
     found = call("attack", "siege", *FEW, *FLIP, *SHORT, "--out", str(tmp_path / "siege"), "--figure", str(picture))
-    assert "Attack: sign_flip(10) by three fast" in found.out and "No attack" in found.out
+    assert "Attack: sign_flip(10) by three fast (20% of all clients)" in found.out and "No attack" in found.out
     assert "FairShare + median was left out" in " ".join(found.out.split())
     assert picture.read_bytes().startswith(b"\x89PNG")
 
@@ -97,5 +97,16 @@ def test_an_experiment_without_attacks_is_refused_before_anything_runs() -> None
 def test_a_table_in_markdown() -> None:
     row = Assault("FedBuff", "median", "lie(1) by slow", 0.9, 0.05, 0.1, 0.2, 0.0, 0.25, seeds=2, failed=1)
     assert siege_markdown([row], ACCURACY).splitlines()[2] == (
-        "| lie(1) by slow | FedBuff | median | 90.00* | 5.00 | 10.0 | 20.0 | 0.0 | 25.0 |"
+        "| lie(1) by slow | FedBuff | median | 90.00* | 5.00 | 10.0 | 0.0 | 25.0 |"
     )
+
+
+def test_a_run_that_an_attack_ends_early_is_a_result(call: Call, tmp_path: Path) -> None:
+    only = ("--strategy", "Buffered FedAvg", "--defence", "krum(f=3)", "--attack", "three fast: scale(1e37)")
+    found = call("attack", "siege", *only, *SHORT, "--out", str(tmp_path / "siege"), "--json")
+    rows = {(row["attack"], row["defence"]): row for row in json.loads(found.out)["rows"]}
+    assert [rows["scale(1e37) by three fast", each]["failed"] for each in ("none", "krum(f=3)")] == [1, 0]
+    assert rows["scale(1e37) by three fast", "none"]["influence"] is None
+    assert "1 of 2 runs failed" in found.err
+    shown = call("attack", "siege", *only, *SHORT, "--out", str(tmp_path / "siege"))
+    assert "*: some runs ended early" in shown.out

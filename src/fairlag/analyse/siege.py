@@ -3,12 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from math import isnan, nan
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fairlag.analyse.outcomes import outcomes
 from fairlag.core.types import Outcome
 from fairlag.lab.attacks import HONEST, Case, Guarded
 from fairlag.lab.run import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +22,7 @@ class Assault:
     defence: str
     attack: str
     score: float
-    """The leading metric of the last evaluated version."""
+    """The leading metric of the last evaluated version; NaN if the model diverged before."""
     lost: float
     """How much worse that is than the same strategy without a defence and without an attack."""
     influence: float
@@ -58,7 +61,8 @@ def assaults(cases: Sequence[Case], runs: Sequence[Sequence[Run]]) -> list[Assau
 
 def _assault(case: Case, guarded: Guarded, runs: Sequence[Run], score: float, lost: float) -> Assault:
     group = None if case.attack is None else case.attack.group
-    frames = [run.influence() for run in runs]
+    # A run that ended before its first checkpoint has no records.
+    frames = [frame for frame in (run.influence() for run in runs) if frame["updates"].any()]
     honest = [frame[frame["group"] != group] for frame in frames]
     counts = outcomes(runs)
     ends = [end for name in counts.groups if name != group for end in counts.of(name).items()]
@@ -70,13 +74,17 @@ def _assault(case: Case, guarded: Guarded, runs: Sequence[Run], score: float, lo
         attack=case.name,
         score=score,
         lost=lost,
-        influence=_mean([1 - float(each["influence"].sum()) for each in honest]) if group is not None else nan,
-        share=_mean([1 - len(each) / len(frame) for each, frame in zip(honest, frames, strict=True)]),
+        influence=_mean([_of(group, frame, "influence") for frame in frames]) if group is not None else nan,
+        share=_mean([_of(group, frame, "fair") for frame in (run.influence() for run in runs)]),
         refused=refused / judged if judged else nan,
         unheard=_mean([float((each["influence"] == 0).mean()) for each in honest]),
         seeds=len(runs),
         failed=sum(run.status != "finished" for run in runs),
     )
+
+
+def _of(group: str | None, frame: "pd.DataFrame", column: str) -> float:
+    return float(frame[frame["group"] == group][column].sum())
 
 
 def _mean(values: Sequence[float]) -> float:

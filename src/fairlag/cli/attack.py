@@ -102,8 +102,10 @@ def _runs(case: Case, folder: Path, seeds: Sequence[int], workers: int | None) -
             execute(plan, new=not plan.saved, workers=workers, watch=watch)
     except Interrupted as interruption:
         raise Interrupted(f"{interruption}: the same command continues from there") from None
-    except (InputError, StoreError, WorkerError):
+    except (StoreError, WorkerError):
         raise
     except FairlagError as error:
+        if not all(is_run(planned.folder) for planned in plan):  # then it is no result, but a mistake
+            raise
         tell(str(error).partition(";")[0])
-    return [Run(planned.folder) for planned in plan if is_run(planned.folder)]
+    return [Run(planned.folder) for planned in plan]

@@ -12,21 +12,21 @@ from fairlag.text.numerals import number
 from fairlag.text.scored import Scored
 
 _READING = (
-    "lost: against the same strategy without defence and attack. Influence: the attackers' part of all influence. "
-    "Share: their part of all clients. Refused: the part of honest updates that was refused. Unheard: the part of "
-    "honest clients without any influence."
+    "All in per cent. Lost: against the same strategy without defence and attack. Influence: the attackers' part of "
+    "all influence. Refused: the part of honest updates that was refused. Unheard: the part of honest clients without "
+    "any influence."
 )
 _FAILED = "*: some runs ended early, because the model diverged or no further version could be made."
 
 
 def columns(lead: Scored) -> tuple[str, ...]:
     """The heads of the columns after the attack."""
-    return ("strategy", "defence", lead.title, "lost", "influence %", "share %", "refused %", "unheard %")
+    return ("strategy", "defence", lead.title, "lost", "influence", "refused", "unheard")
 
 
 def cells(row: Assault, lead: Scored) -> tuple[str, ...]:
     """One row of the table."""
-    parts = (row.influence, row.share if row.attack != HONEST else None, row.refused, row.unheard)
+    parts = (row.influence, row.refused, row.unheard)
     mark = "*" if row.failed else ""
     score, lost = lead.written(row.score), lead.written(row.lost)
     return (row.strategy, row.defence, score + mark, lost, *(number(each, "{:.1%}").rstrip("%") for each in parts))
@@ -36,8 +36,9 @@ def siege_table(rows: Sequence[Assault], misfits: Sequence[Misfit], lead: Scored
     """One block per attack, one row per strategy and defence."""
     parts: list[RenderableType] = []
     for attack in dict.fromkeys(row.attack for row in rows):
-        title = "No attack" if attack == HONEST else f"Attack: {attack}"
-        table = Table(title=Text(title), box=None, pad_edge=False, title_justify="left", header_style="bold")
+        part = next(row.share for row in rows if row.attack == attack)
+        title = "No attack" if attack == HONEST else f"Attack: {attack} ({number(part, '{:.0%}')} of all clients)"
+        table = Table(title=Text(title), box=None, padding=(0, 1, 0, 0), title_justify="left", header_style="bold")
         for place, head in enumerate(columns(lead)):
             table.add_column(head, justify="left" if place < 2 else "right", no_wrap=True)
         for row in rows:

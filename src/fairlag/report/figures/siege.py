@@ -1,6 +1,7 @@
 """What attacks did: one panel per strategy, a row per defence, a column per attack; the darker, the more was lost."""
 
 from collections.abc import Sequence
+from math import isnan
 from textwrap import fill
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ from fairlag.text.scored import Scored
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+_DARK = 0.4
+"""From which part of the largest loss on a cell is dark."""
 _WIDE = 13
 """About how many letters of an attack fit into one line."""
 
@@ -46,16 +49,18 @@ def siege_figure(rows: Sequence[Assault], sheet: Sheet, lead: Scored, size: str 
 def _draw(
     axes: "Axes", found: dict[tuple[str, str], Assault], attacks: Sequence[str], defences: Sequence[str], lead: Scored
 ) -> None:
+    most = max((each.lost for each in found.values() if each.lost > 0), default=1.0)
     lost = np.full((len(defences), len(attacks)), np.nan)
     for down, defence in enumerate(defences):
         for across, attack in enumerate(attacks):
             row = found.get((defence, attack))
             if row is not None:
-                lost[down, across] = max(row.lost, 0.0)
-                dark = lost[down, across] > 0.4 * max(1e-9, *(max(each.lost, 0.0) for each in found.values()))
+                # A model that diverged has lost everything.
+                lost[down, across] = most if isnan(row.lost) else max(row.lost, 0.0)
+                dark = lost[down, across] > _DARK * most
                 text = lead.written(row.score)[:5].rstrip(".") + ("*" if row.failed else "")
                 axes.text(across, down, text, ha="center", va="center", color="white" if dark else "black", fontsize=7)
-    axes.imshow(np.ma.masked_invalid(lost), cmap="Reds", vmin=0.0, aspect="auto")
+    axes.imshow(np.ma.masked_invalid(lost), cmap="Reds", vmin=0.0, vmax=most, aspect="auto")
     axes.set_yticks(range(len(defences)), ["no defence" if each == "none" else each for each in defences])
     axes.grid(False)
     axes.tick_params(length=0)
