@@ -6,13 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fairlag.analyse.siege import Assault
 from fairlag.errors import InputError
 from fairlag.lab.attacks import Attack, attack_of, cases
 from fairlag.lab.experiment import load, parse
 from fairlag.lab.serialise import toml
-from fairlag.report.siege import siege_markdown
-from fairlag.text.scored import ACCURACY
 from tests.support.command import Call
 
 SHORT = ("--aggregations", "8", "--workers", "1")
@@ -92,13 +89,6 @@ def test_in_each_case_only_its_own_group_attacks() -> None:
 def test_an_experiment_without_attacks_is_refused_before_anything_runs() -> None:
     with pytest.raises(InputError, match="has no attack"):
         cases(load("demo"))
-
-
-def test_a_table_in_markdown() -> None:
-    row = Assault("FedBuff", "median", "lie(1) by slow", 0.9, 0.05, 0.1, 0.2, 0.0, 0.25, seeds=2, failed=1)
-    assert siege_markdown([row], ACCURACY).splitlines()[2] == (
-        "| lie(1) by slow | FedBuff | median | 90.00* | 5.00 | 10.0 | 0.0 | 25.0 |"
-    )
 
 
 def test_a_run_that_an_attack_ends_early_is_a_result(call: Call, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What attacks did, as a table on a terminal and in Markdown."""
+"""What attacks did, as a table on a terminal."""
 
 from collections.abc import Iterator, Sequence
 
@@ -19,12 +19,12 @@ _READING = (
 _FAILED = "*: some runs ended early, because the model diverged or no further version could be made."
 
 
-def columns(lead: Scored) -> tuple[str, ...]:
+def _columns(lead: Scored) -> tuple[str, ...]:
     """The heads of the columns after the attack."""
     return ("strategy", "defence", lead.title, "lost", "influence", "refused", "unheard")
 
 
-def cells(row: Assault, lead: Scored) -> tuple[str, ...]:
+def _cells(row: Assault, lead: Scored) -> tuple[str, ...]:
     """One row of the table."""
     parts = (row.influence, row.refused, row.unheard)
     mark = "*" if row.failed else ""
@@ -39,20 +39,13 @@ def siege_table(rows: Sequence[Assault], misfits: Sequence[Misfit], lead: Scored
         part = next(row.share for row in rows if row.attack == attack)
         title = "No attack" if attack == HONEST else f"Attack: {attack} ({number(part, '{:.0%}')} of all clients)"
         table = Table(title=Text(title), box=None, padding=(0, 1, 0, 0), title_justify="left", header_style="bold")
-        for place, head in enumerate(columns(lead)):
+        for place, head in enumerate(_columns(lead)):
             table.add_column(head, justify="left" if place < 2 else "right", no_wrap=True)
         for row in rows:
             if row.attack == attack:
-                table.add_row(*map(Text, cells(row, lead)))
+                table.add_row(*map(Text, _cells(row, lead)))
         parts += [table, Text()]
     return Group(*parts, *(Text(line, style="dim") for line in _notes(rows, misfits)))
-
-
-def siege_markdown(rows: Sequence[Assault], lead: Scored) -> str:
-    """The same as one Markdown table."""
-    lines = [("attack", *columns(lead)), ("---",) * (1 + len(columns(lead)))]
-    lines += [("no attack" if row.attack == HONEST else row.attack, *cells(row, lead)) for row in rows]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def _notes(rows: Sequence[Assault], misfits: Sequence[Misfit]) -> Iterator[str]:

@@ -23,26 +23,25 @@ _WIDE = 13
 
 def siege_figure(rows: Sequence[Assault], sheet: Sheet, lead: Scored, size: str = "double") -> None:
     """Draws the leading metric of every case."""
-    strategies = list(dict.fromkeys(row.strategy for row in rows))
     attacks = list(dict.fromkeys(row.attack for row in rows))
-    defences = list(dict.fromkeys(row.defence for row in rows))
-    with drawing(sheet, (0.24 * len(defences) + 0.35) * len(strategies) + 1.3, size) as figure:
-        panels = figure.subplots(len(strategies), 1, squeeze=False, sharex=True)[:, 0]
-        for axes, strategy in zip(panels, strategies, strict=True):
-            _draw(
-                axes,
-                {(row.defence, row.attack): row for row in rows if row.strategy == strategy},
-                attacks,
-                defences,
-                lead,
-            )
+    strategies: dict[str, list[str]] = {}
+    for row in rows:
+        defences = strategies.setdefault(row.strategy, [])
+        defences += [] if row.defence in defences else [row.defence]
+    heights = [len(defences) for defences in strategies.values()]
+    with drawing(sheet, 0.24 * sum(heights) + 0.35 * len(heights) + 1.3, size) as figure:
+        ratios = {"height_ratios": heights}
+        panels = figure.subplots(len(heights), 1, squeeze=False, sharex=True, gridspec_kw=ratios)[:, 0]
+        for axes, (strategy, defences) in zip(panels, strategies.items(), strict=True):
+            mine = {(row.defence, row.attack): row for row in rows if row.strategy == strategy}
+            _draw(axes, mine, attacks, defences, lead)
             axes.set_title(strategy, loc="left")
         names = ["no attack" if each == HONEST else fill(each, _WIDE) for each in attacks]
         panels[-1].set_xticks(range(len(attacks)), names)
         caption(
             figure,
             f"Each cell: {lead.title} at the end. The darker, the more was lost against the strategy without defence "
-            "and attack. An empty cell: the defence does not fit the strategy. *: a run ended early.",
+            "and attack. *: a run ended early, because its model diverged or no further version could be made.",
         )
 
 
@@ -53,8 +52,7 @@ def _draw(
     lost = np.full((len(defences), len(attacks)), np.nan)
     for down, defence in enumerate(defences):
         for across, attack in enumerate(attacks):
-            row = found.get((defence, attack))
-            if row is not None:
+            if (row := found.get((defence, attack))) is not None:
                 # A model that diverged has lost everything.
                 lost[down, across] = most if isnan(row.lost) else max(row.lost, 0.0)
                 dark = lost[down, across] > _DARK * most
