@@ -12,8 +12,8 @@ from fairlag.core.types import Dispatch, Update
 from fairlag.core.vector import Vector
 from fairlag.execute import Learning
 from fairlag.learn.behave import Behaviour, Known
+from fairlag.learn.evaluation import Asked, Found
 from fairlag.learn.learner import Learner, Placement
-from fairlag.learn.task import ScoreSums
 from fairlag.rules.local import Local
 
 
@@ -86,11 +86,11 @@ class Misbehaving:
         self._received.pop(number, None)
         self.inner.discard(number)
 
-    def evaluate(self, version: int, parameters: Vector, due: float, stop: int) -> None:
+    def evaluate(self, version: int, parameters: Vector, due: float, asked: Asked) -> None:
         """Requests an evaluation."""
-        self.inner.evaluate(version, parameters, due, stop)
+        self.inner.evaluate(version, parameters, due, asked)
 
-    def evaluated(self, patience: float = 0.0) -> list[tuple[int, ScoreSums]]:
+    def evaluated(self, patience: float = 0.0) -> list[tuple[int, Found]]:
         """The finished evaluations."""
         return self.inner.evaluated(patience)
 

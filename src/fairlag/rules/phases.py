@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fairlag.core.buffer import Buffer
+from fairlag.core.rows import Rows
 from fairlag.core.state import State, copy_into, take
 from fairlag.core.types import Dispatch, Floats, Parts
 from fairlag.core.vector import Matrix, Vector
@@ -35,7 +36,7 @@ def client_means() -> Keeping:
     >>> client_means().label
     'client_means()'
     """
-    return Keeping("client_means()", _ClientMeans, mixes_statistics=True)
+    return Keeping("client_means()", _ClientMeans, mixes_statistics=True, of_step=True)
 
 
 class _Phases(AllIdle):
@@ -103,16 +104,20 @@ class _ClientMeans:
         self._round = 0
         self._counts: Counter[int] = Counter()
         """Per client of the round: how many updates it sent."""
-        self._sums: dict[int, Vector] = {}
         self._total = np.zeros(view.parameters(view.version).size)
         """The sum of the clients' means, in double precision, because each version only adds to it."""
+        self._sums = self._none()
+        """Per client of the round: the sum of its updates."""
+
+    def _none(self) -> Rows:
+        return Rows(self._total.size, clients=len(self._view.update_counts), what="the sum of the updates")
 
     def parts(self, weights: Floats, buffer: Buffer) -> Parts:
         before = set(self._counts)
         if self._view.round != self._round:
             self._round = self._view.round
             self._counts.clear()
-            self._sums.clear()
+            self._sums = self._none()
             self._total[:] = 0
         self._counts.update(buffer.clients.tolist())
         after = set(self._counts)
@@ -123,22 +128,23 @@ class _ClientMeans:
     def reduce(self, weights: Floats, updates: Matrix, buffer: Buffer) -> Vector:
         new = Counter(buffer.clients.tolist())
         for client, count in new.items():
-            if client in self._sums:
-                self._total -= self._sums[client] / (self._counts[client] - count)
+            if (sent := self._sums.of(client)) is not None:
+                self._total -= sent / (self._counts[client] - count)
         for client, update in zip(buffer.clients.tolist(), updates, strict=True):
-            self._sums[client] = self._sums[client] + update if client in self._sums else update.copy()
+            sent = self._sums.of(client)
+            self._sums.keep(client, update if sent is None else sent + update)
         for client in new:
-            self._total += self._sums[client] / self._counts[client]
+            if (sent := self._sums.of(client)) is not None:  # all have one now
+                self._total += sent / self._counts[client]
         step: Vector = (self._total / len(self._counts)).astype(np.float32)
         return step
 
     def state(self) -> State:
-        sums = [self._sums[client] for client in self._counts] if self._sums else []
         return {
             "round": self._round,
             "clients": np.fromiter(self._counts, np.int64, len(self._counts)),
             "counts": np.fromiter(self._counts.values(), np.int64, len(self._counts)),
-            "sums": np.array(sums, np.float32).reshape(len(sums), self._total.size),
+            "sums": self._sums.state(),
             "total": self._total.copy(),
         }
 
@@ -146,6 +152,5 @@ class _ClientMeans:
         self._round = take(state, "round", int)
         clients = take(state, "clients", np.ndarray).tolist()
         self._counts = Counter(dict(zip(clients, take(state, "counts", np.ndarray).tolist(), strict=True)))
-        sums = take(state, "sums", np.ndarray)
-        self._sums = {client: row.copy() for client, row in zip(clients, sums, strict=False)}
+        self._sums.restore(take(state, "sums", dict))
         copy_into(self._total, state, "total")

@@ -1,4 +1,4 @@
-"""The methods with a memory of their clients: of their last updates or models, their intervals, or their gradients."""
+"""Methods with a memory of their clients: of their last updates or models, their intervals, or their gradients."""
 
 from dataclasses import replace
 
