@@ -68,7 +68,9 @@ def test_the_trimmed_mean_is_scipys(share: float) -> None:
     )
 
 
-@pytest.mark.parametrize("rule", [robust.median, reduce.trimmed_mean(0.2), robust.krum(2)], ids=["median", "trimmed_mean", "krum"])
+@pytest.mark.parametrize(
+    "rule", [robust.median, reduce.trimmed_mean(0.2), robust.krum(2)], ids=["median", "trimmed_mean", "krum"]
+)
 def test_credits_add_up_to_the_weights_and_an_outlier_gets_none(rule: reduce.Reduce) -> None:
     updates = drawn(8)
     updates[3] = 100.0
