@@ -50,7 +50,7 @@ FAST_PATHS: dict[str, tuple[type[Any], frozenset[str], set[str]]] = {
     "its accounts": (Entitlement, spec.TERMS, set()),
     "learning by pages": (Strategy, paged.STRATEGY, {"admit", "edit"}),
     "local training by pages": (Local, paged.LOCAL, {"steps", "pace", "direction", "losses"}),
-    "server rules by pages": (Apply, paged.APPLY, set()),
+    "server rules by pages": (Apply, paged.APPLY, {"observe"}),
 }
 """For each: a record, the fields that it implements, and those that it leaves to the reference."""
 

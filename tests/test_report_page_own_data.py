@@ -71,7 +71,7 @@ def test_of_an_error_the_highest_is_the_worst_and_nothing_is_in_per_cent() -> No
     checked(section)
     chart, groups = section.charts
     assert values(chart.views["all|model"].traces[0]["y"])[0] == 9.0
-    assert groups.table is not None and groups.table.rows == [["A", "5", "slow", "1", "slow"]]
+    assert groups.table is not None and groups.table.rows == [["A", "5.000", "slow", "1.000", "slow"]]
     assert "%" not in str(chart.views["all|model"].layout["yaxis"]) and "per cent" not in str(chart.table)
 
 

@@ -10,10 +10,12 @@ from fairlag.data import partition, stream
 from fairlag.errors import InputError
 from fairlag.fleet import availability, capacity, delay, timing
 from fairlag.lab.experiment import Experiment, load
+from fairlag.learn import behave
 from fairlag.learn.local import schedule
 from fairlag.learn.within import within
 from fairlag.report.reference import TABLES, WORDS
-from fairlag.zoo import ALGORITHMS
+from fairlag.zoo import ALGORITHMS, fedbuff
+from fairlag.zoo.defences import defended
 from fairlag.zoo.parameters import PARAMETERS
 from tests.support.command import Call
 
@@ -53,6 +55,8 @@ def test_every_word_is_in_the_page_and_is_accepted() -> None:
         "Capacities": capacity.parse,
         "Availabilities": availability.parse,
         "Timings": timing.parse,
+        "Behaviours": behave.parse,
+        "Defences": lambda text: defended(fedbuff(), text),
         "Schedules": schedule,
         "Schedules within a task": within,
     }
@@ -61,7 +65,7 @@ def test_every_word_is_in_the_page_and_is_accepted() -> None:
         written = re.findall(r"^\| `(\w+)", sections()[heading], re.MULTILINE)
         assert written == [*makers]
         with pytest.raises(InputError) as refused:
-            parsers[heading]("nonsense(1)")
+            parsers[heading]("quux(1)")
         accepted = str(refused.value)
         assert all(name in accepted for name in makers), accepted
 

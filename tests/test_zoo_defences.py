@@ -18,7 +18,7 @@ from fairlag.lab.strategies import build
 from fairlag.zoo import ALGORITHMS, buffered_fedavg, defended, fairshare, fedavg, fedbuff, safa
 from fairlag.zoo.defences import DEFENCES
 from tests.support.experiments import fast_and_slow, small
-from tests.support.played import SIZE, played
+from tests.support.played import played
 from tests.support.resuming import contents
 
 TEXTS = {
@@ -32,7 +32,7 @@ def text(name: str) -> str:
 
 
 def own_step(version: int, parameters: Vector) -> Vector:
-    return np.ones(SIZE, np.float32)
+    return np.ones(parameters.size, np.float32)
 
 
 @pytest.mark.parametrize("defence", DEFENCES)

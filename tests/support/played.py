@@ -23,12 +23,15 @@ class Drawn:
 
     def __init__(self, factor: Callable[[int], float] = lambda client: 1.0) -> None:
         self._factor = factor
+        self._more = 0
 
-    def submit(self, task: Dispatch, parameters: Vector, due: float) -> None: ...
+    def submit(self, task: Dispatch, parameters: Vector, due: float) -> None:
+        self._more = parameters.size - SIZE  # a vector from the server, of which clients say nothing new here
 
     def result(self, task: Dispatch) -> Update:
         draws = np.random.default_rng((task.client, task.ordinal)).normal(1.0, 0.5, SIZE)
-        return Update((self._factor(task.client) * draws).astype(np.float32), Report())
+        sent = np.append(self._factor(task.client) * draws, np.zeros(self._more))
+        return Update(sent.astype(np.float32), Report())
 
     def discard(self, number: int) -> None: ...
 

@@ -190,6 +190,11 @@ def _edited(strategy: Strategy, rule: Edit) -> Strategy:
 
 
 def _admitting(strategy: Strategy, rule: Admit) -> Strategy:
+    if strategy.awaits:
+        raise StrategyError(
+            f"{label_of(rule)} may refuse all updates of a client, but the strategy waits for everyone: use a strategy "
+            "that does not, or a defence that refuses nothing, such as clip_to_median"
+        )
     return replace(strategy, admit=rule if strategy.admit is None else all_of(strategy.admit, rule))
 
 
