@@ -15,10 +15,11 @@ from fairlag.errors import InputError, Interrupted
 from fairlag.lab import loop
 from fairlag.lab.events import Event, Progress
 from fairlag.lab.experiment import Experiment, parse
+from fairlag.lab.plan import Plan
 from fairlag.lab.resources import Resources
 from fairlag.lab.run import Run
 from fairlag.lab.serialise import toml, written
-from fairlag.lab.simulate import simulate
+from fairlag.lab.simulate import execute, simulate
 from tests.support.command import Call
 from tests.support.resuming import contents
 
@@ -195,6 +196,19 @@ def test_a_sample_of_the_clients_trains_on_its_own_examples(stream: str | None, 
     one = simulate(experiment, out=folder / "one", workers=1)
     two = simulate(experiment, out=folder / "two", workers=2, executor="processes")
     assert contents(one.folder) == contents(two.folder)
+
+
+def test_seeds_with_samples_of_different_size_share_workers(folder: Path) -> None:
+    (folder / "wards.csv").write_text(rows(43))  # wards with eight and with nine rows
+    data = tables(partition="natural(3)") | {"evaluate": {"clients": 0.3, "personalise": 1}}
+    experiment = parse({**data, "clients": [{"group": "drawn", "delay": 1}]}, folder)
+    assert len({len(Resources(experiment).shares(seed)[1].order) for seed in range(3)}) > 1
+    found = []
+    for workers, executor in ((1, "serial"), (2, "processes")):
+        plan = Plan(experiment, (0, 1, 2), folder / executor)
+        execute(plan, new=True, workers=workers, executor=executor)
+        found.append([contents(each.folder) for each in plan])
+    assert found[0] == found[1]
 
 
 def homes(folder: Path, rows: int = 200) -> None:

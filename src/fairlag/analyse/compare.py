@@ -164,6 +164,12 @@ def groups_scored(strategies: Sequence[Comparison]) -> bool:
     return any(each.best.seeds or each.final.seeds for each in of_groups) or not any(each.best.seeds for each in of_all)
 
 
+def groups_have_labels(strategies: Iterable[Comparison]) -> bool:
+    """Are client groups scored on labels? On their clients' own test data, they have a final score but no curve."""
+    of_groups = [group.leading for each in strategies for group in each.groups]
+    return any(each.best.seeds for each in of_groups) or not any(each.final.seeds for each in of_groups)
+
+
 def lead_of_all(runs: Iterable[Run], what: str, verb: str) -> Scored:
     """The leading metric of all these runs; refuses to compare, or to draw, runs that have different ones."""
     leads = {run.lead for run in runs}

@@ -101,7 +101,7 @@ class Processes(Pool[_Worker]):
 
     def _announce(self, placement: Placement) -> None:
         for room, array in zip(self._shared.placement, placement, strict=True):
-            room.array[...] = array
+            room.array[: len(array)] = array
         for worker in self._workers:
             _send(worker, self._beginning)
 

@@ -115,10 +115,12 @@ class Shared:
     @classmethod
     def room(cls, data: Dataset, placement: Placement, size: int, remembered: int, jobs: int) -> Self:
         """The data, and memory for `jobs` jobs: models of `size` numbers, client memories of `remembered` numbers."""
+        # Seeds may give out different numbers of examples, but never more than there are.
+        holdings, times = (_padded(each, len(data)) for each in (placement.holdings, placement.times))
         return cls(
             SharedArray.copy(data.inputs),
             SharedArray.copy(data.labels),
-            tuple(SharedArray.copy(each) for each in placement),
+            tuple(SharedArray.copy(each) for each in placement._replace(holdings=holdings, times=times)),
             SharedArray.room("f4", (jobs, size)),
             SharedArray.room("f4", (jobs, size)),
             SharedArray.room("f4", (jobs, remembered)),
@@ -137,19 +139,26 @@ class Shared:
 
     @property
     def holders(self) -> Placement:
-        """The placement of the examples."""
-        return Placement(*(each.array for each in self.placement))
+        """The placement of the examples in the current run."""
+        found = Placement(*(each.array for each in self.placement))
+        held = int(found.bounds[-1])
+        return found._replace(holdings=found.holdings[:held], times=found.times[:held])
+
+
+def _padded(array: NDArray[Any], size: int) -> NDArray[Any]:
+    """The array with zeros up to this size; an empty one stays empty."""
+    return np.append(array, np.zeros(size - len(array), array.dtype)) if array.size else array
 
 
 def work(line: Connection, blueprint: Blueprint, shared: Shared, beginning: Beginning) -> None:
     """The main loop of a worker: a job, an answer, until the connection closes."""
     torch.set_num_threads(1)
     keep_memory()
-    inputs, labels, placement = shared.inputs.array, shared.labels.array, shared.holders
+    inputs, labels = shared.inputs.array, shared.labels.array
     room = _Room(shared.slots.array, shared.rows.array, shared.memories.array)
     with ONE_THREAD, suppress(EOFError, ConnectionError):  # the parent has ended
         try:
-            learner = Learner(blueprint, inputs, labels, placement, *beginning)
+            learner = Learner(blueprint, inputs, labels, shared.holders, *beginning)
         except Exception as error:
             line.send(Failure.of(error))
             return
@@ -157,7 +166,7 @@ def work(line: Connection, blueprint: Blueprint, shared: Shared, beginning: Begi
         while True:
             job: Beginning | Training | Evaluation = received(line)
             if isinstance(job, Beginning):
-                learner = Learner(blueprint, inputs, labels, placement, *job)
+                learner = Learner(blueprint, inputs, labels, shared.holders, *job)
             else:
                 line.send((job.number, _answer(learner, job, room)))
 

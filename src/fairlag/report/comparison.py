@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from fairlag.analyse.compare import Comparison, GroupComparison, groups_scored
+from fairlag.analyse.compare import Comparison, GroupComparison, groups_have_labels, groups_scored
 from fairlag.analyse.metrics import Metric, Scope, Shown, select
 from fairlag.analyse.ranking import Ranking
 from fairlag.errors import InputError
@@ -165,8 +165,7 @@ def _details(strategies: Sequence[Comparison], *, uneven: bool) -> list[Renderab
     if any(each.leading.reached for each in strategies):
         parts += [Text(), _targets_table(strategies, lead)]
     reading = [line for each in of_groups if each.reading for line in wrap(each.reading, 80, subsequent_indent="  ")]
-    # On clients' own test data, groups have no curve; a remark says what they are scored on.
-    labels = any(group.leading.best.mean is not None for each in strategies for group in each.groups)
+    labels = scored and groups_have_labels(strategies)
     return [*parts, Text(), *(Text(line, style="dim") for line in (*_reading(lead, labels=labels), *reading))]
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fairlag.analyse.compare import Comparison
+from fairlag.analyse.compare import Comparison, groups_have_labels
 from fairlag.analyse.metrics import Metric, Scope, Shown, lead_of, select
 from fairlag.analyse.ranking import Ranked, Ranking, spread_of
 from fairlag.analyse.significance import LEVEL
@@ -136,20 +136,24 @@ def _reading(ranking: Ranking, columns: Sequence[Column], *, alone: bool) -> Ite
     if ranking.metric.better is not None:
         yield f"{MARK} {ranking.metric.better.value}"
     metrics = list(dict.fromkeys(column.metric for column in columns))
-    lead = lead_of(ranking.judged)
+    lead, labels = lead_of(ranking.judged), groups_have_labels(row.comparison for row in ranking.rows)
     for metric in sorted(metrics, key=lambda each: (each is not lead) + (each.scope is not Scope.GROUP)):
         if metric.scope is Scope.TARGET:
             yield from _to_target(ranking)
         elif metric.scope is Scope.GROUP and alone:
-            yield from _of_one(metric, ranking.group, lead)
+            yield from _of_one(metric, ranking.group, lead, labels=labels)
         elif metric.reading:
-            yield metric.reading
+            yield metric.reading if labels else metric.reading.replace(_LABELS, _OWN_TESTS)
 
 
-def _of_one(metric: Metric, group: str | None, lead: Metric) -> Iterator[str]:
-    """How to read a column about one group."""
+_LABELS, _OWN_TESTS = "on the labels that it holds", "on its clients' own test data"
+
+
+def _of_one(metric: Metric, group: str | None, lead: Metric, *, labels: bool) -> Iterator[str]:
+    """How to read a column about one group; `labels`: is it scored on labels?"""
     if group is not None and metric.name == lead.name:
-        yield f"group: the same on the labels of {group}, whose clients send the fewest updates"
+        what = "the labels" if labels else "clients' own test data"
+        yield f"group: the same on {what} of {group}, whose clients send the fewest updates"
     elif group is not None and metric.reading:
         yield metric.reading.replace("the group's", f"group {group}'s")
 
