@@ -137,7 +137,7 @@ class Pools(dict[int, Processes]):
         self._given = plan, data(), places
 
     def __missing__(self, workers: int) -> Processes:
-        self[workers] = Processes(*self._given, workers=workers, vectors=2)
+        self[workers] = Processes(*self._given, workers=workers, vectors=2, shares=True)
         return self[workers]
 
     def close(self) -> None:
