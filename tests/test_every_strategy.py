@@ -26,7 +26,7 @@ from fairlag.lab.strategies import Use
 from fairlag.runtime import threads
 from fairlag.zoo import ALGORITHMS
 from tests.support.experiments import small, three_on_digits
-from tests.support.resuming import BY_ACCOUNT, contents, experiment
+from tests.support.resuming import BY_ACCOUNT, contents, experiment, stopped_halfway
 from tests.support.worlds import lived
 
 every = pytest.mark.parametrize("name", ALGORITHMS)
@@ -87,20 +87,9 @@ def test_small_models_give_the_same_bytes_together_apart_and_after_a_stop(
     chosen = training(*names).checked(model={"use": "mlp"})
     plans = {how: Plan(chosen, (3,), tmp_path / how) for how in ("together", "apart", "stopped")}
     monkeypatch.setattr(loop, "_LOOK", 0.0)
-    stopped: set[str] = set()
-
-    def interrupt(planned: Planned, event: Event) -> None:
-        half = isinstance(event, Progress) and event.version == LENGTH // 2
-        if half and planned.use.name not in stopped:
-            stopped.add(planned.use.name)
-            signal.raise_signal(signal.SIGINT)
-
     execute(plans["together"], new=True, workers=1)
     execute(plans["apart"], new=True, workers=2)
-    for place in range(len(names)):
-        with pytest.raises(Interrupted):
-            execute(plans["stopped"], new=not place, workers=1, watch=interrupt)
-    execute(plans["stopped"], workers=1)
+    stopped_halfway(plans["stopped"])
     for together, *others in zip(*plans.values(), strict=True):
         for other in others:
             assert contents(other.folder) == contents(together.folder), other.use.name

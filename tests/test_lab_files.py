@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import save_file
-from torch import nn
 
 from fairlag.errors import InputError, Interrupted
 from fairlag.lab import loop
@@ -21,6 +20,7 @@ from fairlag.lab.run import Run
 from fairlag.lab.serialise import toml, written
 from fairlag.lab.simulate import execute, simulate
 from tests.support.command import Call
+from tests.support.models import successor
 from tests.support.resuming import contents
 
 FILE = """name = "wards"
@@ -242,22 +242,6 @@ def test_labels_in_several_columns_have_names(folder: Path) -> None:
     run = learnt(folder, "multilabel", path="homes.csv", client="agent", target=["garden", "lift"], features=["a", "b"])
     assert run.score("auroc", "class", 0) > 0.95 < run.score("auroc", "class", 1)
     assert run.meta["class_names"] == ["garden", "lift"]
-
-
-class Successor(nn.Module):
-    """The next token by the last one alone."""
-
-    def __init__(self, classes: int) -> None:
-        super().__init__()
-        self.table = nn.Embedding(classes, classes)
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        logits: torch.Tensor = self.table(tokens)
-        return logits
-
-
-def successor(classes: int) -> nn.Module:
-    return Successor(classes)
 
 
 @pytest.mark.parametrize("kind", ["npz", "safetensors"])

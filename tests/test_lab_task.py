@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from fairlag.data.dataset import Dataset
 from fairlag.errors import ExperimentError, InputError
 from fairlag.lab.experiment import load, parse
 from fairlag.lab.serialise import as_tables, sha256, toml
 from fairlag.lab.simulate import simulate
+from tests.support.models import successor
 
 SUGAR = '''
 import numpy as np
@@ -83,22 +83,6 @@ def test_multilabel_learns_and_labels_have_scores(tmp_path: Path) -> None:
     curve = run.curve()
     assert curve["macro_f1"].iloc[0] < 0.8 < 0.95 < run.score() and run.score("auroc") > 0.98
     assert run.score("auroc", "class", 2) > 0.95 and run.score("accuracy", "group", "slow") > 0.9
-
-
-class Successor(nn.Module):
-    """The next token by the last one alone."""
-
-    def __init__(self, classes: int) -> None:
-        super().__init__()
-        self.table = nn.Embedding(classes, classes)
-
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        logits: torch.Tensor = self.table(tokens)
-        return logits
-
-
-def successor(classes: int) -> nn.Module:
-    return Successor(classes)
 
 
 def counting() -> Dataset:

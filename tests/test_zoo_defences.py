@@ -1,17 +1,15 @@
 """Every defence with every algorithm: it is built and runs, or says why not; and training with it, anywhere."""
 
-import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fairlag.core.vector import Vector
-from fairlag.errors import InputError, Interrupted, StrategyError
+from fairlag.errors import InputError, StrategyError
 from fairlag.lab import loop
-from fairlag.lab.events import Event, Progress
 from fairlag.lab.experiment import Experiment, parse
-from fairlag.lab.plan import Plan, Planned
+from fairlag.lab.plan import Plan
 from fairlag.lab.resources import Resources
 from fairlag.lab.simulate import execute
 from fairlag.lab.strategies import build
@@ -19,7 +17,7 @@ from fairlag.zoo import ALGORITHMS, buffered_fedavg, defended, fairshare, fedavg
 from fairlag.zoo.defences import DEFENCES
 from tests.support.experiments import fast_and_slow, small
 from tests.support.played import played
-from tests.support.resuming import contents
+from tests.support.resuming import contents, stopped_halfway
 
 TEXTS = {
     **{"clip": "clip(1.0)", "krum": "krum(1)", "centred_clip": "centred_clip(1.0)", "basgd": "basgd(3)"},
@@ -112,18 +110,7 @@ def test_workers_and_a_stop_give_the_bytes_of_one_process(tmp_path: Path, monkey
     monkeypatch.setattr(loop, "_LOOK", 0.0)
     execute(plans["alone"], new=True, workers=1)
     execute(plans["workers"], new=True, workers=2)
-    stopped: set[str] = set()
-
-    def interrupt(planned: Planned, event: Event) -> None:
-        half = isinstance(event, Progress) and event.version == LENGTH // 2
-        if half and planned.use.label not in stopped:
-            stopped.add(planned.use.label)
-            signal.raise_signal(signal.SIGINT)
-
-    for place in range(len(chosen.strategies)):
-        with pytest.raises(Interrupted):
-            execute(plans["stopped"], new=not place, workers=1, watch=interrupt)
-    execute(plans["stopped"], workers=1)
+    stopped_halfway(plans["stopped"])
     for alone, *others in zip(*plans.values(), strict=True):
         for other in others:
             assert contents(other.folder) == contents(alone.folder), other.use.label

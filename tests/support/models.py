@@ -1,5 +1,6 @@
 """Users' own models and data, as tests name them: "tests.support.models:…"."""
 
+import torch
 from torch import nn
 
 
@@ -23,3 +24,20 @@ def normalised_cnn(shape: tuple[int, ...], classes: int) -> nn.Module:
         nn.Dropout(0.3),
         nn.Linear(16, classes),
     )
+
+
+class Successor(nn.Module):
+    """The next token by the last one alone."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(classes, classes)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.table(tokens)
+        return logits
+
+
+def successor(classes: int) -> nn.Module:
+    """A model of token ids."""
+    return Successor(classes)

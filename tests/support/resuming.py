@@ -1,6 +1,7 @@
 """Runs in separate processes that are killed and continued, and everything that such a run holds."""
 
 import random
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -10,8 +11,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from fairlag.errors import Interrupted
+from fairlag.lab.events import Event, Progress
 from fairlag.lab.experiment import Experiment, parse
-from fairlag.lab.plan import Plan
+from fairlag.lab.plan import Plan, Planned
+from fairlag.lab.simulate import execute
 
 BY_ACCOUNT: dict[str, Any] = {
     **{"use": "fairshare", "buffer": 3, "estimator": "account", "cap": 2.0, "entitled": "known", "most": 0.4},
@@ -110,3 +116,19 @@ def killed_again_and_again(folder: Path, workers: int) -> int:
             break
         kills += 1
     return kills
+
+
+def stopped_halfway(plan: Plan) -> None:
+    """Makes the runs of a plan, each stopped by Ctrl-C halfway and then resumed."""
+    stopped: set[Path] = set()
+
+    def interrupt(planned: Planned, event: Event) -> None:
+        half = isinstance(event, Progress) and event.version == (plan.experiment.aggregations or 0) // 2
+        if half and planned.folder not in stopped:
+            stopped.add(planned.folder)
+            signal.raise_signal(signal.SIGINT)
+
+    for place in range(len(plan)):
+        with pytest.raises(Interrupted):
+            execute(plan, new=not place, workers=1, watch=interrupt)
+    execute(plan, workers=1)

@@ -53,8 +53,7 @@ class View:
 
         Statistics, such as BatchNorm's running mean and variance, are not included.
         """
-        whole = self._versions[version]
-        return whole[: -self._hidden] if self._hidden else whole
+        return self._shown(self._versions[version])
 
     @property
     def reference(self) -> Vector:
@@ -63,8 +62,11 @@ class View:
             raise StrategyError(
                 "a rule reads view.reference, but the server has no examples of its own: give `trusted` in [data]"
             )
-        step = self._reference(self.version, self._versions.newest)
-        return step[: -self._hidden] if self._hidden else step
+        return self._shown(self._reference(self.version, self._versions.newest))
+
+    def _shown(self, whole: Vector) -> Vector:
+        """A version or a step without the numbers that rules do not see."""
+        return whole[: -self._hidden] if self._hidden else whole
 
     @property
     def time(self) -> float:

@@ -9,7 +9,7 @@ from fairlag.core.vector import Matrix, Vector
 from fairlag.learn.flat import Flat
 from fairlag.learn.local import Recipe
 from fairlag.learn.optimiser import Optimiser
-from fairlag.learn.transfer import download, overwrite, upload
+from fairlag.learn.transfer import alter, download, upload
 from fairlag.rules.local import SharingDirection
 
 
@@ -69,18 +69,19 @@ class Descent:
         if self._optimised is not None:
             self._optimised.clip()
         if self._memory is not None and recipe.direction is not None:
-            turned = download(gradient)
-            if self._turning is not None:
-                self._turning.turn(turned, self._rows)
-            elif self._sharing is not None:
-                self._sharing.turn(turned, self._rows, self._from_server)
-            overwrite(gradient, turned)
+            alter(gradient, self._turn)
         if self._optimised is not None:
             self._optimised.step(lr)
             return
         if self._velocity is not None:
             gradient = self._velocity.mul_(recipe.momentum).add_(gradient)
         weights.add_(gradient, alpha=-lr)
+
+    def _turn(self, gradient: Vector) -> None:
+        if self._turning is not None:
+            self._turning.turn(gradient, self._rows)
+        elif self._sharing is not None:
+            self._sharing.turn(gradient, self._rows, self._from_server)
 
     def share(self, change: Vector, reach: float, out: Vector) -> None:
         """The task is over: writes what the client tells the server of its memory into `out`."""

@@ -1,5 +1,6 @@
 """Where arrays become tensors on a device, and tensors become arrays: nothing else crosses between the two."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,20 @@ def download(tensor: torch.Tensor) -> NDArray[Any]:
     """
     numbers: NDArray[Any] = fetched(tensor.detach()).numpy()
     return numbers
+
+
+def alter(tensor: torch.Tensor, by: Callable[[NDArray[Any]], object]) -> None:
+    """Lets a function of arrays change a tensor in place.
+
+    >>> target = torch.ones(2)
+    >>> alter(target, lambda numbers: numbers.fill(3))
+    >>> target
+    tensor([3., 3.])
+    """
+    numbers = download(tensor)
+    by(numbers)
+    if not tensor.is_cpu:
+        overwrite(tensor, numbers)
 
 
 def fetched(tensor: torch.Tensor) -> torch.Tensor:
