@@ -71,8 +71,8 @@ def answer(audits: Sequence[StrategyAudit]) -> list[str]:
 def _choice(fairest: Sequence[StrategyAudit], fastest: Sequence[StrategyAudit], both: StrategyAudit | None) -> str:
     if both is None:
         choice = f"So choose {fairest[0].label} if fairness matters more, {fastest[0].label} if speed does."
-        return f"{choice} Accuracy was not simulated."
-    return f"So choose {both.label}: none of these is fairer, and none is faster. Accuracy was not simulated."
+        return f"{choice} Learning was not simulated."
+    return f"So choose {both.label}: none of these is fairer, and none is faster. Learning was not simulated."
 
 
 def _fairest(audits: Sequence[StrategyAudit]) -> list[StrategyAudit]:
