@@ -42,6 +42,8 @@ class FairlagError(Exception):
     ├── StoreError          a run directory that cannot be written, for example on a full disk
     ├── Interrupted         Ctrl-C during a run, after a checkpoint was made
     ├── WorkerError         a worker that died twice at the same task, or workers or compiled loops that cannot start
+    ├── KeeperError         the mask keeper cannot be reached or does not answer
+    │   └── RefusedError        the mask keeper refused a request
     └── ProtocolError       a runtime broke the server's contract (time ran backwards, a client joined twice)
 
     The command line prints an InputError as one sentence and exits with code 2. Messages are always printable and of
@@ -95,6 +97,18 @@ class Interrupted(FairlagError):
 
 class WorkerError(FairlagError):
     """A worker died, was replaced, and died again; names the task and its client. Or no worker can start at all."""
+
+
+class KeeperError(FairlagError):
+    """The mask keeper of secure aggregation cannot be reached, or sent something that is not a reply."""
+
+
+class RefusedError(KeeperError):
+    """The mask keeper refused a request; `update` is the place of the update that is the reason, if one is."""
+
+    def __init__(self, message: str, update: int | None = None) -> None:
+        super().__init__(message)
+        self.update = update
 
 
 class ProtocolError(FairlagError):
