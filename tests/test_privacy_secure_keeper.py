@@ -1,11 +1,7 @@
 """The keeper in memory: masked sums equal plain sums to the bit, and every rule refuses without using up a seed."""
 
-from collections.abc import Callable
-from dataclasses import replace
-
 import numpy as np
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -19,10 +15,26 @@ from fairlag.privacy.secure.seal import Origin, seal
 from fairlag.privacy.secure.server import mean_of, plain_mean
 from fairlag.privacy.secure.stream import add_blur
 from fairlag.privacy.secure.used import UsedInMemory
-from fairlag.privacy.secure.wire import read_reply, request
-from tests.support.secure import BOUND, CLIENTS, KEEPER, LEAST, PUBLIC, RUN, SECRET, SIGNERS, SIZE, keeper, updates
+from fairlag.privacy.secure.wire import read_reply
+from tests.support.secure import (
+    BOUND,
+    CLIENTS,
+    EVEN,
+    KEEPER,
+    LEAST,
+    PUBLIC,
+    REFUSED,
+    RUN,
+    SECRET,
+    SIGNERS,
+    SIZE,
+    asked,
+    keeper,
+    low_order,
+    stranger,
+    updates,
+)
 
-EVEN = whole_weights([1, 1, 1])
 floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
@@ -88,87 +100,6 @@ def test_weights_that_differ_by_one_unit_do_not_reveal_a_single_update() -> None
     got = [int(word) for word in (masked[0].vector * pair[0] + masked[1].vector * pair[1] - masks).view(np.int64)]
     assert all(abs(each - exact) <= WHOLE // 2 for each in got)
     assert len({low_bits(each) for each in got}) == SIZE  # the same update in each coordinate, different low bits
-
-
-def asked(masked: list[Masked], weights: list[int] = EVEN, run: str = RUN, size: int = SIZE) -> bytes:
-    return request(run, size, [each.sealed for each in masked], weights)
-
-
-def forged(**changes: object) -> Callable[[list[Masked]], bytes]:
-    """A request whose first seal was changed after it was signed."""
-
-    def changed(masked: list[Masked]) -> bytes:
-        first = Masked(masked[0].vector, replace(masked[0].sealed, **changes))  # type: ignore[arg-type]
-        return asked([first, *masked[1:]])
-
-    return changed
-
-
-def stranger(masked: list[Masked]) -> bytes:
-    new = mask(np.zeros(SIZE, np.float32), Origin(RUN, 0, 0), PUBLIC, Ed25519PrivateKey.from_private_bytes(b"x" * 32))
-    return asked([new, *masked[1:]])
-
-
-def boxed_for_another_task(masked: list[Masked]) -> bytes:
-    """A client signs a seal for task 9 around a box that was made for task 0: only opening it can tell."""
-    made = masked[0].sealed
-    moved = replace(made, task=9)
-    signature = SIGNERS[0].sign(moved.said(RUN, PUBLIC))
-    return asked([Masked(masked[0].vector, replace(moved, signature=signature)), *masked[1:]])
-
-
-def low_order(masked: list[Masked]) -> bytes:
-    """A client sends a public key of low order, with which every X25519 secret is 0."""
-    made = replace(masked[0].sealed, ephemeral=bytes(32))
-    signature = SIGNERS[0].sign(made.said(RUN, PUBLIC))
-    return asked([Masked(masked[0].vector, replace(made, signature=signature)), *masked[1:]])
-
-
-REFUSED: dict[str, tuple[Callable[[list[Masked]], bytes], str]] = {
-    "no client": (lambda masked: asked([], []), "the weights add up to 0, they must add up to 16777216"),
-    "few clients": (lambda m: asked(m[:2], whole_weights([1, 1])), "2 clients have a positive weight, .* at least 3"),
-    "weight 0": (lambda m: asked(m, whole_weights([1, 1, 0])), "2 clients have a positive weight"),
-    "one client twice": (
-        lambda m: asked([m[0], *updates(1, 7), m[1]], EVEN),
-        "2 clients have a positive weight",
-    ),
-    "above the bound": (
-        lambda m: asked(m, whole_weights([0.61, 0.2, 0.19])),
-        "one client holds 0.6100 of the weight, it may hold at most 0.6",
-    ),
-    "above the bound together": (
-        lambda m: asked([*m, *updates(1, 7)], whole_weights([0.31, 0.3, 0.09, 0.3])),
-        "one client holds 0.6100 of the weight",
-    ),
-    "negative": (lambda m: asked(m, [WHOLE, 1, -1]), "a weight is -1, it must be at least 0"),
-    "too much": (lambda m: asked(m, [1 + EVEN[0], *EVEN[1:]]), "the weights add up to 16777217"),
-    "overflow": (lambda m: asked([*m, *m], [2**63 - 1] * 2 + [2 + WHOLE, 0, 0, 0]), "the weights add up to 18446744"),
-    "another run": (lambda m: asked(m, run="cifar"), "this keeper is for the run 'digits', not for 'cifar'"),
-    "sealed for another run": (
-        lambda m: asked([*updates(1, run="cifar"), *m[1:]]),
-        "update 0 is not signed by its client for this run, task and version",
-    ),
-    "size": (lambda m: asked(m, size=SIZE + 1), "the model has 5 parameters, not 6"),
-    "seed twice": (
-        lambda m: asked([*m, m[2]], [EVEN[0], EVEN[1], 1, EVEN[2] - 1]),
-        "the seed of update 3 was used before",
-    ),
-    "another version": (forged(version=9), "update 0 is not signed by its client"),
-    "another client": (forged(client=CLIENTS[4]), "update 0 is not signed by its client"),
-    "stranger": (stranger, "update 0 is from a client that is not on the list"),
-    "another box": (
-        boxed_for_another_task,
-        "the seal of update 0 does not open for this run, task, version and client",
-    ),
-    "low order": (low_order, "the seal of update 0 does not open"),
-    "empty": (lambda m: b"", "the request has 0 bytes, it must have at least 21"),
-    "cut": (lambda m: asked(m)[:-1], "the request has 626 bytes, 3 updates need 627"),
-    "longer": (lambda m: asked(m) + b"!", "the request has 628 bytes"),
-    "magic": (lambda m: b"x" + asked(m)[1:], "the request does not begin with 'fairlag1'"),
-    "count": (lambda m: asked(m)[:16] + b"\xff" * 4 + asked(m)[20:], "4,294,967,295 updates, .* at most 65,536"),
-    "no run": (lambda m: asked([], [], run=""), "the request names no run"),
-    "not text": (lambda m: asked(m).replace(b"digits", b"digit\xff", 1), "the name of the run is not UTF-8"),
-}
 
 
 @pytest.mark.parametrize("name", REFUSED)

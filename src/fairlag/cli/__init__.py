@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 import fairlag
-from fairlag.cli import attack, audit, data, doctor, figure, fit, fleet, lists, reference, report, results, run
+from fairlag.cli import attack, audit, data, doctor, figure, fit, fleet, keeper, lists, reference, report, results, run
 from fairlag.cli.terminal import complain, modules_named, show
 from fairlag.errors import FairlagError, InputError, Interrupted
 from fairlag.lab.ending import shortage
@@ -35,6 +35,7 @@ for command in (
     report.watch,
     figure.figure,
     fit.fit_fleet,
+    keeper.keeper,
     lists.strategies,
     lists.presets,
     doctor.doctor,

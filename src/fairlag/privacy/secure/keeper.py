@@ -17,11 +17,11 @@ from fairlag.privacy.fixed import WHOLE
 from fairlag.privacy.secure.seal import Origin, Sealed, opened
 from fairlag.privacy.secure.stream import add_blur, add_keystreams
 from fairlag.privacy.secure.used import Used, mark
-from fairlag.privacy.secure.wire import Request, answer, refusal
+from fairlag.privacy.secure.wire import Request, Terms, answer, refusal
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Terms):
     """What the keeper accepts: the run, the number of parameters, and who must be in a sum with which weight.
 
     `least` distinct clients of `clients` (Ed25519 public keys) must have a positive weight in a sum, and none may hold
@@ -33,10 +33,6 @@ class Policy:
     fairlag.errors.InputError: the least number of clients is 1, it must be at least 2
     """
 
-    run: str
-    size: int
-    least: int
-    bound: float
     clients: Container[bytes]
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The bytes of a request to the keeper and of its reply."""
+"""The bytes of the keeper's greeting, of a request to it, and of its reply."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,9 +17,39 @@ MOST_UPDATES = 65_536
 MOST_REQUEST = _HEAD.size + 255 + MOST_UPDATES * _EACH
 """The most bytes of a request."""
 
+_TERMS = Struct("<8sQQdB")
+MOST_GREETING = _TERMS.size + 255
+"""The most bytes of a greeting."""
+
 _ANSWER, _REFUSAL = b"\x00", b"\x01"
 _PLACE = Struct("<i")
 _MOST_REFUSAL = 5 + 4_000
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the keeper tells a server that connects: its run, number of parameters, least clients, and bound.
+
+    >>> Terms.read(bytes(Terms("digits", 650, 5, 0.6)))
+    Terms(run='digits', size=650, least=5, bound=0.6)
+    """
+
+    run: str
+    size: int
+    least: int
+    bound: float
+
+    def __bytes__(self) -> bytes:
+        run = self.run.encode()
+        return _TERMS.pack(_MAGIC, self.size, self.least, self.bound, len(run)) + run
+
+    @classmethod
+    def read(cls, data: bytes) -> "Terms":
+        """The terms with these bytes."""
+        if len(data) < _TERMS.size or data[:8] != _MAGIC or len(data) != _TERMS.size + data[_TERMS.size - 1]:
+            raise KeeperError("what answers at the keeper's address does not speak fairlag's protocol")
+        _, size, least, bound, _ = _TERMS.unpack_from(data)
+        return cls(data[_TERMS.size :].decode(errors="replace"), size, least, bound)
 
 
 @dataclass(frozen=True, slots=True)

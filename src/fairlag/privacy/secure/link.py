@@ -1,0 +1,92 @@
+"""The server's connection to the keeper's process."""
+
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from socket import create_connection, socket
+from time import sleep
+
+from fairlag.errors import KeeperError
+from fairlag.privacy.secure.frames import context, receive, send
+from fairlag.privacy.secure.keys import certificate
+from fairlag.privacy.secure.process import address
+from fairlag.privacy.secure.wire import MOST_GREETING, Terms, most_reply
+
+_PAUSE = 0.1
+"""Seconds before the second attempt to connect; each further pause is twice as long."""
+
+
+class KeeperLink:
+    """Asks the keeper at an address. `key` is the file server.key, `keeper` the file keeper.pub, which is pinned.
+
+    Connecting is tried `attempts` times. A request that was sent is never sent again: the keeper may have used up its
+    seeds, and would refuse it. Every step may take `seconds`.
+    """
+
+    def __init__(
+        self, listen: str, key: Path, keeper: Path, size: int, *, attempts: int = 6, seconds: float = 60.0
+    ) -> None:
+        self._listen, self._address = listen, address(listen)
+        self._context = context(ssl.PROTOCOL_TLS_CLIENT, key, keeper)
+        self._pinned = certificate(keeper)
+        self._most, self._attempts, self._seconds = most_reply(size), attempts, seconds
+
+    def ask(self, request: bytes) -> bytes:
+        """The keeper's reply to a request; raises KeeperError if there is none."""
+        with self._connected() as (connection, _):
+            try:
+                send(connection, request, self._seconds)
+                reply = receive(connection, self._most, self._seconds)
+            except OSError as error:
+                raise KeeperError(
+                    f"the keeper at {self._listen} did not reply ({error}): the seeds of this request may be used up"
+                ) from None
+        if reply is None:
+            raise KeeperError(f"the keeper at {self._listen} closed the connection without a reply")
+        return reply
+
+    def terms(self) -> Terms:
+        """What the keeper says of itself: its run, number of parameters, least clients, and bound."""
+        with self._connected() as (_, terms):
+            return terms
+
+    @contextmanager
+    def _connected(self) -> Iterator[tuple[socket, Terms]]:
+        """A connection on which the keeper has greeted, so that it has accepted this server."""
+        with self._reached() as raw:
+            try:
+                connection = self._context.wrap_socket(raw)
+            except ssl.SSLCertVerificationError:
+                raise self._stranger() from None
+            except OSError as error:
+                raise KeeperError(f"no TLS with the keeper at {self._listen}: {error}") from None
+            with connection:
+                if connection.getpeercert(binary_form=True) != self._pinned:
+                    raise self._stranger()
+                yield connection, self._greeted(connection)
+
+    def _greeted(self, connection: socket) -> Terms:
+        try:
+            greeting = receive(connection, MOST_GREETING, self._seconds)
+        except OSError as error:
+            raise KeeperError(
+                f"the keeper at {self._listen} does not accept this server ({error}): was it started with this "
+                "server's certificate, server.pub?"
+            ) from None
+        if greeting is None:
+            raise KeeperError(f"the keeper at {self._listen} closed the connection")
+        return Terms.read(greeting)
+
+    def _reached(self) -> socket:
+        for attempt in range(self._attempts):
+            try:
+                return create_connection(self._address, self._seconds)
+            except OSError as error:
+                reason = error
+            if attempt < self._attempts - 1:
+                sleep(_PAUSE * 2**attempt)
+        raise KeeperError(f"cannot reach the keeper at {self._listen} in {self._attempts} attempts: {reason}")
+
+    def _stranger(self) -> KeeperError:
+        return KeeperError(f"what answers at {self._listen} is not the keeper whose certificate is pinned")
