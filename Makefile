@@ -47,11 +47,12 @@ format: $(DEV) ## Format the code and apply the linter's automatic fixes
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
-bench: $(DEV) ## Measure the speed of the timeline, of training and of large fleets, each beside a baseline
+bench: $(DEV) ## Measure the speed of the timeline, training, large fleets and secure aggregation, each beside a baseline
 	$(BIN)/python benchmarks/timeline.py
 	$(BIN)/python benchmarks/timeline.py --store
 	$(BIN)/python benchmarks/engine.py
 	$(BIN)/python benchmarks/scale.py
+	$(BIN)/python benchmarks/privacy.py
 
 bench-peers: $(DEV) ## Measure fairlag beside its peers, each in its own environment (gigabytes, half an hour)
 	$(BIN)/python benchmarks/peers/run.py

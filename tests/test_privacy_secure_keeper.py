@@ -153,6 +153,16 @@ def test_a_seed_sealed_again_is_still_used_up() -> None:
         mean_of(RUN, [twice[1], *updates(3, 10)[1:]], EVEN, here.answer)
 
 
+def test_a_malicious_client_can_move_the_mean_however_small_its_weight() -> None:
+    """Not protected, and the documentation says so: a masked update is any number modulo 2^64."""
+    weights = [1, WHOLE // 2 - 1, WHOLE // 2]
+    honest = mean_of(RUN, updates(3), weights, keeper().answer)
+    bad, *others = updates(3)
+    spoilt = Masked(bad.vector + np.uint64(100 << 54), bad.sealed)
+    moved = mean_of(RUN, [spoilt, *others], weights, keeper().answer)
+    assert moved - honest == pytest.approx(100, abs=1e-4)
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [

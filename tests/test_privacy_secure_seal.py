@@ -2,6 +2,8 @@
 
 import hmac
 import struct
+import tracemalloc
+from collections.abc import Callable
 from hashlib import sha256
 
 import numpy as np
@@ -11,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from fairlag.errors import InputError
 from fairlag.privacy.fixed import CHUNK
+from fairlag.privacy.secure.client import mask
 from fairlag.privacy.secure.seal import Origin, Sealed, opened, seal
 from fairlag.privacy.secure.stream import add_keystreams, keystream
 
@@ -198,3 +201,19 @@ def test_streams_are_added_with_their_weights_modulo_two_to_the_64() -> None:
         words = [struct.unpack_from("<Q", block, 8 * (place % 8))[0] for block in blocks]
         exact = (2**64 - 1 + sum(a * word for a, word in zip(weights, words, strict=True))) % 2**64
         assert int(total[place]) == exact
+
+
+def peak(call: Callable[[], object]) -> int:
+    tracemalloc.start()
+    call()
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return most
+
+
+def test_masking_takes_the_memory_of_one_vector_and_many_streams_take_no_more() -> None:
+    update, total = np.zeros(2**20, np.float32), np.zeros(CHUNK, np.uint64)
+    vector, room = 8 * update.size, 8 * CHUNK
+    assert peak(lambda: mask(update, Origin("digits", 0, 0), public(KEEPER), SIGNER)) < 1.2 * vector
+    seeds = [number.to_bytes(32, "big") for number in range(300)]
+    assert peak(lambda: add_keystreams(total, seeds, [1] * 300)) < 4 * room  # one room each would take 300

@@ -13,25 +13,28 @@ from fairlag.privacy.fixed import CHUNK, WHOLE, Words, parts
 _ZEROS = memoryview(bytes(8 * CHUNK))
 
 
-def keystream(seed: bytes, size: int) -> Iterator[Words]:
+def keystream(seed: bytes, size: int, room: Words | None = None) -> Iterator[Words]:
     """ChaCha20 (RFC 8439, nonce and counter 0) as 64-bit numbers, in parts; each is valid until the next is read.
+
+    The parts are written into `room`, which streams may share if each part is used before another stream is read.
 
     >>> [hex(word) for part in keystream(bytes(32), 1) for word in part]  # RFC 8439, appendix A.1, test vector 1
     ['0x903df1a0ade0b876']
     """
     # The seed is a key that is used for one stream only, so the nonce may be constant.
     stream = Cipher(ChaCha20(seed, bytes(16)), mode=None).encryptor()
-    words = np.empty(min(size, CHUNK), "<u8")
+    room = _room(size) if room is None else room
     for part in parts(size):
-        now = words[: part.stop - part.start]
+        now = room[: part.stop - part.start]
         stream.update_into(_ZEROS[: now.nbytes], now.data.cast("B"))
         yield now
 
 
 def add_keystreams(total: Words, seeds: Sequence[bytes], weights: Sequence[int]) -> None:
     """Adds Σ a_j · keystream_j modulo 2^64 in place; a stream with weight 0 is not computed."""
-    streams = [(keystream(seed, total.size), np.uint64(a)) for seed, a in zip(seeds, weights, strict=True) if a]
-    for part in parts(total.size):
+    size, room = total.size, _room(total.size)
+    streams = [(keystream(seed, size, room), np.uint64(a)) for seed, a in zip(seeds, weights, strict=True) if a]
+    for part in parts(size):
         for stream, weight in streams:
             words = next(stream)
             words *= weight
@@ -51,3 +54,7 @@ def add_blur(total: Words, secret: bytes, seeds: Sequence[bytes], weights: Seque
         words = next(stream)
         words &= np.uint64(WHOLE - 1)
         total[part] += words - np.uint64(WHOLE // 2)
+
+
+def _room(size: int) -> Words:
+    return np.empty(min(size, CHUNK), "<u8")
