@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 
 from fairlag.core.vector import Vector
 from fairlag.errors import InputError, KeeperError, RefusedError
-from fairlag.privacy.fixed import WHOLE, quantise, whole_weights
+from fairlag.privacy.fixed import WHOLE, quantise, weighted_sum, whole_weights
 from fairlag.privacy.secure.client import Masked, mask, mask_seed
 from fairlag.privacy.secure.keeper import Keeper, Policy
 from fairlag.privacy.secure.seal import Origin, seal
@@ -83,23 +83,31 @@ def test_the_blur_is_uniform_over_a_quantum() -> None:
     assert abs(values.var() - 1 / 12) < 5 * np.sqrt(1 / 180 / values.size)
 
 
-def test_weights_that_differ_by_one_unit_do_not_reveal_a_single_update() -> None:
-    """Without blur, 2^23 + 1 and 2^23 − 1 would give away q_1 − q_2: the low bits of the exact sum."""
-    pair, least = [WHOLE // 2 + 1, WHOLE // 2 - 1], 2
-    vectors = [np.full(SIZE, value, np.float32) for value in (3e-4, -1e-4)]
-    first, second = (int(quantise(each).view(np.int64)[0]) for each in vectors)
+@pytest.mark.parametrize(
+    ("weights", "step", "revealed"),
+    [
+        # The exact sum is 2^23 (q_1 + q_2) + (q_1 − q_2), and 2796202 Σ q + 4 q_1.
+        ([WHOLE // 2 + 1, WHOLE // 2 - 1], WHOLE // 2, [1, -1]),
+        ([2796206, *[2796202] * 5], 2796202, [4, 0, 0, 0, 0, 0]),
+    ],
+)
+def test_nearly_equal_weights_reveal_updates_in_an_exact_sum_and_not_in_the_blurred_one(
+    weights: list[int], step: int, revealed: list[int]
+) -> None:
+    vectors = [np.full(SIZE, 1e-4 * (1 - place / 7), np.float32) for place in range(len(weights))]
+    quanta = [int(quantise(each).view(np.int64)[0]) for each in vectors]
 
-    def low_bits(total: int) -> int:
-        return (total + WHOLE // 4) % (WHOLE // 2) - WHOLE // 4
+    def low_part(total: int) -> int:
+        return (total + step // 2) % step - step // 2
 
-    exact = pair[0] * first + pair[1] * second
-    assert low_bits(exact) == first - second  # the attack works on an exact sum
+    exact = sum(a * q for a, q in zip(weights, quanta, strict=True))
+    assert low_part(exact) == sum(d * q for d, q in zip(revealed, quanta, strict=True))  # the attack works
     masked = [mask(each, Origin(RUN, place, 0), PUBLIC, SIGNERS[place]) for place, each in enumerate(vectors)]
-    lenient = Keeper(Policy(RUN, SIZE, least, BOUND, CLIENTS), KEEPER, UsedInMemory(), SECRET)
-    masks = np.frombuffer(read_reply(lenient.answer(asked(masked, pair)), SIZE), "<u8")
-    got = [int(word) for word in (masked[0].vector * pair[0] + masked[1].vector * pair[1] - masks).view(np.int64)]
+    lenient = Keeper(Policy(RUN, SIZE, 2, BOUND, CLIENTS), KEEPER, UsedInMemory(), SECRET)
+    masks = np.frombuffer(read_reply(lenient.answer(asked(masked, weights)), SIZE), "<u8")
+    got = (weighted_sum((each.vector for each in masked), weights, SIZE) - masks).view(np.int64).tolist()
     assert all(abs(each - exact) <= WHOLE // 2 for each in got)
-    assert len({low_bits(each) for each in got}) == SIZE  # the same update in each coordinate, different low bits
+    assert len({low_part(each) for each in got}) == SIZE  # every coordinate is the same, but its low part is noise
 
 
 @pytest.mark.parametrize("name", REFUSED)
