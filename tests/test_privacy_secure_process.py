@@ -211,14 +211,18 @@ def test_nobody_at_the_address_is_an_error_after_some_attempts(shared: Started) 
         link.ask(b"")
 
 
-def test_a_link_waits_for_a_keeper_that_starts_later(shared: Started, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The port is closed at the first two attempts."""
+def test_a_link_tries_again_until_a_keeper_greets(shared: Started, monkeypatch: pytest.MonkeyPatch) -> None:
+    """First the port is closed, then the keeper closes the connection, as if it had too many."""
     real, tried = socket.create_connection, []
 
     def late(where: tuple[str, int], seconds: float) -> socket.socket:
         tried.append(where)
-        if len(tried) < 3:
+        if len(tried) == 1:
             raise ConnectionRefusedError
+        if len(tried) == 2:
+            own, other = socket.socketpair()
+            other.close()
+            return own
         return real(where, seconds)
 
     monkeypatch.setattr("fairlag.privacy.secure.link.create_connection", late)

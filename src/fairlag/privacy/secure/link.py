@@ -2,7 +2,7 @@
 
 import ssl
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from socket import create_connection, socket
 from time import sleep
@@ -54,39 +54,43 @@ class KeeperLink:
     @contextmanager
     def _connected(self) -> Iterator[tuple[socket, Terms]]:
         """A connection on which the keeper has greeted, so that it has accepted this server."""
-        with self._reached() as raw:
-            try:
-                connection = self._context.wrap_socket(raw)
-            except ssl.SSLCertVerificationError:
-                raise self._stranger() from None
-            except OSError as error:
-                raise KeeperError(f"no TLS with the keeper at {self._listen}: {error}") from None
-            with connection:
-                if connection.getpeercert(binary_form=True) != self._pinned:
-                    raise self._stranger()
-                yield connection, self._greeted(connection)
+        connection, terms = self._tried()
+        with connection:
+            yield connection, terms
 
-    def _greeted(self, connection: socket) -> Terms:
-        try:
-            greeting = receive(connection, MOST_GREETING, self._seconds)
-        except OSError as error:
-            raise KeeperError(
-                f"the keeper at {self._listen} does not accept this server ({error}): was it started with this "
-                "server's certificate, server.pub?"
-            ) from None
-        if greeting is None:
-            raise KeeperError(f"the keeper at {self._listen} closed the connection")
-        return Terms.read(greeting)
-
-    def _reached(self) -> socket:
+    def _tried(self) -> tuple[socket, Terms]:
         for attempt in range(self._attempts):
             try:
-                return create_connection(self._address, self._seconds)
+                return self._opened()
             except OSError as error:
                 reason = error
             if attempt < self._attempts - 1:
                 sleep(_PAUSE * 2**attempt)
         raise KeeperError(f"cannot reach the keeper at {self._listen} in {self._attempts} attempts: {reason}")
+
+    def _opened(self) -> tuple[socket, Terms]:
+        """Connects once. Raises OSError if it may work later, and KeeperError if it will not."""
+        with ExitStack() as stack:
+            raw = stack.enter_context(create_connection(self._address, self._seconds))
+            try:
+                connection = stack.enter_context(self._context.wrap_socket(raw))
+                greeting = receive(connection, MOST_GREETING, self._seconds)
+            except ssl.SSLCertVerificationError:
+                raise self._stranger() from None
+            except ssl.SSLError as error:
+                if "ALERT" not in (error.reason or ""):
+                    raise
+                raise KeeperError(
+                    f"the keeper at {self._listen} does not accept this server ({error}): was it started with this "
+                    "server's certificate, server.pub?"
+                ) from None
+            if connection.getpeercert(binary_form=True) != self._pinned:
+                raise self._stranger()
+            if greeting is None:
+                raise ConnectionAbortedError("it closed the connection")
+            terms = Terms.read(greeting)
+            stack.pop_all()  # from here on, the caller closes it
+            return connection, terms
 
     def _stranger(self) -> KeeperError:
         return KeeperError(f"what answers at {self._listen} is not the keeper whose certificate is pinned")
