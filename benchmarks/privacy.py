@@ -2,29 +2,26 @@
 
 A plain update is copied into bytes by the client, and its weighted sum is made by the server. A masked one is
 quantised, masked, and its seed is sealed and signed by the client. The server sums it with its whole weight. The keeper
-checks and opens its seal, marks its seed as used on disk, computes its keystream, and its share of the blur. `asked`
-is all that the server waits for the keeper's real process, over TLS on this machine: what exceeds the keeper's own time
-is the wire. Bytes: what a client sends, and what the server and the keeper exchange per update, without TLS.
+checks and opens its seal, marks its seed as used on disk, computes its keystream, and its share of the blur. `asked` is
+all of a request over TLS on this machine, both sides together, with the keeper in a thread: what exceeds the keeper's
+own time is the wire. Bytes: what a client sends, and what the server and the keeper exchange per update, without TLS.
 
 Everything is per update of a buffer of 10 (`--buffer`), as the best of several rounds. Times are processor times, which
-are more reliable on a busy machine, but `asked` is by wall clock. `memory` is the most that numpy and Python allocated
-at once while an update was masked, and while the keeper answered, in vectors of 8 bytes per parameter; the result is
-one of them.
+are more reliable on a busy machine. `memory` is the most that numpy and Python allocated at once while an update was
+masked, and while the keeper answered, in vectors of 8 bytes per parameter; the result is one of them.
 
     python benchmarks/privacy.py [--sizes 650 470000 10000000] [--buffer 10] [--rounds 5]
 """
 
 import argparse
 import os
-import re
-import subprocess
-import sys
 import tempfile
 import time
 import tracemalloc
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -35,6 +32,7 @@ from fairlag.privacy.secure.client import Masked, mask
 from fairlag.privacy.secure.keeper import Keeper, Policy
 from fairlag.privacy.secure.keys import allowed_clients, client_key, keeper_key, keeper_public, make_keys
 from fairlag.privacy.secure.link import KeeperLink
+from fairlag.privacy.secure.process import KeeperProcess
 from fairlag.privacy.secure.seal import Origin
 from fairlag.privacy.secure.server import mean_of
 from fairlag.privacy.secure.used import UsedOnDisk
@@ -71,14 +69,23 @@ class Scene:
     def asked(self, updates: list[Masked]) -> bytes:
         return request(RUN, self.size, [each.sealed for each in updates], self.weights)
 
+    def link(self, keeper: Keeper) -> KeeperLink:
+        """A connection to the keeper, which listens in a thread until the benchmark ends."""
+        folder = self.folder
+        listening = KeeperProcess(
+            keeper, "127.0.0.1:0", folder / "keeper.key", folder / "server.pub", lambda line: None
+        )
+        Thread(target=listening.serve, daemon=True).start()
+        return KeeperLink(listening.address, folder / "server.key", folder / "keeper.pub", self.size)
 
-def best(call: Callable[[], object], rounds: int, clock: Callable[[], float] = time.process_time) -> float:
+
+def best(call: Callable[[], object], rounds: int) -> float:
     """The least milliseconds of a call in these rounds."""
 
     def timed() -> float:
-        begin = clock()
+        begin = time.process_time()
         call()
-        return 1e3 * (clock() - begin)
+        return 1e3 * (time.process_time() - begin)
 
     return min(timed() for _ in range(rounds))
 
@@ -97,22 +104,6 @@ def plain_sum(update: Vector, buffer: int) -> Vector:
     for _ in range(buffer):
         total += np.float32(1 / buffer) * update
     return total
-
-
-@contextmanager
-def process(scene: Scene) -> Iterator[KeeperLink]:
-    """The keeper's real process, and the server's connection to it."""
-    folder, size = scene.folder, scene.size
-    command = [sys.executable, "-m", "fairlag", "keeper", "--key", f"{folder}/keeper.key", "--run", RUN]
-    command += ["--server", f"{folder}/server.pub", "--clients", f"{folder}/clients.txt"]
-    command += ["--size", f"{size}", "--least", f"{LEAST}", "--bound", f"{BOUND}"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as started:
-        assert started.stderr is not None
-        try:
-            found = next(match for line in started.stderr if (match := re.match(r"listening on (\S+);", line)))
-            yield KeeperLink(found[1], folder / "server.key", folder / "keeper.pub", size)
-        finally:
-            started.terminate()
 
 
 def measured(size: int, buffer: int, rounds: int) -> dict[str, float]:
@@ -138,9 +129,9 @@ def measured(size: int, buffer: int, rounds: int) -> dict[str, float]:
             keeper = Keeper(policy, keeper_key(scene.folder / "keeper.key"), used, os.urandom(32))
             found["keeper"] = best(lambda: keeper.answer(requests.pop()), rounds) / buffer
             found["memory, keeper"] = peak(lambda: keeper.answer(requests.pop())) / (8 * size)
-        found["memory, client"] = peak(lambda: scene.masked(0)) / (8 * size)
-        with process(scene) as link:
-            found["asked"] = best(lambda: link.ask(requests.pop()), rounds, time.perf_counter) / buffer
+            found["memory, client"] = peak(lambda: scene.masked(0)) / (8 * size)
+            link = scene.link(keeper)
+            found["asked"] = best(lambda: link.ask(requests.pop()), rounds) / buffer
             updates = scene.masked_buffer(one)
             mean_of(RUN, updates, scene.weights, link.ask)  # that all of it works
         found["bytes, plain"], found["bytes, masked"] = 4 * size, one.vector.nbytes + len(bytes(one.sealed))

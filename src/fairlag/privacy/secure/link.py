@@ -25,7 +25,7 @@ class KeeperLink:
     """
 
     def __init__(
-        self, listen: str, key: Path, keeper: Path, size: int, *, attempts: int = 8, seconds: float = 60.0
+        self, listen: str, key: Path, keeper: Path, size: int, *, attempts: int = 8, seconds: float = 300.0
     ) -> None:
         self._listen, self._address = listen, address(listen)
         self._context = context(ssl.PROTOCOL_TLS_CLIENT, key, keeper)
