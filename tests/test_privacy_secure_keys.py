@@ -1,5 +1,6 @@
 """Keys in files: made once, private ones hidden from others, and read with a sentence for every mistake."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from fairlag.privacy.secure.keys import (
     keeper_public,
     make_keys,
 )
+from fairlag.privacy.secure.link import KeeperLink
 
 
 @pytest.fixture(scope="module")
@@ -45,12 +47,23 @@ def test_keys_are_never_overwritten(folder: Path) -> None:
     assert folder.joinpath("keeper.key").read_bytes() == before
 
 
-def test_a_private_key_that_others_may_read_is_refused(folder: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "keeper.key"
-    copy.write_bytes(folder.joinpath("keeper.key").read_bytes())
+@pytest.mark.parametrize("party", ["keeper", "server", "client"])
+def test_a_private_key_that_others_may_read_is_refused(folder: Path, tmp_path: Path, party: str) -> None:
+    copy = tmp_path / f"{party}.key"
+    copy.write_bytes(folder.joinpath(copy.name).read_bytes())
     copy.chmod(0o640)
+    read: dict[str, Callable[[Path], object]] = {
+        "keeper": keeper_key,
+        "server": lambda file: KeeperLink("127.0.0.1:1", file, folder / "keeper.pub", 5),
+        "client": client_key,
+    }
     with pytest.raises(InputError, match="is a private key, but others may read it: run chmod 600 on it"):
-        keeper_key(copy)
+        read[party](copy)
+
+
+def test_a_link_needs_a_key_and_a_certificate(folder: Path) -> None:
+    with pytest.raises(InputError, match=r"has no key and certificate for TLS: give keeper\.key or server\.key"):
+        KeeperLink("127.0.0.1:1", folder / "client.key", folder / "keeper.pub", 5)
 
 
 def test_the_list_of_clients_may_have_names_and_comments(tmp_path: Path) -> None:

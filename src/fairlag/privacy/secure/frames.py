@@ -7,7 +7,7 @@ from struct import Struct
 from time import monotonic
 
 from fairlag.errors import InputError
-from fairlag.privacy.secure.keys import certificate
+from fairlag.privacy.secure.keys import certificate, check_private
 
 _LENGTH = Struct("<Q")
 _PIECE = 2**20
@@ -27,6 +27,7 @@ def context(side: int, own: Path, other: Path) -> ssl.SSLContext:
     made.minimum_version = ssl.TLSVersion.TLSv1_3
     made.check_hostname = False  # the certificate is pinned, so the name of the host does not matter
     made.verify_mode = ssl.CERT_REQUIRED
+    check_private(own)
     try:
         made.load_cert_chain(own)
     except OSError:

@@ -151,9 +151,14 @@ def allowed_clients(file: Path) -> frozenset[bytes]:
 
 def _private_keys(file: Path) -> list[PrivateKeyTypes]:
     keys = _loaded(file, "PRIVATE KEY", lambda block: load_pem_private_key(block, None))
-    if os.name == "posix" and file.stat().st_mode & 0o077:
-        raise InputError(f"{str(file)!r} is a private key, but others may read it: run chmod 600 on it")
+    check_private(file)
     return keys
+
+
+def check_private(file: Path) -> None:
+    """Refuses a private key that other users of this machine may read."""
+    if os.name == "posix" and file.is_file() and file.stat().st_mode & 0o077:
+        raise InputError(f"{str(file)!r} is a private key, but others may read it: run chmod 600 on it")
 
 
 def _loaded(file: Path, kind: str, load: Callable[[bytes], Kind]) -> list[Kind]:
