@@ -20,7 +20,6 @@ _HANDSHAKE, _IDLE, _STOP = 10.0, 60.0, 10.0
 _CONNECTIONS = 32
 """The most connections at once; more are closed."""
 
-
 Log = Callable[[str], None]
 
 
@@ -47,8 +46,8 @@ def keep(listen: str, key: Path, server: Path, clients: Path, terms: Terms, log:
 class KeeperProcess:
     """Listens for the server whose certificate is pinned. Every connection has a thread; a bad one ends alone."""
 
-    def __init__(self, keeper: Keeper, listen: str, key: Path, server: Path, log: Log, idle: float = _IDLE) -> None:
-        self._keeper, self._log, self._idle = keeper, log, idle
+    def __init__(self, keeper: Keeper, listen: str, key: Path, server: Path, log: Log) -> None:
+        self._keeper, self._log = keeper, log
         self._context = context(ssl.PROTOCOL_TLS_SERVER, key, server)
         self._context.num_tickets = 0  # every connection shows its certificate
         self._pinned = certificate(server)
@@ -66,7 +65,10 @@ class KeeperProcess:
         """Accepts connections until an interrupt is raised; then lets the present answer finish."""
         try:
             while True:
-                raw, (host, port, *_) = self._listener.accept()
+                try:
+                    raw, (host, port, *_) = self._listener.accept()
+                except ConnectionError:
+                    continue  # it ended before it was accepted
                 if not self._free.acquire(blocking=False):
                     raw.close()
                     self._log(f"{host}:{port}: closed, because {_CONNECTIONS} connections are open")
@@ -94,23 +96,23 @@ class KeeperProcess:
             if connection.getpeercert(binary_form=True) != self._pinned:
                 self._log(f"{peer}: closed, because its certificate is not the pinned one")
                 return
-            send(connection, bytes(self._keeper.policy), self._idle)
+            send(connection, bytes(self._keeper.policy), _IDLE)
             while self._replied(connection, peer):
                 pass
 
     def _replied(self, connection: socket, peer: str) -> bool:
         """Replies to the next request on a connection, unless there is none."""
         try:
-            request = receive(connection, MOST_REQUEST, self._idle)
+            request = receive(connection, MOST_REQUEST, _IDLE)
         except TooLongError as error:
-            send(connection, refusal(str(error)), self._idle)
+            send(connection, refusal(str(error)), _IDLE)
             raise
         if request is None:
             return False
         with self._answering:
             reply = self._keeper.answer(request)
             self._log(f"{peer}: {_verdict(reply, self._keeper.policy.size)}")
-            send(connection, reply, self._idle)
+            send(connection, reply, _IDLE)
         return True
 
 
