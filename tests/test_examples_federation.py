@@ -52,7 +52,7 @@ def test_a_folder_has_one_federation_at_a_time(tmp_path: Path) -> None:
 
 
 def test_an_unknown_fleet_is_said_with_those_that_are_known() -> None:
-    with pytest.raises(InputError, match=r"there is no fleet 'nothing' in .*, known are: four, paper"):
+    with pytest.raises(InputError, match=r"there is no fleet 'nothing' in .*, known are: attacked, four, paper"):
         fleet("nothing")
 
 

@@ -37,8 +37,8 @@ def values_of(message: Message) -> dict[str, Any]:
 class Trained:
     """A client that really trains softmax regression on its share of the digits."""
 
-    def __init__(self, client: int) -> None:
-        inputs, labels = Resources(fairlag.lab.experiment.parse(FLEET)).held(client)
+    def __init__(self, client: int, resources: Resources | None = None) -> None:
+        inputs, labels = (resources or Resources(fairlag.lab.experiment.parse(FLEET))).held(client)
         self._inputs, self._labels = torch.from_numpy(inputs), torch.from_numpy(labels)
 
     def __call__(self, message: Message) -> Message:

@@ -117,7 +117,7 @@ class Server:
         if strategy.reference and size and reference is None:
             raise StrategyError(
                 f"{strategy} compares updates with a step on the server's own examples, but the server has none: "
-                "give `trusted` in [data]; over Flower, use another strategy or defence"
+                "give `trusted` in [data]"
             )
         self.view = View(self._ledger, self.versions, size - layout.parameters.size, reference)
         self._merger = Merger(strategy, self.versions, self.view, layout, max_growth)

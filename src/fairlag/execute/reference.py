@@ -2,6 +2,7 @@
 
 from fairlag.core.types import Dispatch
 from fairlag.core.vector import EMPTY, Vector
+from fairlag.core.view import Reference
 from fairlag.execute import Executor
 
 _FIRST = 1 << 60
@@ -9,20 +10,40 @@ _FIRST = 1 << 60
 
 
 class ReferenceStep:
-    """Trains a version as one more client, which holds the server's examples; at most once per version.
+    """Makes a step from a version, at most once per version.
 
-    The version is the ordinal of the task, so the step depends on nothing that happened before.
+    >>> trained = []
+    >>> step = ReferenceStep(lambda version, parameters: trained.append(version) or parameters)
+    >>> _ = [step(version, EMPTY) for version in (0, 0, 1)]
+    >>> trained
+    [0, 1]
     """
 
-    def __init__(self, executor: Executor, client: int) -> None:
-        """`client` is the number after the last client of the fleet: the placement gives it the server's examples."""
-        self._executor, self._client = executor, client
+    def __init__(self, make: Reference) -> None:
+        self._make = make
         self._version, self._step = -1, EMPTY
 
     def __call__(self, version: int, parameters: Vector) -> Vector:
         """The update that training this version on the server's examples gives."""
         if version != self._version:
-            task = Dispatch(_FIRST + version, self._client, version, version, 0.0)
-            self._executor.submit(task, parameters, 0.0)
-            self._step, self._version = self._executor.result(task).delta, version
+            self._step, self._version = self._make(version, parameters), version
         return self._step
+
+
+def reference_task(version: int, client: int) -> Dispatch:
+    """The task of training a version on the server's examples, which it holds as one more client.
+
+    The version is the ordinal of the task, so the step depends on nothing that happened before.
+    """
+    return Dispatch(_FIRST + version, client, version, version, 0.0)
+
+
+def trained_by(executor: Executor, client: int) -> Reference:
+    """Trains versions on an executor, whose placement gives the server's examples to this client."""
+
+    def make(version: int, parameters: Vector) -> Vector:
+        task = reference_task(version, client)
+        executor.submit(task, parameters, 0.0)
+        return executor.result(task).delta
+
+    return make

@@ -14,10 +14,13 @@ from fairlag.core.server import Server
 from fairlag.core.strategy import Strategy
 from fairlag.core.types import Integers
 from fairlag.core.vector import Layout, Vector, is_statistic
+from fairlag.core.view import Reference
 from fairlag.errors import InputError
 from fairlag.execute.background import BackgroundEvaluator
+from fairlag.execute.reference import ReferenceStep
 from fairlag.lab.evaluations import MOST_PENDING, Evaluations
 from fairlag.lab.events import Event, Progress, Tell
+from fairlag.lab.executors import ExecutorChoice
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.loop import RunLoop
 from fairlag.lab.orders import Orders
@@ -28,6 +31,7 @@ from fairlag.lab.run import Run
 from fairlag.lab.simulate import single
 from fairlag.lab.store import Store
 from fairlag.lab.track.listen import Trackers
+from fairlag.lab.trusted import Trusted, TrustedTraining, check_trusted
 from fairlag.learn.evaluation import Asked, Found
 from fairlag.learn.task import LOSS, ScoreSums
 from fairlag.rules.admit import all_of, max_norm
@@ -58,6 +62,7 @@ def deploy(
     seed: int | None = None,
     arrays: "Arrays | nn.Module | None" = None,
     evaluate: Judge | None = None,
+    trusted: Trusted | None = None,
     track: str | Sequence[str] | None = None,
     watch: Tell | None = None,
     keep: int = 5,
@@ -67,9 +72,11 @@ def deploy(
 
     The experiment is the same as for a simulation; its clients' delays are only assumptions, and not used. It provides
     the model and the test examples, unless `arrays` are given to begin with: a model, its `state_dict()`, or named
-    arrays; then `evaluate`, if given, scores the versions. A run that is already in `out` continues from its last
-    version. `keep` checkpoints are kept, at increasing distances, so that `fairlag rollback` can go back to one.
-    `options` are those of `fairlag.runtime.flower.options.Options`.
+    arrays; then `evaluate`, if given, scores the versions. Defences that compare updates with a step of the server's
+    own (`zeno`, `aflguard`) make it on the `trusted` examples of [data]. Without [data], `trusted` is a function that
+    trains as a client does: from the arrays of a version and a configuration to the arrays after training. A run that
+    is already in `out` continues from its last version. `keep` checkpoints are kept, at increasing distances, so that
+    `fairlag rollback` can go back to one. `options` are those of `fairlag.runtime.flower.options.Options`.
 
     >>> import fairlag
     >>> from flwr.serverapp import ServerApp
@@ -97,16 +104,17 @@ def deploy(
             return Run(planned.folder)
     else:
         plan.check_new()
-    with closing(Resources(chosen)) as resources:
+    with closing(Resources(chosen, ExecutorChoice("serial", 1))) as resources:
         model = _given(chosen, arrays, evaluate) if arrays is not None else _own(resources, planned)
         chosen.strategy(planned.use).check_model(model.setting.layout)
+        check_trusted(chosen, planned.use, trusted)
         work = _work(resources, planned, model.setting.examples, how)
         if not plan.saved:
             plan.save()
         teller = _Teller(Trackers(chosen.track, plan.home), watch)
         groups = [(table.group, table.count) for table in chosen.clients]
         roster = Roster(groups, by_key=how.by_key, most=how.max_clients)
-        _run(resources, planned, model, _Fleet(grid, roster, how, work), teller, keep)
+        _run(resources, planned, model, _Fleet(grid, roster, how, work, trusted), teller, keep)
     return Run(planned.folder)
 
 
@@ -115,6 +123,8 @@ class _Model:
     """What is trained: its initial parameters, what is sent to clients, and how versions are scored."""
 
     setting: Setting
+    fixed: Mapping[str, NDArray[Any]]
+    """The arrays that are sent, but not trained."""
     wire: Wire
     score: Callable[[Vector, Asked], Found] | None
 
@@ -128,7 +138,7 @@ def _own(resources: Resources, planned: Planned) -> _Model:
     state = {name: each.numpy() for name, each in blueprint.build(planned.seed).state_dict().items()}
     fixed = {name: each for name, each in state.items() if name not in setting.layout.names}
     hidden = frozenset(setting.layout.names) - state.keys()
-    return _Model(setting, Wire(setting.layout, fixed, hidden), resources.scorer(setting, Local()))
+    return _Model(setting, fixed, Wire(setting.layout, fixed, hidden), resources.scorer(setting, Local()))
 
 
 def _given(experiment: Experiment, arrays: "Arrays | nn.Module", evaluate: Judge | None) -> _Model:
@@ -157,7 +167,7 @@ def _given(experiment: Experiment, arrays: "Arrays | nn.Module", evaluate: Judge
         sums = {"accuracy": _counts(correct).astype(np.float64), LOSS: np.atleast_1d(np.asarray(loss, np.float64))}
         return ScoreSums(_counts(examples), sums)
 
-    return _Model(setting, Wire(layout, fixed), None if evaluate is None else score)
+    return _Model(setting, fixed, Wire(layout, fixed), None if evaluate is None else score)
 
 
 def _counts(given: ArrayLike) -> Integers:
@@ -172,9 +182,23 @@ class _Fleet:
     roster: Roster
     options: Options
     work: Work
+    trusted: Trusted | None
 
     def group_of(self, client: int) -> str:
         return self.roster.group_of[client // self.options.queued]
+
+
+def _reference(resources: Resources, strategy: Strategy, model: _Model, fleet: _Fleet) -> Reference | None:
+    """The step that the strategy compares updates with, if it does. It is trained in this process.
+
+    A function of the user is told what the client after the last one would be.
+    """
+    if not strategy.reference:
+        return None
+    if fleet.trusted is None:
+        return resources.reference(resources.executor(model.setting, strategy))
+    number = resources.experiment.population * fleet.options.queued
+    return ReferenceStep(TrustedTraining(fleet.trusted, model.setting.layout, model.fixed, fleet.work.asked, number))
 
 
 def _run(resources: Resources, planned: Planned, model: _Model, fleet: _Fleet, teller: "_Teller", keep: int) -> None:
@@ -185,8 +209,9 @@ def _run(resources: Resources, planned: Planned, model: _Model, fleet: _Fleet, t
         held.enter_context(told(store, planned, teller))
         every = experiment.evaluate.every
         evaluations = Evaluations(store, judge, setting.scoring, every=every, most_pending=MOST_PENDING)
+        strategy = experiment.strategy(planned.use)
         server = Server(
-            _bounded(experiment.strategy(planned.use), fleet.options),
+            _bounded(strategy, fleet.options),
             clients=experiment.population * queued,
             parameters=setting.parameters,
             layout=setting.layout,
@@ -196,6 +221,7 @@ def _run(resources: Resources, planned: Planned, model: _Model, fleet: _Fleet, t
             examples=None if setting.placement is None else np.repeat(setting.visible, queued),
             group_of=fleet.group_of,
             max_growth=fleet.options.max_growth,
+            reference=_reference(resources, strategy, model, fleet),
             record=store.record,
             on_version=evaluations.offer,
         )

@@ -250,10 +250,10 @@ class Resources:
         if executor is None or self._trusted is None:
             return None
         from fairlag.execute.misbehaving import Misbehaving
-        from fairlag.execute.reference import ReferenceStep
+        from fairlag.execute.reference import ReferenceStep, trained_by
 
         inner = executor.inner if isinstance(executor, Misbehaving) else executor
-        return ReferenceStep(inner, self.experiment.population)
+        return ReferenceStep(trained_by(inner, self.experiment.population))
 
     @cached_property
     def attackers(self) -> "Mapping[int, Behaviour]":

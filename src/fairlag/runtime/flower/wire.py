@@ -88,7 +88,7 @@ class Wire:
         self, task: Dispatch, parameters: Vector, asked: Mapping[str, Any], node: int, ttl: float | None
     ) -> Message:
         """The message of a task: the arrays of the version, and the configuration."""
-        config = ConfigRecord({"server-round": task.version + 1, "version": task.version, **asked})
+        config = ConfigRecord(configured(task, asked))
         content = RecordDict({ARRAYS: self._record(task.version, parameters), CONFIG: config})
         return Message(content, dst_node_id=node, message_type=MessageType.TRAIN, ttl=ttl, group_id=str(task.version))
 
@@ -146,6 +146,11 @@ class Wire:
                 return "an array is not what it says it is"
             parts[name][...] = values
         return after
+
+
+def configured(task: Dispatch, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What whoever trains a task is told, besides the arrays: its version, and what is asked of it."""
+    return {"server-round": task.version + 1, "version": task.version, **asked}
 
 
 def unpacked(array: Array) -> NDArray[Any]:
