@@ -8,8 +8,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -50,13 +51,19 @@ def free_ports(count: int) -> int:
     raise AssertionError("no port is free")
 
 
-@pytest.fixture
-def federation(tmp_path: Path) -> Iterator[Federation]:
-    made = Federation(tmp_path / "federation", port=free_ports(6))
+@contextmanager
+def federated(folder: Path, **how: Any) -> Iterator[Federation]:
+    made = Federation(folder, port=free_ports(6), **how)
     try:
         yield made
     finally:
         made.close()
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Iterator[Federation]:
+    with federated(tmp_path / "federation") as made:
+        yield made
 
 
 def until(done: Callable[[], bool], what: str, log: Path, meanwhile: Callable[[], None] = lambda: None) -> None:
@@ -179,6 +186,29 @@ def test_a_fleet_with_tls_and_keys_survives_a_killed_node_and_a_killed_server(
     assert call("report", str(out), "--out", str(tmp_path / "page.html")).code == 0
     assert call("fit-fleet", str(out), "--out", str(tmp_path / "fleet.toml")).code == 0
     assert call("audit", str(tmp_path / "fleet.toml"), "--seeds", "1", "--aggregations", "200").code == 0
+
+
+def test_an_attacker_is_refused_by_the_servers_own_step(tmp_path: Path) -> None:
+    """One of five nodes flips the sign of its updates; the server holds some examples."""
+    out, nodes = tmp_path / "run", ("honest:0", "honest:1", "honest:2", "honest:3", "attacker:4")
+
+    def sent() -> dict[str, set[int]]:
+        """The clients by what became of their updates."""
+        with suppress(UnreadableError):
+            return {str(outcome): set(rows["client"]) for outcome, rows in Run(out).tasks.groupby("outcome")}
+        return {}
+
+    def heard() -> bool:
+        return {0, 1, 2, 3} <= sent().get("aggregated", set()) and 4 in sent().get("refused", set())
+
+    with federated(tmp_path / "federation", nodes=nodes, fleet="attacked") as federation:
+        federation.start()
+        config = f"fleet='attacked' strategy='aflguard' at-least=5 out='{out}' aggregations=100"
+        federation.flwr("run", ".", "fleet", "--run-config", config)
+        log = federation.folder / "logs" / "superlink.log"
+        until(heard, "an update of each node", log, federation.supervise)
+    refused = Run(out).tasks.query("outcome == 'refused'")
+    assert set(refused["reason"]) == {"far from the server's own step"} and 4 not in sent()["aggregated"]
 
 
 @pytest.fixture
