@@ -20,12 +20,16 @@ from fairlag.lab.plan import Plan, Planned
 from fairlag.lab.resources import Resources
 from fairlag.lab.serialise import written
 from fairlag.lab.simulate import execute
+from fairlag.learn.behave import BEHAVIOURS
 from fairlag.learn.behave import parse as behaviour
 from tests.support.experiments import fast_and_slow
 from tests.support.resuming import contents
 
-KINDS = ("sign_flip(3)", "noise(0.1)", "label_flip", "lie(1.5)", "free_ride(last_step)")
+KINDS = ("sign_flip(3)", "scale(2)", "noise(0.1)", "label_flip", "lie(1.5)", "free_ride(zeros)", "free_ride(last_step)")
+EVERY_KIND = [{"group": kind, "count": 1, "delay": "uniform(1, 3)", "behaviour": kind} for kind in KINDS]
+"""One group per behaviour."""
 LENGTH = 12
+CNN = "tests.support.models:normalised_cnn"
 
 
 def attacked(kind: str | None, model: str = "mlp", **changes: Any) -> Experiment:
@@ -46,14 +50,12 @@ def attacked(kind: str | None, model: str = "mlp", **changes: Any) -> Experiment
     )
 
 
-@pytest.mark.parametrize("model", ["mlp", "tests.support.models:normalised_cnn"])
+@pytest.mark.parametrize("model", ["mlp", CNN])
 def test_workers_and_a_stop_give_the_bytes_of_one_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str
 ) -> None:
-    """One group per behaviour."""
     monkeypatch.setattr(loop, "_LOOK", 0.0)  # looks up after every event
-    attackers = [{"group": kind, "count": 1, "delay": "uniform(1, 3)", "behaviour": kind} for kind in KINDS]
-    whole = attacked(None, model, clients=[*fast_and_slow(3, 2), *attackers])
+    whole = attacked(None, model, clients=[*fast_and_slow(3, 2), *EVERY_KIND])
     plans = {how: Plan(whole, (3,), tmp_path / how) for how in ("alone", "workers", "stopped")}
     execute(plans["alone"], new=True, workers=1)
     execute(plans["workers"], new=True, workers=2)
@@ -68,6 +70,10 @@ def test_workers_and_a_stop_give_the_bytes_of_one_process(
     alone, workers, stopped = (contents(next(iter(plan)).folder) for plan in plans.values())
     assert workers == alone
     assert stopped == alone
+
+
+def test_no_behaviour_is_left_out_here() -> None:
+    assert {kind.partition("(")[0] for kind in KINDS} == set(BEHAVIOURS)
 
 
 def test_an_honest_experiment_is_written_as_before() -> None:

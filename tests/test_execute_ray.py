@@ -18,7 +18,9 @@ from fairlag.execute import cluster
 from fairlag.execute import ray as executor
 from fairlag.execute.ray import Actors
 from fairlag.execute.serial import Serial
-from fairlag.lab.simulate import simulate
+from fairlag.lab.plan import Plan
+from fairlag.lab.run import Run
+from fairlag.lab.simulate import execute, simulate
 from fairlag.learn.learner import Blueprint
 from fairlag.learn.local import Recipe
 from fairlag.rules.local import Local
@@ -40,10 +42,13 @@ from tests.support.executors import (
     task,
     version,
 )
+from tests.support.experiments import fast_and_slow
 from tests.support.learning import PLACEMENT, Fragile, blueprint, data, first, fragile, plain, unscaled
 from tests.support.memories import ASO, rounds, saved
 from tests.support.memories import PLACES as FEW
 from tests.support.memories import PLAN as REMEMBERING
+from tests.support.resuming import contents
+from tests.test_execute_misbehaving import CNN, EVERY_KIND, attacked
 
 BATCHED = blueprint("mlp", Recipe(steps=2, batch=8))
 CPUS = 6
@@ -144,6 +149,24 @@ def test_an_experiment_leaves_the_same_run(local: cluster.Cluster, tmp_path: Pat
     for personalised in (False, True):
         found = one.client_scores("loss", personalised=personalised)
         assert len(found) == 12 and found.equals(two.client_scores("loss", personalised=personalised))
+
+
+@pytest.mark.slow
+def test_attackers_and_defences_leave_the_same_run(local: cluster.Cluster, tmp_path: Path) -> None:
+    """Every behaviour at once; defences that read updates, and steps on the server's own examples."""
+    defences = [
+        {"use": "fedstaleweight", "buffer": 5, "defence": each} for each in ("zeno", "aflguard(2)", "kardam(2)")
+    ]
+    data = {"use": "digits", "partition": "iid", "trusted": 60}
+    whole = attacked(None, CNN, clients=[*fast_and_slow(3, 2), *EVERY_KIND], strategies=defences, data=data)
+    plans = {name: Plan(whole, (3,), tmp_path / name) for name in ("serial", "ray")}
+    execute(plans["serial"], new=True, workers=1, executor="serial")
+    execute(plans["ray"], new=True, workers=2, executor="ray", address=local.address)
+    for one, two in zip(*plans.values(), strict=True):
+        assert contents(one.folder) == contents(two.folder), one.use.label
+        tasks = Run(one.folder).tasks.groupby("outcome")["client"].agg(set)
+        attackers = set(range(5, 5 + len(EVERY_KIND)))
+        assert tasks["refused"] & attackers and tasks["aggregated"] & attackers, one.use.label
 
 
 @pytest.mark.slow
