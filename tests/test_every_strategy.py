@@ -1,6 +1,5 @@
 """Every algorithm of the zoo: ends in any time, the same bytes anywhere and through a stop, learns, is audited."""
 
-import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,16 +16,15 @@ from fairlag.fleet import availability
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse as delay
 from fairlag.lab import loop
-from fairlag.lab.events import Event, Progress
 from fairlag.lab.experiment import Experiment, parse
-from fairlag.lab.plan import Plan, Planned
+from fairlag.lab.plan import Plan
 from fairlag.lab.run import Run
 from fairlag.lab.simulate import execute
 from fairlag.lab.strategies import Use
 from fairlag.runtime import threads
 from fairlag.zoo import ALGORITHMS
 from tests.support.experiments import small, three_on_digits
-from tests.support.resuming import BY_ACCOUNT, contents, experiment, stopped_halfway
+from tests.support.resuming import BY_ACCOUNT, CtrlC, contents, experiment, stopped_halfway
 from tests.support.worlds import lived
 
 every = pytest.mark.parametrize("name", ALGORITHMS)
@@ -114,16 +112,12 @@ def test_stopped_in_the_middle_it_goes_on_to_the_same_bytes(
     restored: list[State] = []
     plan = Plan(training(name), (3,), tmp_path)
 
-    def interrupt(_: Planned, event: Event) -> None:
-        if isinstance(event, Progress) and event.version == LENGTH // 2:
-            signal.raise_signal(signal.SIGINT)
-
     def unpacked(*saved: Any) -> State:
         restored.append(unpack(*saved))
         return restored[-1]
 
     with pytest.raises(Interrupted):
-        execute(plan, new=True, workers=1, watch=interrupt)
+        execute(plan, new=True, workers=1, watch=CtrlC(LENGTH // 2))
     (planned,) = plan
     stopped = Run(planned.folder)
     assert stopped.status == "interrupted" and LENGTH // 2 <= stopped.version < LENGTH

@@ -1,6 +1,5 @@
 """Attackers in a run: the same bytes on every executor and through a stop, and only attackers' updates change."""
 
-import signal
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,17 +12,16 @@ from fairlag.core.vector import Vector
 from fairlag.errors import InputError, Interrupted
 from fairlag.execute.misbehaving import Misbehaving
 from fairlag.lab import loop
-from fairlag.lab.events import Event, Progress
 from fairlag.lab.executors import ExecutorChoice
 from fairlag.lab.experiment import Experiment, parse
-from fairlag.lab.plan import Plan, Planned
+from fairlag.lab.plan import Plan
 from fairlag.lab.resources import Resources
 from fairlag.lab.serialise import written
 from fairlag.lab.simulate import execute
 from fairlag.learn.behave import BEHAVIOURS
 from fairlag.learn.behave import parse as behaviour
 from tests.support.experiments import fast_and_slow
-from tests.support.resuming import contents
+from tests.support.resuming import CtrlC, contents
 
 KINDS = ("sign_flip(3)", "scale(2)", "noise(0.1)", "label_flip", "lie(1.5)", "free_ride(zeros)", "free_ride(last_step)")
 EVERY_KIND = [{"group": kind, "count": 1, "delay": "uniform(1, 3)", "behaviour": kind} for kind in KINDS]
@@ -59,13 +57,8 @@ def test_workers_and_a_stop_give_the_bytes_of_one_process(
     plans = {how: Plan(whole, (3,), tmp_path / how) for how in ("alone", "workers", "stopped")}
     execute(plans["alone"], new=True, workers=1)
     execute(plans["workers"], new=True, workers=2)
-
-    def interrupt(_: Planned, event: Event) -> None:
-        if isinstance(event, Progress) and event.version == LENGTH // 2:
-            signal.raise_signal(signal.SIGINT)
-
     with pytest.raises(Interrupted):
-        execute(plans["stopped"], new=True, workers=1, watch=interrupt)
+        execute(plans["stopped"], new=True, workers=1, watch=CtrlC(LENGTH // 2))
     execute(Plan.open(tmp_path / "stopped"), workers=1)
     alone, workers, stopped = (contents(next(iter(plan)).folder) for plan in plans.values())
     assert workers == alone

@@ -1,7 +1,6 @@
 """Experiments on a user's own files: natural clients, recorded times, test files, resuming, and messages."""
 
 import json
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from safetensors.numpy import save_file
 
 from fairlag.errors import InputError, Interrupted
 from fairlag.lab import loop
-from fairlag.lab.events import Event, Progress
 from fairlag.lab.experiment import Experiment, parse
 from fairlag.lab.plan import Plan
 from fairlag.lab.resources import Resources
@@ -21,7 +19,7 @@ from fairlag.lab.serialise import toml, written
 from fairlag.lab.simulate import execute, simulate
 from tests.support.command import Call
 from tests.support.models import successor
-from tests.support.resuming import contents
+from tests.support.resuming import CtrlC, contents
 
 FILE = """name = "wards"
 aggregations = 8
@@ -169,7 +167,7 @@ def test_a_run_whose_file_has_changed_is_not_resumed(
     (folder / "map.csv").write_text("".join(f"c{example % 3}\n" for example in range(60)))
     experiment = tables() if changed == "wards.csv" else tables(partition="file(map.csv)")
     with pytest.raises(Interrupted):
-        simulate(parse(experiment, folder), out=folder / "out", workers=1, watch=interrupt)
+        simulate(parse(experiment, folder), out=folder / "out", workers=1, watch=CtrlC(3))
     text = (folder / changed).read_text()
     (folder / changed).write_text(rows(shift=1) if changed == "wards.csv" else text.replace("c0\nc1", "c1\nc0", 1))
     with pytest.raises(InputError, match="has changed since it was begun"):
@@ -258,12 +256,6 @@ def test_next_tokens_from_a_file(kind: str, folder: Path) -> None:
         simulate(parse({**read, **changes}, folder), out=folder / "refused", workers=1)
     assert "the model 'logistic' cannot take token ids of shape (5,): " in str(caught.value)
     assert "(whole numbers in arrays are token ids: save measurements as float32)" in str(caught.value)
-
-
-def interrupt(event: Event) -> None:
-    """Ctrl-C at version 3."""
-    if isinstance(event, Progress) and event.version == 3:
-        signal.raise_signal(signal.SIGINT)
 
 
 @pytest.mark.parametrize(

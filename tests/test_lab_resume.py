@@ -16,14 +16,22 @@ import pytest
 
 from fairlag.errors import Interrupted
 from fairlag.lab import loop
-from fairlag.lab.events import Event, Progress
 from fairlag.lab.folder import is_begun
 from fairlag.lab.plan import Plan
 from fairlag.lab.run import Run
 from fairlag.lab.simulate import execute
 from tests.support.experiments import idle
 from tests.support.patience import PATIENCE
-from tests.support.resuming import BY_ACCOUNT, begun, contents, experiment, killed_again_and_again, planned, under_way
+from tests.support.resuming import (
+    BY_ACCOUNT,
+    CtrlC,
+    begun,
+    contents,
+    experiment,
+    killed_again_and_again,
+    planned,
+    under_way,
+)
 from tests.support.stores import alone
 
 
@@ -65,19 +73,13 @@ def test_ctrl_c_makes_a_checkpoint_from_which_the_run_goes_on(
 ) -> None:
     whole, stopped = planned(tmp_path / "whole", use, 60), planned(tmp_path / "stopped", use, 60)
     execute(whole, workers=1)
-    seen: list[int] = []
-
-    def interrupt_once(_: object, event: Event) -> None:
-        if isinstance(event, Progress) and event.version > 20 and not seen:
-            seen.append(event.version)
-            signal.raise_signal(signal.SIGINT)
-
+    ctrl_c = CtrlC(21)
     with pytest.raises(Interrupted, match=rf"interrupted at version \d+ of {label}, seed 3"):
-        execute(stopped, workers=1, watch=interrupt_once)
+        execute(stopped, workers=1, watch=ctrl_c)
     (one,), (other,) = whole, stopped
     run = Run(other.folder)
     assert run.status == "interrupted"
-    assert run.version >= seen[0]
+    assert run.version >= ctrl_c.pressed > 20
     execute(stopped, workers=1)
     assert contents(one.folder) == contents(other.folder)
     assert run.status == "finished" and run.influence().equals(Run(one.folder).influence())

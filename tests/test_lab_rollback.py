@@ -1,7 +1,6 @@
 """Going back to an earlier version: rows and state are those of that moment, and the run continues from it."""
 
 import shutil
-import signal
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from fairlag.core.types import Dispatch, Ended, Outcome, Presence
 from fairlag.errors import InputError, Interrupted, UnreadableError
 from fairlag.lab import checkpoints, loop, rollback
 from fairlag.lab.deploy import deploy
-from fairlag.lab.events import Event, Kept, Progress
+from fairlag.lab.events import Event, Kept
 from fairlag.lab.run import Run
 from fairlag.lab.simulate import execute
 from fairlag.lab.store import Store
@@ -84,13 +83,8 @@ def test_a_simulation_that_went_back_ends_with_the_same_bytes(tmp_path: Path, mo
     execute(whole, workers=1)
     monkeypatch.setattr(loop, "CHECKPOINT", 0.0)
     monkeypatch.setattr(loop, "_COSTLY", 0)
-
-    def interrupt(_: object, event: Event) -> None:
-        if isinstance(event, Progress) and event.version > 15:
-            signal.raise_signal(signal.SIGINT)
-
     with pytest.raises(Interrupted):
-        execute(stopped, workers=1, watch=interrupt)
+        execute(stopped, workers=1, watch=resuming.CtrlC(16))
     ((one,), (other,)) = whole, stopped
     _, earlier = rollback.points(other.folder)
     rollback.rollback(other.folder, earlier.version)

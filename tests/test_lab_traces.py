@@ -1,7 +1,6 @@
 """Experiments whose fleet is read from files: groups by the file, digests, the model's size, and runs that continue."""
 
 import json
-import signal
 import tomllib
 from itertools import islice
 from pathlib import Path
@@ -12,14 +11,13 @@ import pytest
 
 from fairlag.analyse.fit.fleet import fit_fleet
 from fairlag.errors import InputError, Interrupted
-from fairlag.lab.events import Event, Progress
 from fairlag.lab.experiment import Experiment, parse
 from fairlag.lab.override import changed
 from fairlag.lab.plan import Plan
 from fairlag.lab.run import Run
 from fairlag.lab.serialise import key_of, sha256, toml, written
 from fairlag.lab.simulate import execute, simulate
-from tests.support.resuming import contents
+from tests.support.resuming import CtrlC, contents
 from tests.support.traces import CAPACITY, put, tables
 
 DATA: dict[str, Any] = {"data": {"use": "digits"}, "model": {"use": "logistic"}, "model_bytes": 0}
@@ -172,17 +170,9 @@ def test_a_run_that_was_stopped_continues_to_the_same_bytes(tmp_path: Path) -> N
     whole, stopped = (Plan(experiment, (0,), tmp_path / name) for name in ("whole", "stopped"))
     whole.save()
     execute(whole, workers=1)
-
-    seen: list[int] = []
-
-    def interrupt_once(_: object, event: Event) -> None:
-        if isinstance(event, Progress) and event.version > 200 and not seen:
-            seen.append(event.version)
-            signal.raise_signal(signal.SIGINT)
-
     stopped.save()
     with pytest.raises(Interrupted):
-        execute(stopped, workers=1, watch=interrupt_once)
+        execute(stopped, workers=1, watch=CtrlC(201))
     assert 200 < Run(next(iter(stopped)).folder).version < 3000
     execute(Plan.open(stopped.folder), workers=1)
     (one,), (other,) = whole, stopped

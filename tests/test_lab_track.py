@@ -18,8 +18,8 @@ from fairlag.lab.simulate import execute, simulate
 from fairlag.lab.track import ALL, TRACKERS, Tracker, listen
 from tests.support.command import Call
 from tests.support.experiments import idle
-from tests.support.resuming import contents
-from tests.support.trackers import look_often, stopping_at, training
+from tests.support.resuming import CtrlC, contents
+from tests.support.trackers import look_often, training
 
 Told = list[tuple[Any, ...]]
 
@@ -188,10 +188,10 @@ def test_interrupted_and_resumed_nothing_comes_twice_and_nothing_is_missing(
     records.lost = lost
     plan = Plan(training(), (3,), tmp_path / "stopped")
     with pytest.raises(Interrupted):
-        execute(plan, new=True, workers=1, watch=stopping_at(8))
+        execute(plan, new=True, workers=1, watch=CtrlC(8))
     assert records.only[-1][0] == "interrupted" and records.only[-1][3] == {}
     with pytest.raises(Interrupted):
-        execute(Plan.open(plan.folder), workers=1, watch=stopping_at(12))
+        execute(Plan.open(plan.folder), workers=1, watch=CtrlC(12))
     execute(Plan.open(plan.folder), workers=1)
     assert records.only == whole
     execute(Plan.open(plan.folder), workers=1)
@@ -267,7 +267,7 @@ def test_tracking_makes_no_other_run_of_it(tmp_path: Path, records: Records) -> 
 def test_a_plan_remembers_its_trackers_and_a_single_run_of_it_asks_the_plan(tmp_path: Path, records: Records) -> None:
     plan = Plan(training(), (3,), tmp_path)
     with pytest.raises(Interrupted):
-        execute(plan, new=True, workers=1, watch=stopping_at(8))
+        execute(plan, new=True, workers=1, watch=CtrlC(8))
     (planned,) = plan
     single = Plan.open(planned.folder)
     assert (single.experiment.track, single.home) == (("mlflow",), tmp_path)

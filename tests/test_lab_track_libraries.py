@@ -18,8 +18,8 @@ from fairlag.lab.run import Run
 from fairlag.lab.simulate import execute
 from fairlag.lab.track.points import Points
 from fairlag.lab.track.tensorboard import TensorBoard
-from tests.support.resuming import contents
-from tests.support.trackers import look_often, stopping_at, training
+from tests.support.resuming import CtrlC, contents
+from tests.support.trackers import look_often, training
 
 Curves = dict[str, list[tuple[int, float]]]
 """Of each metric: its steps and values, in the order of the record."""
@@ -109,7 +109,7 @@ def check_tensorboard(run: Run) -> None:
 def test_tensorboard_after_ctrl_c(tmp_path: Path) -> None:
     plan = Plan(training(track="tensorboard"), (3,), tmp_path)
     with pytest.raises(Interrupted):
-        execute(plan, new=True, workers=1, watch=stopping_at(8))
+        execute(plan, new=True, workers=1, watch=CtrlC(8))
     (planned,) = plan
     assert [step for step, _ in read_tensorboard(planned.folder)["virtual_time"]] == [0, 5]
     (run,) = execute(Plan.open(tmp_path), workers=1)

@@ -1,7 +1,6 @@
 """Runs that learn by compiled loops: every row, score and byte is that of the simulation, event by event."""
 
 import json
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -27,7 +26,6 @@ from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse as delay
 from fairlag.lab import resources as shared
 from fairlag.lab import simulate
-from fairlag.lab.events import Event, Progress
 from fairlag.lab.experiment import Experiment, parse
 from fairlag.lab.plan import Plan
 from fairlag.lab.run import Run
@@ -42,7 +40,7 @@ from fairlag.runtime.virtual import Simulation
 from tests.support.compiled_worlds import worlds
 from tests.support.edits import edited
 from tests.support.learning import blueprint, data, first
-from tests.support.resuming import contents, killed_again_and_again
+from tests.support.resuming import CtrlC, contents, killed_again_and_again
 
 ONE_BY_ONE = zoo.async_fedavg()
 STRATEGIES: dict[str, Strategy] = {
@@ -365,13 +363,8 @@ def test_whoever_goes_on_between_pages_goes_on_by_pages(pages: list[int]) -> Non
 def stopped(folder: Path, chosen: Experiment) -> Plan:
     """A run that was interrupted in the middle."""
     plan = Plan(chosen, (0,), folder, single=True)
-
-    def interrupt(_: object, event: Event) -> None:
-        if isinstance(event, Progress) and event.version > 20:
-            signal.raise_signal(signal.SIGINT)
-
     with pytest.raises(Interrupted):
-        simulate.execute(plan, new=True, workers=1, watch=interrupt)
+        simulate.execute(plan, new=True, workers=1, watch=CtrlC(21))
     return plan
 
 

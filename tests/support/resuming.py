@@ -118,6 +118,21 @@ def killed_again_and_again(folder: Path, workers: int) -> int:
     return kills
 
 
+class CtrlC:
+    """A listener that presses Ctrl-C once, when a run is at this version or past it."""
+
+    def __init__(self, version: int) -> None:
+        self._version = version
+        self.pressed = 0
+        """At which version."""
+
+    def __call__(self, *told: object) -> None:
+        event = told[-1]
+        if isinstance(event, Progress) and event.version >= self._version and not self.pressed:
+            self.pressed = event.version
+            signal.raise_signal(signal.SIGINT)
+
+
 def stopped_halfway(plan: Plan) -> None:
     """Makes the runs of a plan, each stopped by Ctrl-C halfway and then resumed."""
     stopped: set[Path] = set()

@@ -1,13 +1,10 @@
-"""A run that is tracked, observed at every event, and interrupted."""
+"""A run that is tracked, observed at every event."""
 
-import signal
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from fairlag.lab import loop
-from fairlag.lab.events import Event, Progress
 from fairlag.lab.experiment import Experiment, parse
 
 
@@ -35,15 +32,3 @@ def training(track: Any = "mlflow", aggregations: int = 17, sample: Any = 100) -
             "track": track,
         }
     )
-
-
-def stopping_at(version: int) -> Callable[[object, Event], None]:
-    """A listener that presses Ctrl-C at a version, once."""
-    pressed: list[int] = []
-
-    def listen(_: object, event: Event) -> None:
-        if isinstance(event, Progress) and event.version >= version and not pressed:
-            pressed.append(event.version)
-            signal.raise_signal(signal.SIGINT)
-
-    return listen
