@@ -123,14 +123,17 @@ class Federation:
             + ["--node-config", f'partition-id={partition} group="{group}" data="{self._data(self.nodes[number])}"'],
         )
 
-    def stop(self, name: str, *, kill: bool = False) -> None:
-        """Ends a process and all that it started: by SIGTERM, or at once, like a power cut."""
-        process = self.processes.pop(name)
+    def stop(self, *names: str, kill: bool = False) -> None:
+        """Ends processes and all that they started: by SIGTERM, or at once, like a power cut."""
+        stopped = [self.processes.pop(name) for name in names]
         for number in (signal.SIGKILL,) if kill else (signal.SIGTERM, signal.SIGKILL):
-            with suppress(ProcessLookupError):  # no process of its group is left
-                os.killpg(process.pid, number)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=10)
+            for process in stopped:
+                with suppress(ProcessLookupError):  # no process of its group is left
+                    os.killpg(process.pid, number)
+            until = time.monotonic() + 10
+            for process in stopped:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=max(0.0, until - time.monotonic()))
 
     def supervise(self) -> None:
         """Restarts nodes that have ended, as a service manager would.
@@ -145,8 +148,8 @@ class Federation:
 
     def close(self) -> None:
         """Ends everything, the SuperLink last."""
-        for name in sorted(self.processes, key=lambda each: each == "superlink"):
-            self.stop(name)
+        self.stop(*(name for name in self.processes if name != "superlink"))
+        self.stop(*self.processes)
         os.close(self._lock)
 
     def flwr(self, *words: str, tolerated: str | None = None) -> str:
