@@ -10,7 +10,7 @@ import pytest
 
 pytest.register_assert_rewrite("tests.support")
 
-from tests.support.clusters import LOOPBACK  # noqa: E402 (helpers are registered first)
+from tests.support.clusters import CPUS, LOOPBACK, started  # noqa: E402 (helpers are registered first)
 from tests.support.command import Call, caller  # noqa: E402
 from tests.support.data_files import empty_machine, served  # noqa: E402
 from tests.support.experiments import SMALL  # noqa: E402
@@ -56,6 +56,13 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     runs_of(Path("runs"), SMALL, 0, 1)
     return Path("runs")
+
+
+@pytest.fixture(scope="session")
+def ray_address() -> Iterator[str]:
+    """A Ray cluster, which every test leaves idle: to start and end one takes many seconds."""
+    with started(CPUS) as address:
+        yield address
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -18,19 +17,12 @@ from fairlag.execute.serial import Serial
 from fairlag.lab.run import Run
 from fairlag.lab.simulate import execute, simulate
 from fairlag.zoo import fedbuff
-from tests.support.clusters import pids, several, started
+from tests.support.clusters import pids, several
 from tests.support.command import Call
 from tests.support.executors import PLACES, PLAN, TABLES, handed_out, is_alive, life, settle
 from tests.support.learning import data
 from tests.support.patience import PATIENCE, wait_until
 from tests.support.resuming import begun, contents, planned, under_way
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    """A cluster with two CPUs, which every test leaves idle: to start and end one takes many seconds."""
-    with started(2) as address:
-        yield address
 
 
 @pytest.mark.slow
@@ -66,7 +58,7 @@ def test_an_actor_and_a_node_that_die_in_the_middle() -> None:
 KILLED = """
 import sys, time
 from tests.test_execute_cluster import PLACES, PLAN, Actors, data, pids, settle
-pool = Actors(PLAN, data(), PLACES, address=sys.argv[1])
+pool = Actors(PLAN, data(), PLACES, address=sys.argv[1], workers=2)
 settle(pool)
 print(*pids(pool), flush=True)
 time.sleep(600)
@@ -75,9 +67,9 @@ time.sleep(600)
 
 @pytest.mark.slow
 def test_an_experiment_on_a_cluster_that_is_there(
-    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ray_address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RAY_ADDRESS", address)
+    monkeypatch.setenv("RAY_ADDRESS", ray_address)
     before = signal.getsignal(signal.SIGTERM)
     one, two = (
         simulate(TABLES, strategy="fedbuff", seed=5, out=tmp_path / name, executor=name, address=at, workers=1)
@@ -87,14 +79,14 @@ def test_an_experiment_on_a_cluster_that_is_there(
         name: array.tobytes() for name, array in two.tensors().items()
     }
     assert signal.getsignal(signal.SIGTERM) is before
-    killed = [sys.executable, "-c", KILLED, address]
+    killed = [sys.executable, "-c", KILLED, ray_address]
     with subprocess.Popen(killed, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         actors = [int(word) for word in process.stdout.readline().split()]
         assert len(actors) == 2 and all(map(is_alive, actors))
         process.kill()
     wait_until(lambda: not any(map(is_alive, actors)))
-    wait_until_free(address)
+    wait_until_free(ray_address)
 
 
 # What is not there
@@ -174,11 +166,11 @@ def wait_until_free(address: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])
-def test_no_actor_is_left_and_the_run_goes_on(address: str, tmp_path: Path, how: signal.Signals) -> None:
+def test_no_actor_is_left_and_the_run_goes_on(ray_address: str, tmp_path: Path, how: signal.Signals) -> None:
     """A terminal sends Ctrl-C to the whole group of processes."""
     use = {"use": "fedbuff", "buffer": 3, "concurrency": 5}
     whole, stopped = planned(tmp_path / "whole", use, 60), planned(tmp_path / "stopped", use, 60)
-    process = begun(stopped.folder, 2, "ray", address)
+    process = begun(stopped.folder, 2, "ray", ray_address)
     try:
         under_way(process)
         os.killpg(process.pid, how) if how == signal.SIGINT else process.kill()
@@ -188,7 +180,7 @@ def test_no_actor_is_left_and_the_run_goes_on(address: str, tmp_path: Path, how:
         process.communicate()
     (one,), (other,) = whole, stopped
     assert Run(other.folder).status == "interrupted"
-    wait_until_free(address)
+    wait_until_free(ray_address)
     execute(whole, workers=1)
-    execute(stopped, executor="ray", workers=2, address=address)
+    execute(stopped, executor="ray", workers=2, address=ray_address)
     assert contents(one.folder) == contents(other.folder)

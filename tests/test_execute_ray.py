@@ -25,7 +25,7 @@ from fairlag.learn.learner import Blueprint
 from fairlag.learn.local import Recipe
 from fairlag.rules.local import Local
 from fairlag.zoo import asofed, fedstaleweight
-from tests.support.clusters import pids, started
+from tests.support.clusters import CPUS, pids
 from tests.support.executors import (
     BY_ACCOUNT,
     NOTHING,
@@ -51,14 +51,12 @@ from tests.support.resuming import contents
 from tests.test_execute_misbehaving import CNN, EVERY_KIND, attacked
 
 BATCHED = blueprint("mlp", Recipe(steps=2, batch=8))
-CPUS = 6
-"""Of the local cluster: more than any test has actors at once."""
 
 
 @pytest.fixture(scope="module")
-def local() -> Iterator[cluster.Cluster]:
+def local(ray_address: str) -> Iterator[cluster.Cluster]:
     """A cluster that this process is in, as every executor then is."""
-    with started(CPUS) as address, closing(cluster.Cluster(address)) as joined:
+    with closing(cluster.Cluster(ray_address)) as joined:
         yield joined
 
 

@@ -22,6 +22,9 @@ LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 _SETTINGS = {**LOOPBACK, "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
 """Workers of low priority would hardly start on a busy machine."""
 
+CPUS = 6
+"""Of the cluster that tests share: more than any of them has actors at once."""
+
 _GUARD = '"$@" || kill -KILL 0 & read _; kill -KILL 0'
 """Ends a group of processes if the command fails, or once its standard input is closed, even if pytest is killed.
 
