@@ -43,13 +43,13 @@ REFERENCE = {
 
 FAST_PATHS: dict[str, tuple[type[Any], frozenset[str], set[str]]] = {
     "batched training": (Recipe, BATCHED, REFERENCE),
-    "compiled training": (Recipe, COMPILED, REFERENCE | {"losses"}),
+    "compiled training": (Recipe, COMPILED, REFERENCE | {"losses", "start_loss"}),
     "compiled timeline": (Strategy, spec.STRATEGY, set()),
     "its local training": (Local, spec.LOCAL, {"steps"}),
     "its client groups": (Group, spec.GROUP, {"availability", "join", "leave", "vanish"}),
     "its accounts": (Entitlement, spec.TERMS, set()),
     "learning by pages": (Strategy, paged.STRATEGY, {"admit", "edit"}),
-    "local training by pages": (Local, paged.LOCAL, {"steps", "pace", "direction", "losses"}),
+    "local training by pages": (Local, paged.LOCAL, {"steps", "pace", "direction", "losses", "start_loss"}),
     "server rules by pages": (Apply, paged.APPLY, {"observe"}),
 }
 """For each: a record, the fields that it implements, and those that it leaves to the reference."""
@@ -189,7 +189,7 @@ def trained(design: Blueprint, local: Local = Local()) -> tuple[Vector, Report]:
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize("name", sorted(BATCHED - {"losses"}))
+@pytest.mark.parametrize("name", sorted(BATCHED - {"losses", "start_loss"}))
 def test_every_field_that_is_listed_does_what_pytorch_makes_of_it(name: str, compiled: bool) -> None:
     recipe = replace(BASE, **CHANGED[name])
     design = replace(blueprint("mlp", recipe), compiled=compiled)
@@ -202,5 +202,6 @@ def test_every_field_that_is_listed_does_what_pytorch_makes_of_it(name: str, com
 
 def test_losses_are_noted() -> None:
     design = blueprint("mlp", BASE)
-    assert design.is_batched(Local(losses=True))
-    assert trained(design)[1].loss == 0.0 < trained(design, Local(losses=True))[1].loss
+    for local in (Local(losses=True), Local(start_loss=True)):
+        assert design.is_batched(local)
+        assert trained(design)[1].loss == 0.0 < trained(design, local)[1].loss

@@ -19,6 +19,7 @@ from fairlag.learn.local import Recipe, schedule
 from fairlag.rules.local import Feedback, Local
 from tests.support.learning import (
     PLACEMENT,
+    batch_normalised,
     blueprint,
     data,
     drawn,
@@ -216,18 +217,41 @@ def test_losses_are_the_root_of_the_mean_of_the_squares_of_every_examples() -> N
     assert report[:3] == (33, 5, 5.0)
 
 
-@pytest.mark.parametrize("model", ["mlp", dropping, small_cnn])
-def test_noting_losses_changes_no_byte_of_the_update(model: Any) -> None:
+@pytest.mark.parametrize("model", ["mlp", dropping, small_cnn, batch_normalised])
+@pytest.mark.parametrize("client", [0, 1, 2])
+def test_the_loss_before_training_is_the_mean_over_all_examples_at_the_model_received(client: int, model: Any) -> None:
+    plan = blueprint(model, replace(RECIPE, weight_decay=0.3))
+    mine, given = PLACEMENT.of(client), plan.build(0).eval()
+    expected = functional.cross_entropy(given(inputs_of(plan, mine)), torch.from_numpy(data().labels[mine]))
+    _, report = train(asked(plan, Local(start_loss=True)), first(plan), Order(7, client, 0))
+    assert report.loss == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_the_loss_before_training_is_of_more_examples_than_are_evaluated_at_once() -> None:
+    """Nine times the same 80: the mean is that of the 80."""
+    again = Placement(np.tile(np.arange(80), 10), np.array([0, 80, 800]), np.arange(80, 120), np.zeros(2, np.int64))
+    for model in ("mlp", small_cnn):
+        plan = blueprint(model, RECIPE)
+        by = asked(plan, Local(start_loss=True), again)
+        once, often = (train(by, first(plan), Order(7, client, 0))[1].loss for client in (0, 1))
+        assert often == pytest.approx(once, rel=1e-6)
+
+
+@pytest.mark.parametrize("model", ["mlp", dropping, small_cnn, batch_normalised])
+@pytest.mark.parametrize("local", [Local(losses=True), Local(start_loss=True)], ids=repr)
+def test_noting_losses_changes_no_byte_of_the_update(model: Any, local: Local) -> None:
     plan = blueprint(model, replace(RECIPE, steps=5, momentum=0.5))
-    silent, noted = (train(asked(plan, Local(losses=each)), first(plan), Order(7, 1, 0)) for each in (False, True))
+    silent, noted = (train(asked(plan, each), first(plan), Order(7, 1, 0)) for each in (Local(), local))
     assert noted[0].tobytes() == silent[0].tobytes()
     assert silent[1].loss == 0.0 < noted[1].loss
 
 
-def test_the_loss_of_a_client_without_examples_is_none() -> None:
-    plan = blueprint("mlp", RECIPE)
+@pytest.mark.parametrize("local", [Local(losses=True), Local(start_loss=True)], ids=repr)
+@pytest.mark.parametrize("model", ["mlp", small_cnn])
+def test_the_loss_of_a_client_without_examples_is_none(model: Any, local: Local) -> None:
+    plan = blueprint(model, RECIPE)
     nobody = PLACEMENT._replace(bounds=np.array([0, 0, 40, 80]))
-    assert train(asked(plan, Local(losses=True), nobody), first(plan), Order(7, 0, 0))[1] == Report(0, 0, 0.0, 0.0)
+    assert train(asked(plan, local, nobody), first(plan), Order(7, 0, 0))[1] == Report(0, 0, 0.0, 0.0)
 
 
 # Streams

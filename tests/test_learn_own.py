@@ -81,6 +81,13 @@ def test_what_it_writes_into_its_memory_is_kept_and_what_it_returns_is_reported(
     assert np.frombuffer(one, np.float32) == pytest.approx(np.frombuffer(plain, np.float32), abs=1e-6)
 
 
+def test_the_loss_before_training_is_not_the_functions_task() -> None:
+    """It returns nothing; and what is computed before it changes nothing that it computes."""
+    plain, _ = trained(own("plainly"), Order(7, 1, 0))
+    same, report = trained(own("plainly"), Order(7, 1, 0), local=Local(start_loss=True))
+    assert same == plain and report.loss > 1
+
+
 def test_what_it_does_to_the_model_ends_with_its_task() -> None:
     plan = blueprint(small_cnn, own("frozen"))
     by, found = Learner(plan, data().inputs, data().labels, PLACEMENT), []

@@ -146,7 +146,8 @@ def lots(draw: st.DrawFn, lr: float = 0.3) -> Lot:
         momentum=draw(st.sampled_from([0.0, 0.9])),
         weight_decay=draw(st.sampled_from([0.0, 0.1])),
     )
-    local = Local(prox=draw(st.sampled_from([0.0, 0.5])), losses=draw(st.booleans()))
+    told = draw(st.sampled_from([Local(), Local(losses=True), Local(start_loss=True)]))
+    local = replace(told, prox=draw(st.sampled_from([0.0, 0.5])))
     made: dict[str, Any] = {} if hidden is None else {"hidden": hidden}
     plan = Blueprint("mlp" if hidden else "logistic", made, recipe, (features,), CLASSES, 1 / 37, -0.7)
     random = np.random.default_rng(draw(st.integers(0, 5)))

@@ -115,8 +115,14 @@ def test_what_a_users_rule_asks_of_clients_is_checked(local: Local, words: str) 
 
 
 def test_steps_and_losses_tell_of_single_updates_and_the_rest_does_not() -> None:
-    assert Local(steps=toward_drift(1.0, gain=1.0, first=1)).reads_updates and Local(losses=True).reads_updates
+    telling = Local(steps=toward_drift(1.0, gain=1.0, first=1)), Local(losses=True), Local(start_loss=True)
+    assert all(each.reads_updates for each in telling)
     assert not Local(prox=0.1, pace=log_delay, direction=Feedback(0.5)).reads_updates
+
+
+def test_a_client_reports_one_loss() -> None:
+    with pytest.raises(StrategyError, match=r"^Local has both losses and start_loss, but a client reports one loss"):
+        Local(losses=True, start_loss=True)
 
 
 def test_what_is_asked_is_written_down() -> None:

@@ -72,6 +72,18 @@ def test_a_client_may_say_how_many_steps_it_made_and_its_loss() -> None:
     assert isinstance(update, Update) and update.report == Report(3, 10, 1.5, 0.5)
 
 
+@pytest.mark.parametrize(("said", "read"), [({"start-loss": 2.5}, 2.5), ({}, None), ({"start-loss": [2.5]}, None)])
+def test_a_client_may_say_its_loss_before_training(said: dict[str, Any], read: float | None) -> None:
+    told = list[Told]()
+
+    def refuse(each: Told) -> str:
+        told.append(each)
+        return "not today"
+
+    assert wire().update(replied(message(), good(), 3, **said), START, refuse) == "not today"
+    assert told == [Told(3, None, 0.0, read)]
+
+
 @pytest.mark.parametrize(
     ("spoilt", "reason"),
     [

@@ -146,15 +146,17 @@ PLACES = Placement(np.arange(80), np.array([0, 7, 40, 80]), np.arange(80, 120), 
 PLAN = blueprint("logistic", Recipe(steps=STEPS, batch=100, lr=schedule(LR)))
 
 
-def gradient(weights: Floats, client: int) -> Floats:
-    """Of the mean cross-entropy of a client's examples under a linear model: the matrix, then the biases."""
+def cross_entropy(weights: Floats, client: int) -> tuple[float, Floats]:
+    """The mean over a client's examples under a linear model, and its gradient: of the matrix, then of the biases."""
     mine = PLACES.of(client)
     inputs = data().inputs[mine].reshape(len(mine), -1) * PLAN.scale + PLAN.offset
     scores = inputs @ weights[: 64 * CLASSES].reshape(CLASSES, 64).T + weights[64 * CLASSES :]
     chances = np.exp(scores - scores.max(axis=1, keepdims=True))
     chances /= chances.sum(axis=1, keepdims=True)
-    chances[np.arange(len(mine)), data().labels[mine]] -= 1
-    return np.concatenate([(chances.T @ inputs).ravel(), chances.sum(axis=0)]) / len(mine)
+    right = np.arange(len(mine)), data().labels[mine]
+    mean = -float(np.log(chances[right]).mean())
+    chances[right] -= 1
+    return mean, np.concatenate([(chances.T @ inputs).ravel(), chances.sum(axis=0)]) / len(mine)
 
 
 def scaffold_by_hand(rows: list[Aggregation], start: Vector, lr: float, *, control: bool = True) -> list[Floats]:
@@ -166,7 +168,7 @@ def scaffold_by_hand(rows: list[Aggregation], start: Vector, lr: float, *, contr
         for task in row.tasks:
             x, c, mine = versions[task.version], means[task.version], own[task.client]
             for _ in range(STEPS):
-                x = x - LR * (gradient(x, task.client) - mine + c)
+                x = x - LR * (cross_entropy(x, task.client)[1] - mine + c)
             delta = x - versions[task.version]
             new = mine - c - delta / (STEPS * LR) if control else mine
             step += delta / len(row.tasks)

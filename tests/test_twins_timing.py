@@ -3,14 +3,25 @@
 import math
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from fairlag import zoo
+from fairlag.core.server import Server
 from fairlag.core.strategy import Strategy
-from fairlag.core.types import Event, Failed, Floats, Left, Update
+from fairlag.core.types import Aggregation, Event, Failed, Floats, Left, Row, Update
+from fairlag.core.vector import Vector
+from fairlag.execute.serial import Serial
+from fairlag.fleet.clients import Fleet, Group
+from fairlag.fleet.delay import parse
+from fairlag.rules import weigh
+from fairlag.rules.local import Local
+from fairlag.runtime import virtual
+from tests.support.learning import data, first
 from tests.test_twins import Came, Order, Twin, lives
+from tests.test_twins_memory import LR, PLACES, PLAN, STEPS, cross_entropy
 
 
 class Ringmaster(Twin):
@@ -231,3 +242,44 @@ TWINS: dict[str, tuple[Callable[[], Strategy], Callable[[], Twin]]] = {
 def test_the_code_does_what_its_twin_does(name: str, seed: int) -> None:
     strategy, twin = TWINS[name]
     lives(strategy(), twin(), seed)
+
+
+# q-FedAvg: every batch is the whole of a client's data, so that its gradients need no random numbers
+
+
+def qfedavg_by_hand(rows: list[Aggregation], w: Floats, q: float) -> Floats:
+    """Clients report F at the model that they get; w ← w − Σ F^q g / Σ (q F^(q−1) ‖g‖² + F^q / η), g = −Δ/η."""
+    for row in rows:
+        top, bottom = np.zeros(len(w)), 0.0
+        for task in row.tasks:
+            x, (before, _) = w, cross_entropy(w, task.client)
+            for _ in range(STEPS):
+                x = x - LR * cross_entropy(x, task.client)[1]
+            g = (w - x) / LR
+            top += before**q * g
+            bottom += q * before ** (q - 1) * (g @ g) + before**q / LR
+        w = w - top / bottom
+    return w
+
+
+def trained_rounds(strategy: Strategy) -> tuple[Vector, list[Aggregation]]:
+    executor, records = Serial(PLAN, data(), PLACES), list[Row]()
+    executor.begin(0, PLACES, strategy.local)
+    server = Server(strategy, clients=3, parameters=first(PLAN), aggregations=15, record=records.append)
+    virtual.run(server, Fleet([Group("all", 3, parse("uniform(1, 2)"))], seed=0), executor)
+    return server.versions.newest, [row for row in records if isinstance(row, Aggregation)]
+
+
+@pytest.mark.parametrize("q", [0.5, 1.0, 5.0])
+def test_qfedavg_trains_as_its_twin(q: float) -> None:
+    """The twin finds the difference between the loss before and while training: 1e-3 and more, here at most 1e-5."""
+    found, rows = trained_rounds(zoo.qfedavg(q=q, local_lr=LR, cohort=2))
+    start = first(PLAN).astype(np.float64)
+    assert np.allclose(found, qfedavg_by_hand(rows, start, q), rtol=1e-4, atol=1e-5)
+    while_training, _ = trained_rounds(replace(zoo.qfedavg(q=q, local_lr=LR, cohort=2), local=Local(losses=True)))
+    assert not np.allclose(while_training, qfedavg_by_hand(rows, start, q), rtol=1e-3, atol=1e-4)
+
+
+def test_qfedavg_with_q_0_trains_as_fedavg_with_equal_weights_bit_for_bit() -> None:
+    plain, _ = trained_rounds(replace(zoo.fedavg(cohort=2), weigh=weigh.uniform))
+    assert trained_rounds(zoo.qfedavg(q=0.0, local_lr=LR, cohort=2))[0].tobytes() == plain.tobytes()

@@ -421,8 +421,8 @@ def test_whatever_loss_is_said_the_weights_of_qfedavg_are_at_most_1(q: float, sa
     assert 0 < sum(scene.weights[0]) <= 1 + 1e-9 and min(scene.weights[0]) >= 0
 
 
-def test_qfedavg_asks_for_losses() -> None:
-    assert zoo.qfedavg().local == Local(losses=True)
+def test_qfedavg_asks_for_the_loss_before_training() -> None:
+    assert zoo.qfedavg().local == Local(start_loss=True)
 
 
 # FedFa

@@ -25,6 +25,8 @@ def train(message: Message, context: Context) -> Message:
     torch.set_num_threads(1)
     model = Net()
     model.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
+    with torch.no_grad():
+        start_loss = task.losses(model(inputs), labels).mean().item()
     received = parameters_to_vector(model.parameters()).detach().clone()
     optimizer = torch.optim.SGD(model.parameters(), lr=config["lr"])
     for _ in range(config["local-steps"]):
@@ -38,4 +40,6 @@ def train(message: Message, context: Context) -> Message:
     long = float(context.run_config["sleep"]) * experiment.fleet().duration(client, config["ordinal"])
     time.sleep(max(0.0, long - (time.monotonic() - began)))
     metrics = MetricRecord({"num-examples": len(labels), "train_loss": loss.item()})
+    if config.get("start-loss"):  # q-FedAvg weighs by the loss of the model that clients received
+        metrics["start-loss"] = start_loss
     return Message(RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}), reply_to=message)

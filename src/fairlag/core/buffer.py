@@ -83,7 +83,7 @@ class Buffer:
 
     @property
     def losses(self) -> Floats:
-        """The root of the mean squared loss that each sender reports; 0 unless the strategy asks for it."""
+        """The loss that each sender reports; 0 unless the strategy asks for one."""
         return np.array([report[3] for report in self._reports])
 
     @property

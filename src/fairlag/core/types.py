@@ -33,7 +33,7 @@ class Report(NamedTuple):
     effort: float = 1.0
     """How often its gradients count in the update: the steps of plain gradient descent, more with local momentum."""
     loss: float = 0.0
-    """The root of the mean squared loss of its training examples, if the strategy asks for it."""
+    """The loss of its training examples that the strategy asks for (`Local`): while or before it trains; else 0."""
 
 
 class Update(NamedTuple):

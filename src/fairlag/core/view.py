@@ -202,7 +202,7 @@ class View:
 
     @property
     def losses(self) -> Floats:
-        """Per client: the root of the mean squared loss that it reported last; 0 before its first report."""
+        """Per client: the loss that it reported last; 0 before its first report."""
         return self._known(self._ledger.reals["loss"])
 
     @property

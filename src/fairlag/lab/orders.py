@@ -7,9 +7,11 @@ from typing import Any
 from fairlag.core.types import Dispatch, Integers, Report
 from fairlag.learn.local import Recipe
 from fairlag.runtime.flower.options import Options
-from fairlag.runtime.flower.wire import Told
+from fairlag.runtime.flower.wire import START_LOSS, Told
 
-_NOT_SENT = frozenset(("steps", "epochs", "lr", "direction", "losses", "optimiser_state", "train", "memory"))
+_NOT_SENT = frozenset(
+    ("steps", "epochs", "lr", "direction", "losses", "start_loss", "optimiser_state", "train", "memory")
+)
 """The fields of a recipe that are sent in a different form, or not sent to a Flower ClientApp."""
 _FLOWER = {"batch": "batch-size", "prox": "proximal-mu"}
 """Flower's names for fields of a recipe, if they differ."""
@@ -46,24 +48,27 @@ class Orders:
             "local-steps" if steps else "local-epochs": steps or recipe.epochs,
             "lr": self._lr(task),
             **{_FLOWER.get(name, name.replace("_", "-")): value for name, value in given.items() if value is not None},
+            **({START_LOSS: True} if recipe.start_loss else {}),
             "client": task.client // self.options.queued,
             "ordinal": task.ordinal,
             "seed": self.seed,
         }
 
-    def report(self, task: Dispatch, told: Told) -> Report:
-        """The part of a client's report that is believed: within the bounds of the options.
+    def report(self, task: Dispatch, told: Told) -> Report | str:
+        """The part of a client's report that is believed, within the bounds of the options; or why it is refused.
 
         The effort is never taken from the report: it is computed from the believed steps by the recipe.
         """
-        options = self.options
+        options, loss = self.options, told.start_loss if self.recipe.start_loss else told.loss
+        if loss is None:
+            return f"its metrics have no number {START_LOSS}, which the strategy needs"
         examples = min(told.examples, self.most_examples)
         expected = self._fixed(task) or self.recipe.task_steps(max(examples, 1))
         steps = expected if told.steps is None else told.steps
         if steps > 0:  # otherwise it is refused
             least = math.ceil(expected / options.steps_within)
             steps = min(max(steps, least), math.floor(expected * options.steps_within))
-        loss = min(told.loss, options.max_loss) if math.isfinite(told.loss) else told.loss
+        loss = min(loss, options.max_loss) if math.isfinite(loss) else loss
         return Report(examples, steps, self.recipe.effort(steps, self._lr(task)), loss)
 
     def _fixed(self, task: Dispatch) -> int:

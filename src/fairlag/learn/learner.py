@@ -270,9 +270,10 @@ class Learner:
         rates = [schedule(version) * pace for version, pace in zip(versions, paces, strict=True)]
         lot = Lot(keys, self._placement.bounds.take(who), examples, made, rates, starts)
         deltas, squares, finite = self._small.train(lot)
-        report = self._report if self._recipe.losses else self._usual_report
+        report = self._report if self._recipe.losses or self._recipe.start_loss else self._usual_report
         kinds = (Update, CheckedUpdate if finite else Update)
-        said = zip(examples, made, rates, squares, strict=True)
+        losses = self._start_losses(lot) if self._recipe.start_loss else map(_root_mean, squares)
+        said = zip(examples, made, rates, losses, strict=True)
         return [
             record_of(kinds[sound], (delta, told))
             for delta, (told, sound) in zip(deltas, [report(*each) for each in said], strict=True)
@@ -295,7 +296,7 @@ class Learner:
         examples, made = self._examples.take(who), self._usual_steps.take(who)
         rates = [self._recipe.lr.at(version) for version in versions.tolist()]
         said = set(zip(examples.tolist(), made.tolist(), rates, strict=True))
-        if not all(self._usual_report(*each, ())[1] for each in said):
+        if not all(self._usual_report(*each, 0.0)[1] for each in said):
             return None
         columns = keys.view(np.int64), self._placement.bounds.take(who), examples, made, versions
         return np.stack(columns, axis=1), step_sizes(rates)
@@ -316,8 +317,28 @@ class Learner:
         asked_for, lr = steps or self._own_steps[client], self._recipe.lr.at(version) * pace
         batches = self._recipe.batches(len(mine), asked_for) if len(mine) else 0
         task = LocalTask(key, client, version, mine, self._steps(client, len(mine), steps), batches, lr)
+        before = self._start_loss(parameters, mine) if self._recipe.start_loss else None
         made, squares = self._eager.train(task, parameters, out, memory)
-        return self._report(len(mine), made, lr, squares)[0]
+        return self._report(len(mine), made, lr, _root_mean(squares) if before is None else before)[0]
+
+    def _start_losses(self, lot: Lot) -> list[float]:
+        """The mean loss of each task's examples at the model that its client received."""
+        held = zip(lot.starts, lot.firsts.tolist(), lot.examples, strict=True)
+        return [
+            self._start_loss(start, self._placement.holdings[first : first + count]) for start, first, count in held
+        ]
+
+    def _start_loss(self, parameters: Vector, mine: Integers) -> float:
+        """The mean loss of a client's examples, 0 if it has none; as it is evaluated, so without dropout."""
+        parts = [self._losses(parameters, mine[start:stop], start) for start, stop in chunks(len(mine))]
+        return float(np.concatenate(parts).mean()) if parts else 0.0
+
+    def _losses(self, parameters: Vector, chosen: Integers, seed: int) -> NDArray[Any]:
+        """The loss of each of these examples."""
+        if self._small is not None:
+            return self._small.evaluated(parameters, chosen)[0]
+        values, _ = self._eager.evaluated(parameters, chosen, seed)
+        return values[LOSS]
 
     def _visible(self, client: int, examples: int, time: float) -> int:
         """How many of its examples a client has when the task begins; fewer than all if they arrive as a stream."""
@@ -330,9 +351,8 @@ class Learner:
         """The number of steps of a task: as many as the strategy asks for, or the client's own number."""
         return (asked or self._own_steps[client] or self._recipe.task_steps(examples)) if examples else 0
 
-    def _report(self, examples: int, steps: int, lr: float, squares: Sequence[float]) -> tuple[Report, bool]:
+    def _report(self, examples: int, steps: int, lr: float, loss: float) -> tuple[Report, bool]:
         """The report of an update, and whether the server would find it well formed."""
-        loss = math.sqrt(math.fsum(squares) / len(squares)) if squares else 0.0
         report = Report(examples, steps, self._recipe.effort(steps, lr), loss)
         return report, well_formed(Update(EMPTY, report), 0) is None
 
@@ -361,6 +381,10 @@ class Learner:
             return self._task.sums(values, targets, classes, kept)
         losses, right = self._small.evaluated(parameters, chosen)
         return self._task.sums({LOSS: losses, self._task.metrics[0].name: right}, targets, classes)
+
+
+def _root_mean(squares: Sequence[float]) -> float:
+    return math.sqrt(math.fsum(squares) / len(squares)) if squares else 0.0
 
 
 def task_key(seed: int, client: int, ordinal: int) -> int:

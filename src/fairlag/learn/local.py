@@ -159,6 +159,8 @@ class Recipe:
     """Turns the gradient into the direction of a step, with a memory per client; None for the gradient itself."""
     losses: bool = False
     """Are the losses of all training examples recorded?"""
+    start_loss: bool = False
+    """Is the mean loss of the client's examples computed before training?"""
     optimiser: Optimiser | None = None
     """Makes the steps; None for gradient descent with `momentum` and `weight_decay`."""
     optimiser_state: Literal["kept"] | None = None

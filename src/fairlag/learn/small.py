@@ -18,7 +18,7 @@ from fairlag.learn.stack import Stack
 if TYPE_CHECKING:
     from fairlag.learn.trainer import CompiledTrainer
 
-BATCHED = frozenset(("steps", "epochs", "batch", "lr", "momentum", "weight_decay", "prox", "losses"))
+BATCHED = frozenset(("steps", "epochs", "batch", "lr", "momentum", "weight_decay", "prox", "losses", "start_loss"))
 """The fields of a recipe that this module implements; if any other is set, PyTorch trains."""
 BATCHED_TASK = frozenset(("metrics",))
 """The fields of a task that this module implements, with PyTorch computing metrics that are asked for by name."""

@@ -90,6 +90,8 @@ class Local:
     direction: Direction | SharingDirection | None = None
     losses: bool = False
     """Must clients report the root of the mean squared loss of their training examples?"""
+    start_loss: bool = False
+    """Must clients report the mean loss of all their training examples before training? It takes a further pass."""
 
     def __post_init__(self) -> None:
         if self.prox is not None and not (isinstance(self.prox, int | float) and 0 <= self.prox < math.inf):
@@ -106,11 +108,13 @@ class Local:
                 f"direction of Local is {self.direction!r}, it must have `vectors` and `turn(gradient, memory)`, "
                 "like Feedback(0.5), or be None"
             )
+        if self.losses and self.start_loss:
+            raise StrategyError("Local has both losses and start_loss, but a client reports one loss: use one of them")
 
     @property
     def reads_updates(self) -> bool:
         """Does the server read single updates because of it?"""
-        return self.steps is not None or self.losses
+        return self.steps is not None or self.losses or self.start_loss
 
     @property
     def vectors(self) -> int:

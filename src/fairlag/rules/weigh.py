@@ -82,7 +82,8 @@ def per_client(buffer: Buffer, view: View) -> Floats:
 def by_loss(q: float, *, local_lr: float) -> Weigh:
     """Clients with a higher loss weigh more (q-FedAvg): F_j^q / Σ_k (q F_k^(q−1) L‖Δ_k‖² + F_k^q), L = 1/local_lr.
 
-    F is the loss that a client reports. The weights add up to at most 1.
+    F is the loss that a client reports, with `Local(start_loss=True)` that before training. The weights add up to at
+    most 1.
 
     >>> buffer, view = example()
     >>> by_loss(2.0, local_lr=0.1)(buffer, view).tolist()

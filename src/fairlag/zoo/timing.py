@@ -203,11 +203,11 @@ def qfedavg(
 ) -> Strategy:
     """FedAvg in which clients with a higher loss weigh more, by a power of it (Li et al., 2020).
 
-    w ← w + η_g Σ_i F_i^q Δ_i / Σ_i (q F_i^(q−1) L‖Δ_i‖² + F_i^q), F_i the loss of client i, L = 1/`local_lr`
+    w ← w + η_g Σ_i F_i^q Δ_i / Σ_i (q F_i^(q−1) L‖Δ_i‖² + F_i^q), L = 1/`local_lr`, F_i the mean loss of client i's
+    examples at the model that it received, which it reports
 
-    Departs: F_i is the root of the mean squared loss of the client's examples while it trains, as it reports it; in the
-    paper it is the mean loss of the model that it was given. `local_lr` must be told, because a server does not know
-    the step size of its clients; use that of `[local]`.
+    Departs: `local_lr` must be told, because a server does not know the step size of its clients; use that of
+    `[local]`. A server step size is an option.
 
     Reference: Li et al., "Fair Resource Allocation in Federated Learning", ICLR 2020
 
@@ -215,7 +215,7 @@ def qfedavg(
     'by_loss(0.5, local_lr=0.1)'
     """
     rounds = fedavg(cohort=cohort, over=over, deadline=deadline, lr=lr)
-    return replace(rounds, weigh=weigh.by_loss(q, local_lr=local_lr), local=Local(losses=True))
+    return replace(rounds, weigh=weigh.by_loss(q, local_lr=local_lr), local=Local(start_loss=True))
 
 
 @algorithm("FedFa")

@@ -18,7 +18,7 @@ from fairlag.runtime.compiled import available
 
 STRATEGY = frozenset(("select", "trigger", "weigh", "local", "admit", "edit", "reduce", "apply"))
 """The fields of a strategy that are checked here, or that do not change the timeline, such as `edit` and `apply`."""
-LOCAL = frozenset(("prox", "pace", "direction", "losses"))
+LOCAL = frozenset(("prox", "pace", "direction", "losses", "start_loss"))
 """The fields of Local that are checked here, or that do not change the timeline."""
 GROUP = frozenset(("name", "count", "delay", "away", "download", "upload", "steps", "per", "timing", "capacity"))
 """The fields of a client group that the loop implements for clients that are always present."""

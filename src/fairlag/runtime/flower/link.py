@@ -33,8 +33,8 @@ class Work:
 
     asked: Callable[[Dispatch], Mapping[str, Any]]
     """The configuration that is sent with a task, besides the arrays and the version."""
-    report: Callable[[Dispatch, Told], Report]
-    """Turns a client's own statements about an update into a report, within bounds."""
+    report: Callable[[Dispatch, Told], Report | str]
+    """Turns a client's own statements about an update into a report, within bounds, or says why it is refused."""
 
 
 class Link:

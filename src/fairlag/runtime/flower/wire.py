@@ -16,6 +16,9 @@ from fairlag.rules.admit import well_formed
 ARRAYS, CONFIG, METRICS, EXAMPLES, STEPS = "arrays", "config", "metrics", "num-examples", "num-steps"
 """The names of records that Flower's own strategies send, and expect in a reply."""
 
+START_LOSS = "start-loss"
+"""The metric with the mean loss of a client's examples before training, and the configuration that asks for it."""
+
 NAME, PARTITION, GROUP = "name", "partition-id", "group"
 """The keys of a node's configuration that identify it."""
 
@@ -64,6 +67,8 @@ class Told(NamedTuple):
     steps: int | None
     """How many local steps it made; None if it does not say."""
     loss: float
+    start_loss: float | None = None
+    """The mean loss of its examples at the model that it received; None if it does not say."""
 
 
 class Wire:
@@ -97,10 +102,10 @@ class Wire:
         content = RecordDict({CONFIG: ConfigRecord()})
         return Message(content, dst_node_id=node, message_type=GREETING, ttl=_GREETING)
 
-    def update(self, reply: Message, parameters: Vector, believed: Callable[[Told], Report]) -> Update | str:
+    def update(self, reply: Message, parameters: Vector, believed: Callable[[Told], Report | str]) -> Update | str:
         """The update in a reply to a task that started from these parameters, or the reason why it is none.
 
-        `believed` turns what the client says about its update into a report.
+        `believed` turns what the client says about its update into a report, or says why it is refused.
         """
         content = reply.content
         if len(content.array_records) != 1:
@@ -111,9 +116,12 @@ class Wire:
         told = _statements(content.metric_records.values())
         if isinstance(told, str):
             return told
+        report = believed(told)
+        if isinstance(report, str):
+            return report
         with np.errstate(over="ignore", invalid="ignore"):  # values that are not finite are refused later
             after[: self._changing] -= parameters[: self._changing]
-        update = Update(after, believed(told))
+        update = Update(after, report)
         return well_formed(update, self._layout.size) or update
 
     def _record(self, version: int, parameters: Vector) -> ArrayRecord:
@@ -203,7 +211,13 @@ def _statements(records: Any) -> Told | str:
     if steps is None and STEPS in values:
         return f"its {STEPS} is not a whole number"
     loss = values.get("loss", values.get("train_loss", 0.0))
-    return Told(examples, steps, float(loss) if isinstance(loss, int | float) else -1.0)
+    start = values.get(START_LOSS)
+    return Told(
+        examples,
+        steps,
+        float(loss) if isinstance(loss, int | float) else -1.0,
+        float(start) if isinstance(start, int | float) else None,
+    )
 
 
 def _whole(value: object) -> int | None:
