@@ -3,6 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -263,10 +264,11 @@ def qfedavg_by_hand(rows: list[Aggregation], w: Floats, q: float) -> Floats:
 
 
 def trained_rounds(strategy: Strategy) -> tuple[Vector, list[Aggregation]]:
-    executor, records = Serial(PLAN, data(), PLACES), list[Row]()
-    executor.begin(0, PLACES, strategy.local)
+    records = list[Row]()
     server = Server(strategy, clients=3, parameters=first(PLAN), aggregations=15, record=records.append)
-    virtual.run(server, Fleet([Group("all", 3, parse("uniform(1, 2)"))], seed=0), executor)
+    with closing(Serial(PLAN, data(), PLACES)) as executor:
+        executor.begin(0, PLACES, strategy.local)
+        virtual.run(server, Fleet([Group("all", 3, parse("uniform(1, 2)"))], seed=0), executor)
     return server.versions.newest, [row for row in records if isinstance(row, Aggregation)]
 
 
