@@ -1,8 +1,11 @@
 """Rules that refuse suspicious updates: by hand, and in their limits."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
+from fairlag.core.server import Server
 from fairlag.core.strategy import Strategy
 from fairlag.core.types import Dispatch, Update
 from fairlag.core.vector import Vector
@@ -21,7 +24,8 @@ class Seen:
     """Just enough of a view: versions, the number of clients, and the server's own step."""
 
     def __init__(self, *versions: Vector, n: int = 4, reference: Vector | None = None) -> None:
-        self._versions, self.n = versions, n
+        self._versions, self.n, self.version = versions, n, 0
+        self.update_counts = np.zeros(n)
         self.reference = reference
 
     def parameters(self, version: int) -> Vector:
@@ -30,7 +34,7 @@ class Seen:
 
 def judged(rule: object, view: Seen, *rows: tuple[int, int, Vector]) -> list[str | None]:
     """What a rule says of updates: (client, version, update)."""
-    judge = rule.start() if isinstance(rule, Remembering) else rule
+    judge = rule.start(view) if isinstance(rule, Remembering) else rule  # type: ignore[arg-type]
     tasks = [Dispatch(number, client, version, 0, 0.0) for number, (client, version, _) in enumerate(rows)]
     return [judge(Update(row[2]), task, view) for task, row in zip(tasks, rows, strict=True)]  # type: ignore[operator]
 
@@ -55,6 +59,25 @@ def test_kardam_takes_the_clients_previous_update_also_if_it_was_refused() -> No
     assert judged(suspect.lipschitz(1), view, *rows, *liar) == [None] * 7 + [STEEP, None, None]
 
 
+def test_kardam_judges_a_client_once_per_version() -> None:
+    """The fourth is refused, and again with an update like the others', until the model has moved."""
+    view = Seen(vector(0, 0), vector(1, 0), vector(2, 0))
+    rows = [(client, version, vector(0, version)) for version in (0, 1) for client in range(3)]
+    fourth = [(3, 0, vector(0, 0)), (3, 1, vector(0, 9)), (3, 1, vector(0, 1))]
+    moved = [(0, 2, vector(0, 2)), (3, 2, vector(0, 2))]
+    said = judged(suspect.lipschitz(1), view, *rows, *fourth, *moved)
+    assert said == [None] * 7 + [STEEP, STEEP, None, None]
+
+
+def test_what_kardam_keeps_is_refused_with_its_size_if_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    strategy = defended(buffered_fedavg(buffer=2), "kardam(1)")
+    monkeypatch.setattr("fairlag.core.rows._available_memory", lambda: 10**9)
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=10**9))
+    words = r"keeping the last update and its version of each of 1,000,000 clients takes 8\.0 GB \(2,000 numbers each\)"
+    with pytest.raises(StrategyError, match=words):
+        Server(strategy, clients=10**6, parameters=vector(*range(1000)))
+
+
 def test_kardam_hears_no_client_twice_in_a_row() -> None:
     view = Seen(vector(0, 0))
     said = judged(suspect.lipschitz(1), view, *((client, 0, vector(0, 1)) for client in (0, 0, 1, 0)))
@@ -65,7 +88,7 @@ def test_of_the_last_2f_updates_a_client_made_at_most_f() -> None:
     senders: list[int] = []
     rule = suspect.lipschitz(2)
     assert isinstance(rule, Remembering)
-    judge = rule.start()
+    judge = rule.start(Seen(vector(0)))  # type: ignore[arg-type]
     for number, client in enumerate(np.random.default_rng(0).integers(0, 3, 200).tolist()):
         if judge(Update(vector(0)), Dispatch(number, client, 0, 0, 0.0), Seen(vector(0))) is None:  # type: ignore[arg-type]
             senders.append(client)

@@ -27,7 +27,7 @@ class Admission:
         self.memory: Savable | None = None
         """The memory of the strategy's rule, if it has one."""
         if isinstance(strategy.admit, Remembering):
-            self._rule = self.memory = strategy.admit.start()
+            self._rule = self.memory = strategy.admit.start(view)
         self.asks_nothing = self._rule is None and not self._variances
         """True if every well-formed update is admitted."""
         self.blank = object() if size else NOTHING

@@ -46,12 +46,12 @@ class Remembering:
     Calling the rule itself judges an update as if it were the first.
     """
 
-    def __init__(self, start: Callable[[], Admitter]) -> None:
+    def __init__(self, start: Callable[[View], Admitter]) -> None:
         self.start = start
 
     def __call__(self, update: Update, task: Dispatch, view: View) -> str | None:
         """Judges an update as if it were the first."""
-        return self.start()(update, task, view)
+        return self.start(view)(update, task, view)
 
 
 def well_formed(update: Update, size: int) -> str | None:
@@ -145,13 +145,14 @@ def max_norm(factor: float) -> Admit:
     >>> from fairlag.core.ledger import Ledger
     >>> from fairlag.core.vector import published
     >>> from fairlag.core.versions import Versions
-    >>> view, rule = View(Ledger(), Versions(published([3, 4]))), max_norm(2.0).start()
+    >>> view = View(Ledger(), Versions(published([3, 4])))
+    >>> rule = max_norm(2.0).start(view)
     >>> tasks = [Dispatch(task=each, client=each, version=0, ordinal=0, time=0.0) for each in range(4)]
     >>> [rule(Update(published([0, size])), task, view) for task, size in zip(tasks, [1, 1, 10, 3])]
     [None, None, None, 'longer than 2 times the usual update']
     """
     check.positive("the factor on the usual length of an update", factor)
-    return reads_updates(Remembering(lambda: _MaxNorm(factor)))
+    return reads_updates(Remembering(lambda view: _MaxNorm(factor)))
 
 
 class _MaxNorm:
@@ -201,12 +202,13 @@ def all_of(*rules: Admit) -> Admit:
     >>> all_of(max_staleness(5), max_staleness(3))(Update(np.zeros(0, np.float32)), task, View(ledger))
     'staler than 3'
     """
-    return Remembering(lambda: _AllOf(rules))
+    return Remembering(lambda view: _AllOf(rules, view))
 
 
 class _AllOf:
-    def __init__(self, rules: Sequence[Admit]) -> None:
-        self._parts = {str(place): rule.start() for place, rule in enumerate(rules) if isinstance(rule, Remembering)}
+    def __init__(self, rules: Sequence[Admit], view: View) -> None:
+        remembering = {str(place): rule for place, rule in enumerate(rules) if isinstance(rule, Remembering)}
+        self._parts = {place: rule.start(view) for place, rule in remembering.items()}
         self._rules = [self._parts.get(str(place), rule) for place, rule in enumerate(rules)]
 
     def __call__(self, update: Update, task: Dispatch, view: View) -> str | None:

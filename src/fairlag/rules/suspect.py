@@ -6,6 +6,7 @@ from collections import deque
 import numpy as np
 
 from fairlag.core.buffer import Buffer
+from fairlag.core.rows import Rows
 from fairlag.core.state import State, rows, table, take
 from fairlag.core.types import Dispatch, Update
 from fairlag.core.vector import Matrix, Vector, length
@@ -23,20 +24,23 @@ def lipschitz(f: int) -> Admit:
     K_i = ‖Δ_i − Δ_i'‖ / ‖w_u − w_u'‖, with Δ_i' and w_u' the client's previous update and the version that it was
     trained from. Admitted if K_i is at most the (n − f)/n quantile of all clients' last ones, its own included, and if
     the client made at most f of the last 2f admitted updates, this one included. A first update has no K_i and is
-    admitted. With f = 0 everything is.
+    admitted. One from the version of the client's previous update has none either: it is judged by the client's last
+    one, so a refused client stays refused until it gets a new version. With f = 0 everything is admitted.
 
     >>> lipschitz(2)._traits.label
     'lipschitz(2)'
     """
     check.whole("the number of attackers", f, 0, "client")
-    return reads_updates(Remembering(lambda: _Lipschitz(f)))
+    return reads_updates(Remembering(lambda view: _Lipschitz(f, view)))
 
 
 class _Lipschitz:
-    def __init__(self, f: int) -> None:
+    def __init__(self, f: int, view: View) -> None:
         self._f = f
-        self._last: dict[int, tuple[Vector, Vector]] = {}
-        """Per client: its last update, and the parameters that it was trained from."""
+        self._size = view.parameters(view.version).size if f else 0
+        what = "the last update and its version"
+        self._last = Rows(2 * self._size, clients=len(view.update_counts), what=what)
+        """Per client: the update, then the parameters that it was trained from."""
         self._constants: dict[int, float] = {}
         self._admitted: deque[int] = deque(maxlen=max(2 * f - 1, 0))
         """The senders of the last admitted updates."""
@@ -53,33 +57,27 @@ class _Lipschitz:
 
     def _steep(self, delta: Vector, task: Dispatch, view: View) -> str | None:
         """Judges how much a client's update differs from its last one, and remembers it."""
-        start, before = view.parameters(task.version), self._last.get(task.client)
-        self._last[task.client] = delta.copy(), start
-        moved = 0.0 if before is None else length(start - before[1])
+        client, start, size = task.client, view.parameters(task.version), self._size
+        before = self._last.of(client)
+        moved = 0.0 if before is None else length(start - before[size:])
         if before is not None and moved:
-            self._constants[task.client] = length(delta - before[0]) / moved
-        if task.client not in self._constants:
+            self._constants[client] = length(delta - before[:size]) / moved
+        self._last.keep(client, np.concatenate([delta, start]))
+        if client not in self._constants:
             return None
         known = sorted(self._constants.values())
         place = math.ceil(len(known) * (view.n - self._f) / view.n) - 1
-        return None if self._constants[task.client] <= known[max(place, 0)] else "it changed more than the model did"
+        return None if self._constants[client] <= known[max(place, 0)] else "it changed more than the model did"
 
     def state(self) -> State:
-        deltas, starts = ([pair[place] for pair in self._last.values()] for place in (0, 1))
         return {
-            "clients": np.fromiter(self._last, np.int64, len(self._last)),
-            "deltas": np.array(deltas, np.float32),
-            "starts": np.array(starts, np.float32),
+            "last": self._last.state(),
             "constants": table(self._constants.items(), client=int, constant=float),
             "admitted": np.array(self._admitted, np.int64),
         }
 
     def restore(self, state: State) -> None:
-        clients = take(state, "clients", np.ndarray).tolist()
-        deltas, starts = (take(state, name, np.ndarray) for name in ("deltas", "starts"))
-        self._last = {
-            each: (delta.copy(), start.copy()) for each, delta, start in zip(clients, deltas, starts, strict=True)
-        }
+        self._last.restore(take(state, "last", dict))
         self._constants = dict(rows(take(state, "constants", dict), "client", "constant"))
         self._admitted.clear()
         self._admitted.extend(take(state, "admitted", np.ndarray).tolist())
