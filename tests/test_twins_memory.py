@@ -25,6 +25,7 @@ from fairlag.rules.local import Local
 from fairlag.runtime import virtual
 from tests.support.experiments import three_on_digits
 from tests.support.learning import CLASSES, blueprint, data, first
+from tests.support.scenes import Scene, vec
 from tests.test_twins import FIRST, Came, Twin, lives
 
 
@@ -137,6 +138,36 @@ def test_it_lives_as_its_twin(name: str, seed: int) -> None:
     make, twin = LIVES[name]
     server = lives(make(), twin(), seed)
     assert server.view.weight_sums.sum() > 0
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("cohort", [1, 3, 5])
+def test_fedstale_is_the_unbiased_sum_over_active_and_inactive_clients(cohort: int, beta: float) -> None:
+    """Its authors' form: inactive clients by β/n h, active ones by Δ/(n p) and β (1/n − 1/(n p)) h, p their chance."""
+    random, n, p = np.random.default_rng(1), 5, cohort / 5
+    scene = Scene(zoo.fedstale(beta=beta, cohort=cohort, lr=0.7), n, parameters=vec(1, -2))
+    h, w = np.zeros((n, 2)), np.array([1.0, -2.0])
+    for _ in range(30):
+        active = sorted(task.client for task in scene.server.running.values())
+        sent = random.normal(size=(n, 2)).astype(np.float32)
+        step = beta / n * h[[client for client in range(n) if client not in active]].sum(axis=0)
+        for client in active:
+            scene.arrive(client, *sent[client].tolist())
+            step += sent[client] / (n * p) + beta * (1 / n - 1 / (n * p)) * h[client]
+            h[client] = sent[client]
+        w = w + 0.7 * step
+        assert scene.parameters == pytest.approx(w.tolist(), rel=1e-5, abs=1e-5)
+
+
+def test_ace_always_makes_a_step_of_the_mean_of_everybodys_last_update() -> None:
+    random, n = np.random.default_rng(1), 4
+    scene, last, w = Scene(zoo.ace(lr=0.7), n, parameters=vec(1, -2)), np.zeros((n, 2)), np.array([1.0, -2.0])
+    for number, client in enumerate([2, 0, 3, 1, *random.integers(0, n, 60).tolist()]):
+        last[client] = random.normal(size=2).astype(np.float32)
+        scene.arrive(client, *last[client].tolist())
+        if number >= n - 1:  # everyone has sent one
+            w = w + 0.7 * last.mean(axis=0)
+        assert scene.parameters == pytest.approx(w.tolist(), rel=1e-5, abs=1e-5)
 
 
 # SCAFFOLD: every batch is the whole of a client's data, so that its gradients need no random numbers

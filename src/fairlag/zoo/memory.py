@@ -77,7 +77,7 @@ def fedstale(
     w ← w + η_g (1/|B| Σ_i (Δ_i − β h_i) + β/n Σ_k h_k), i in the round B, then h_i ← Δ_i; 0 before a client's first
 
     Departs: the paper divides an update by n times its client's known chance to take part. Here that is |B|, which is
-    the same if all clients take part equally often. It was written from the paper's description, not from its code.
+    the same if all clients take part equally often: then the authors' code gives the same models up to rounding.
 
     Reference: Rodio and Neglia, "FedStale: Leveraging Stale Client Updates in Federated Learning", ECAI 2024
 
@@ -107,14 +107,16 @@ def ca2fl(*, buffer: int = 10, concurrency: int | None = None, lr: float = 1.0, 
 
 @algorithm("ACE")
 def ace(*, lr: float = 1.0) -> Strategy:
-    """Every arrival makes a step of the mean of all clients' last updates, which everyone fills first (2025).
+    """Every arrival makes a step of the mean of all clients' last updates (Chang et al., 2025).
 
     w ← w + η_g/n Σ_i h_i at each arrival, h_i ← Δ_i; the first version waits for an update of every client
 
-    Departs: the first version does not wait for clients that have left or whose task was lost: their h_i is 0 until
-    their first update.
+    Departs: in the paper a task is one gradient; here h_i is the update of any number of local steps. The first version
+    does not wait for clients that have left or whose task was lost: their h_i is 0 until their first update. We found
+    no code of the authors; a port by others gives the same models up to rounding.
 
-    Reference: arXiv:2511.19066, 2025
+    Reference: Chang et al., "Mitigating Participation Imbalance Bias in Asynchronous Federated Learning",
+    arXiv:2511.19066, 2025
 
     >>> ace().trigger.label
     'everyone_first(1)'
