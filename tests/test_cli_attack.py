@@ -99,4 +99,10 @@ def test_a_run_that_an_attack_ends_early_is_a_result(call: Call, tmp_path: Path)
     assert rows["scale(1e37) by three fast", "none"]["influence"] is None
     assert "1 of 2 runs failed" in found.err
     shown = call("attack", "siege", *only, *SHORT, "--out", str(tmp_path / "siege"))
-    assert "*: some runs ended early" in shown.out
+    said = " ".join(shown.out.split())
+    early = "1 of 1 runs ended early (training diverged after version 1)."
+    assert f"*: Buffered FedAvg under scale(1e37) by three fast: {early}" in said
+    assert "–*: a run ended before it was saved for the first time, so there is no score." in said
+    compared = " ".join(call("compare", str(tmp_path / "siege" / "scale-1e37-by-three-fast")).out.split())
+    assert "Buffered FedAvg: seed 0 failed: training diverged after version 1: the last 1000 updates" in compared
+    assert "are not finite; it was last saved at 0 of 8 aggregations." in compared

@@ -401,8 +401,9 @@ def _remarks(facts: list[_Facts], strategies: list[_Strategy]) -> tuple[str, ...
     remarks = []
     for each in facts:
         if not each.finished:
-            made = made_of(each.version, each.run.planned)
-            remarks.append(f"seed {each.run.seed} is unfinished, at {made} aggregations")
+            made, failure = made_of(each.version, each.run.planned), each.run.failure
+            failed = f"failed: {failure.partition(';')[0]}; it was last saved" if failure else "is unfinished,"
+            remarks.append(f"seed {each.run.seed} {failed} at {made} aggregations")
     if any(each.groups_by_own for each in facts):
         remarks.append(
             "the scores of client groups are on their clients' own test data, because the task has no labels"

@@ -36,6 +36,8 @@ class Assault:
     seeds: int
     failed: int
     """How many of the runs ended early, because the model diverged or no version could be made any more."""
+    reasons: tuple[str, ...] = ()
+    """Why, each reason once."""
 
     def as_json(self) -> dict[str, Any]:
         """Its numbers, None if there is none."""
@@ -80,6 +82,7 @@ def _assault(case: Case, guarded: Guarded, runs: Sequence[Run], score: float, lo
         unheard=_mean([float((each["influence"] == 0).mean()) for each in honest]),
         seeds=len(runs),
         failed=sum(run.status != "finished" for run in runs),
+        reasons=tuple(dict.fromkeys(run.failure for run in runs if run.failure)),
     )
 
 

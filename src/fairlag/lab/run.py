@@ -102,6 +102,11 @@ class Run:
         return "running" if is_locked(self.folder) else "interrupted"
 
     @property
+    def failure(self) -> str:
+        """Why it failed, such as that training diverged; empty if it did not."""
+        return str(self.meta["reason"]) if self.status == "failed" else ""
+
+    @property
     def version(self) -> int:
         """The newest version: the number of aggregations so far."""
         return int(self._newest()[0])
@@ -309,19 +314,19 @@ class Run:
 
     def _card(self, *, groups: bool = True) -> Card:
         """The facts to show; groups need every task to be read."""
-        evaluations, meta, status = self.evaluations, self.meta, self.status
+        evaluations = self.evaluations
         version, time = self._newest()
         return Card(
             folder=str(self.folder),
             experiment=self.experiment,
             label=self.label,
             seed=self.seed,
-            status=status,
-            reason=str(meta["reason"]) if status == "failed" else "",
+            status=self.status,
+            reason=self.failure,
             version=version,
             planned=self.planned,
             time=time,
-            until=meta.get("until_time"),
+            until=self.meta.get("until_time"),
             score=final_of(evaluations, self.lead.name),
             groups=self._groups(evaluations) if groups else (),
             real_time=self.real_time,

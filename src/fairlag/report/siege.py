@@ -1,13 +1,14 @@
 """What attacks did, as a table on a terminal."""
 
 from collections.abc import Iterator, Sequence
+from math import isnan
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from fairlag.analyse.siege import Assault
-from fairlag.lab.attacks import HONEST, Misfit
+from fairlag.lab.attacks import HONEST, NO_DEFENCE, Misfit
 from fairlag.text.numerals import number
 from fairlag.text.scored import Scored
 
@@ -16,7 +17,7 @@ _READING = (
     "all influence. Refused: the part of honest updates that was refused. Unheard: the part of honest clients without "
     "any influence."
 )
-_FAILED = "*: some runs ended early, because the model diverged or no further version could be made."
+_NO_SCORE = "–*: a run ended before it was saved for the first time, so there is no score."
 
 
 def _columns(lead: Scored) -> tuple[str, ...]:
@@ -50,7 +51,15 @@ def siege_table(rows: Sequence[Assault], misfits: Sequence[Misfit], lead: Scored
 
 def _notes(rows: Sequence[Assault], misfits: Sequence[Misfit]) -> Iterator[str]:
     yield _READING
-    if any(row.failed for row in rows):
-        yield _FAILED
+    yield from (_early(row) for row in rows if row.failed)
+    if any(row.failed and isnan(row.score) for row in rows):
+        yield _NO_SCORE
     for misfit in misfits:
         yield f"{misfit.guarded.strategy} + {misfit.guarded.defence} was left out: {misfit.reason}"
+
+
+def _early(row: Assault) -> str:
+    who = row.strategy if row.defence == NO_DEFENCE else f"{row.strategy} + {row.defence}"
+    where = "without an attack" if row.attack == HONEST else f"under {row.attack}"
+    why = "; ".join(reason.partition(":")[0] for reason in row.reasons)
+    return f"*: {who} {where}: {row.failed} of {row.seeds} runs ended early{f' ({why})' * bool(why)}."
