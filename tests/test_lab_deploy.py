@@ -265,6 +265,30 @@ def test_a_folder_of_another_experiment_is_refused(tmp_path: Path) -> None:
         deploy(counted(), {**OWN, "aggregations": 31}, out=tmp_path / "run", arrays=nn.Linear(3, 2), **QUICK)
 
 
+def test_clients_of_qfedavg_tell_their_loss_before_training_or_are_refused(tmp_path: Path) -> None:
+    """All send the same update, so weights are in the ratio of the losses; client 0 does not tell its own."""
+
+    def telling(client: int) -> FakeNode:
+        def answer(message: Message) -> Message:
+            assert message.content.config_records["config"]["start-loss"] is True
+            after = {**(arrays := values_of(message)), "weight": arrays["weight"] + np.float32(1)}
+            return replied(message, after, 5, **({"start-loss": 1.0 + client} if client else {}))
+
+        return FakeNode({"partition-id": client}, answer)
+
+    grid = FakeGrid({each: telling(each) for each in range(4)})
+    asked = {**OWN, "aggregations": 4, "strategies": [{"use": "qfedavg", "cohort": 4, "local_lr": 0.2}]}
+    run = deploy(grid, asked, out=tmp_path / "run", arrays={"weight": np.ones(3, np.float32)}, **QUICK)
+    refused = run.tasks[run.tasks["outcome"] == "refused"]
+    assert set(refused["client"]) == {0}
+    assert set(refused["reason"]) == {"its metrics have no number start-loss, which the strategy needs"}
+    merged = run.tasks[run.tasks["outcome"] == "aggregated"]
+    for _, version in merged.groupby("aggregation"):
+        ratios = version["weight"] / (1 + version["client"])
+        assert ratios.to_numpy() == pytest.approx(ratios.iloc[0])
+    assert set(merged["client"]) == {1, 2, 3}
+
+
 def test_who_only_fails_does_not_keep_the_others_from_training(tmp_path: Path) -> None:
     grid = counted()
     grid.nodes[3].answer = failing
