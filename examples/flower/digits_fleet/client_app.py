@@ -25,8 +25,10 @@ def train(message: Message, context: Context) -> Message:
     torch.set_num_threads(1)
     model = Net()
     model.load_state_dict(message.content.array_records["arrays"].to_torch_state_dict())
-    with torch.no_grad():
-        start_loss = task.losses(model(inputs), labels).mean().item()
+    told: dict[str, float] = {"num-examples": len(labels)}
+    if config.get("start-loss"):  # q-FedAvg weighs by the loss of the model that clients received
+        with torch.no_grad():
+            told["start-loss"] = task.losses(model(inputs), labels).mean().item()
     received = parameters_to_vector(model.parameters()).detach().clone()
     optimizer = torch.optim.SGD(model.parameters(), lr=config["lr"])
     for _ in range(config["local-steps"]):
@@ -39,7 +41,5 @@ def train(message: Message, context: Context) -> Message:
     # A device of this kind takes as long as the fleet says: sleep for the time that training did not take.
     long = float(context.run_config["sleep"]) * experiment.fleet().duration(client, config["ordinal"])
     time.sleep(max(0.0, long - (time.monotonic() - began)))
-    metrics = MetricRecord({"num-examples": len(labels), "train_loss": loss.item()})
-    if config.get("start-loss"):  # q-FedAvg weighs by the loss of the model that clients received
-        metrics["start-loss"] = start_loss
+    metrics = MetricRecord({**told, "train_loss": loss.item()})
     return Message(RecordDict({"arrays": ArrayRecord(model.state_dict()), "metrics": metrics}), reply_to=message)
