@@ -21,7 +21,7 @@ from fairlag.core.view import View
 from fairlag.fleet import timing
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
-from fairlag.rules import admit, keep, trigger, weigh
+from fairlag.rules import admit, keep, recent, replay, trigger, weigh
 from fairlag.rules.rule import provenance
 from fairlag.runtime import virtual
 from fairlag.runtime.compiled import timeline as compiled
@@ -80,6 +80,8 @@ ZOO: list[tuple[str, dict[str, Any]]] = [
     ("fedvarp", {"cohort": 3}),
     ("ca2fl", {"buffer": 3}),
     ("ca2fl", {"buffer": 2, "fresh": False}),
+    ("fedstale", {"cohort": 3, "beta": 0.3}),
+    ("fedfa", {"models": 4}),
     ("area", {"buffer": 3}),
     ("fedau", {"cohort": 3, "cutoff": 4}),
     ("scaffold", {"cohort": 3}),
@@ -126,6 +128,15 @@ def check(
     assert (timeline.tasks.sum(), timeline.refused) == (server.counts["dispatched"], server.counts["refused"])
 
 
+REDUCTIONS = st.sampled_from(
+    [
+        keep.replacing(),
+        *(replay.replaying(beta) for beta in (0.0, 0.3, 1.0)),
+        *(recent.last_models(k) for k in (1, 4, 20)),
+    ]
+)
+"""Those that keep updates."""
+
 SIZES = [{}, {"_FEW": 2, "_BUCKET": 1, "_PAGE": 7, "_ROOM": 8}, {"_FEW": 0, "_BUCKET": 4, "_AHEAD": 2}]
 """As they are, and so small that a few clients need buckets, and a few updates fill a page."""
 
@@ -138,14 +149,14 @@ def check_with(sizes: dict[str, int], strategy: Strategy, fleet: Fleet, **until:
 
 
 @settings(max_examples=200, deadline=None)
-@given(worlds(), st.booleans(), st.integers(0, 2**32), st.sampled_from(SIZES))
+@given(worlds(), st.none() | REDUCTIONS, st.integers(0, 2**32), st.sampled_from(SIZES))
 def test_the_same_events_and_weights_as_the_reference(
-    world: tuple[Fleet, Strategy], kept: bool, seed: int, sizes: dict[str, int]
+    world: tuple[Fleet, Strategy], keeping: keep.Keeping | None, seed: int, sizes: dict[str, int]
 ) -> None:
     fleet, strategy = world
     check_with(
         sizes,
-        replace(strategy, reduce=keep.replacing()) if kept and strategy.account is None else strategy,
+        replace(strategy, reduce=keeping) if keeping is not None and strategy.account is None else strategy,
         fleet,
         seed=seed,
     )
@@ -218,7 +229,6 @@ LEFT_ALONE: list[tuple[Strategy, str]] = [
     (zoo.ringleader(), "client_means()"),
     (zoo.fedcompass(), "as_planned()"),
     (zoo.qfedavg(cohort=3), "by_loss(1.0, local_lr=0.1)"),
-    (zoo.fedfa(), "last_models(5)"),
 ]
 
 

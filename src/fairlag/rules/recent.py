@@ -11,6 +11,7 @@ from fairlag.core.vector import Matrix, Vector
 from fairlag.core.view import View
 from fairlag.rules import check
 from fairlag.rules.keep import Keeping
+from fairlag.rules.rule import with_provenance
 
 
 def last_models(k: int) -> Keeping:
@@ -20,7 +21,8 @@ def last_models(k: int) -> Keeping:
     'last_models(5)'
     """
     check.whole("the number of models that are averaged", k, 1)
-    return Keeping(f"last_models({k})", lambda view: _LastModels(view, k), mixes_statistics=True, per_client=False)
+    start = with_provenance(lambda view: _LastModels(view, k), last_models, k=k)
+    return Keeping(f"last_models({k})", start, mixes_statistics=True, per_client=False)
 
 
 class _LastModels:

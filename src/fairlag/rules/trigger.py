@@ -59,9 +59,11 @@ def everyone_first(k: int) -> Trigger:
     'everyone_first(1)'
     """
     _whole("buffer", k)
-    return Trigger(
-        f"everyone_first({k})", lambda view: view.buffered >= k if view.version else view.running == 0, fresh=True
-    )
+
+    def ready(view: View) -> bool:
+        return view.buffered >= k if view.version else view.running == 0
+
+    return Trigger(f"everyone_first({k})", with_provenance(ready, everyone_first, k=k), fresh=True)
 
 
 def every(interval: float) -> Trigger:
@@ -87,7 +89,7 @@ def everyone() -> Trigger:
     >>> everyone().label
     'everyone()'
     """
-    return Trigger("everyone()", lambda view: view.awaited == 0, awaits=True)
+    return Trigger("everyone()", with_provenance(lambda view: view.awaited == 0, everyone), awaits=True)
 
 
 def quorum(k: int, *, deadline: float) -> Trigger:

@@ -12,6 +12,7 @@ from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import Constant, Delay, Scaled, Uniform
 from fairlag.rules import admit, local, select, trigger, weigh
 from fairlag.rules.keep import Keeping, replacing
+from fairlag.rules.recent import last_models
 from fairlag.rules.replay import replaying
 from fairlag.rules.rule import Provenance, label_of, provenance, traits
 from fairlag.runtime.compiled import available
@@ -37,7 +38,15 @@ _PLAIN = (
 )
 _MADE = frozenset((weigh.constant, weigh.hinge, weigh.polynomial, weigh.exponential, weigh.by_ticks, weigh.mean_rounds))
 _AROUND_ONE = frozenset((weigh.divided, weigh.normalised, weigh.capped))
-_MAKERS = (select.all_idle, select.concurrency, select.cohort, trigger.count, trigger.cohort_done)
+_MAKERS = (
+    select.all_idle,
+    select.concurrency,
+    select.cohort,
+    trigger.count,
+    trigger.cohort_done,
+    replaying,
+    last_models,
+)
 
 
 class Spending(NamedTuple):
@@ -69,10 +78,8 @@ class LoopSpec:
     """Must the sum of all rates be kept?"""
     window: int
     """Over how many of a client's last updates the sum of staleness must be kept; 0 for only the sum over all."""
-    replaces: bool
-    """Does an update act until its client's next one replaces it?"""
-    replays: bool
-    """Does a client's last update act again in every version, with its share of 1/n?"""
+    keeps: Provenance | None
+    """How the reduction was made, if it keeps updates: then its clients have parts of later versions too."""
     spending: Spending | None
     """The weighting by account, if it is one."""
 
@@ -97,8 +104,8 @@ def loop_spec(strategy: Strategy, fleet: Fleet) -> LoopSpec | str:
         return f"the loop does not implement {strategy.local}"
     if other := other_field(strategy, STRATEGY):
         return f"the loop does not implement {other!r} of a strategy"
-    replaces, replays = strategy.reduce == replacing(), _replays(strategy)
-    if isinstance(strategy.reduce, Keeping) and not (replaces or replays):
+    keeps = _keeps(strategy.reduce) if isinstance(strategy.reduce, Keeping) else None
+    if isinstance(strategy.reduce, Keeping) and keeps is None:
         return f"the loop does not implement {strategy.reduce.label}"
     limit = _limit(strategy.admit)
     if limit is None:
@@ -112,8 +119,7 @@ def loop_spec(strategy: Strategy, fleet: Fleet) -> LoopSpec | str:
         return loop
     buffer, fresh, places, rounds = loop
     places = min(places, fleet.clients)
-    kept = window, replaces, replays
-    return LoopSpec(buffer, fresh, places, rounds, limit, strategy.weigh, strategy.profiles, *kept, spent)
+    return LoopSpec(buffer, fresh, places, rounds, limit, strategy.weigh, strategy.profiles, window, keeps, spent)
 
 
 def plan_if_available(strategy: Strategy, fleet: Fleet) -> LoopSpec | None:
@@ -155,14 +161,8 @@ def knows(rule: weigh.Weigh, window: int = 0) -> bool:
     return made.make in _MADE or (made.make in _AROUND_ONE and knows(made.arguments["rule"], window))
 
 
-def _replays(strategy: Strategy) -> bool:
-    """Is the reduction `replaying(1.0)`? With a smaller β, parts would change with every update."""
-    rule = strategy.reduce
-    return (
-        isinstance(rule, Keeping)
-        and provenance(rule.start) == (replaying, {"beta": 1.0})
-        and rule == replace(replaying(1.0), start=rule.start)
-    )
+def _keeps(rule: Keeping) -> Provenance | None:
+    return Provenance(replacing, {}) if rule == replacing() else as_made(rule, "start")
 
 
 def _limit(rule: admit.Admit | None) -> int | None:
@@ -191,7 +191,7 @@ def _loop(strategy: Strategy) -> tuple[int, bool, int, bool] | str:
     return f"the loop does not implement {strategy.select.label}"
 
 
-def as_made(rule: select.Select | trigger.Trigger, *functions: str) -> Provenance | None:
+def as_made(rule: select.Select | trigger.Trigger | Keeping, *functions: str) -> Provenance | None:
     """How a rule was made, from its functions; None if that is not known, or another field was changed since.
 
     >>> as_made(select.all_idle(), "start").arguments, as_made(replace(select.all_idle(), lag=1), "start")

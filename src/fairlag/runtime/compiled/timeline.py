@@ -13,7 +13,7 @@ from fairlag.fleet.timing import Pieces
 from fairlag.jit import make_ready
 from fairlag.runtime.compiled import kernel, layout
 from fairlag.runtime.compiled.books import Books
-from fairlag.runtime.compiled.replay import Replay
+from fairlag.runtime.compiled.parts import StandingParts
 from fairlag.runtime.compiled.spec import LoopSpec, straight
 from fairlag.runtime.compiled.weights import Fallback, Scale
 
@@ -108,9 +108,8 @@ class Timeline:
         self.over = False
         """Is the run over after the last merges?"""
         self._weights: Floats = np.zeros(fleet.clients)
-        self._parts: Floats | None = np.full(fleet.clients, np.nan) if spec.replaces else None
-        """If updates are kept: per client, its part of each version; NaN before its first update."""
-        self._replay = Replay(fleet.clients) if spec.replays else None
+        self._parts = None if spec.keeps is None else StandingParts(spec.keeps, fleet.clients)
+        """Clients' parts of each version, if updates are kept."""
 
     def __iter__(self) -> Iterator[Merges]:
         """Simulates to the end; raises Fallback if only the reference can continue."""
@@ -131,12 +130,10 @@ class Timeline:
         scale = self._scale
         weights = scale.weights(versions)
         whole, real = ([row[: weights.size].reshape(weights.shape) for row in each] for each in scale.pages)
-        if self._replay is not None:
-            self._replay.merge(whole[layout.SENDER], weights)
-        elif self._parts is None:
+        if self._parts is None:
             np.add.at(self._weights, whole[layout.SENDER].ravel(), weights.ravel())
         else:
-            self._stand(whole[layout.SENDER], weights, self._parts)
+            self._parts.merge(whole[layout.SENDER], weights)
         return Merges(
             self.version - versions + 1,
             scale.made[:versions, layout.TIME],
@@ -149,24 +146,10 @@ class Timeline:
             weights,
         )
 
-    def _stand(self, senders: Integers, weights: Floats, parts: Floats) -> None:
-        """The parts that `replacing` reports: its first update gives a client a part of this and all later versions."""
-        if not np.isnan(parts).any():
-            return
-        clients, places = np.unique(senders, return_index=True)
-        new = np.isnan(parts[clients])
-        parts[clients[new]] = weights.ravel()[places[new]]
-        before = self.version - len(senders) + places[new] // senders.shape[1]
-        self._weights[clients[new]] -= parts[clients[new]] * before
-
     @property
     def weights(self) -> Floats:
         """Per client: the sum of its parts of all versions, like `View.weight_sums`."""
-        if self._replay is not None:
-            return self._replay.weights
-        if self._parts is None:
-            return self._weights
-        return self._weights + np.nan_to_num(self._parts) * self.version
+        return self._weights if self._parts is None else self._parts.weights
 
     def _draw(self) -> None:
         """Draws durations for all clients that have used half of theirs, so that the next call is not soon."""
