@@ -53,6 +53,7 @@ LEAVES = [
     weigh.by_examples,
     weigh.by_share,
     weigh.equal_share,
+    weigh.per_client,
     weigh.by_slowness,
     weigh.mean_gap,
     weigh.mean_interval,
@@ -107,10 +108,13 @@ def compositions(draw: st.DrawFn, clients: int) -> Strategy:
     chosen = draw(
         st.sampled_from([select.all_idle(fresh=fresh), select.all_idle(), select.concurrency(few, fresh=fresh)])
     )
+    delay = draw(st.sampled_from([None, None, 1, 2, 5]))
+    chosen = chosen if delay is None else select.restarting(chosen, delay=delay)
     buffer = draw(st.integers(1, clients if chosen.fresh else 8))
+    triggers = [trigger.count(buffer), trigger.everyone(), *([trigger.everyone_first(buffer)] if chosen.fresh else [])]
     limit = draw(st.sampled_from([None, None, 0, 2]))
     admission = None if limit is None else admit.max_staleness(limit)
-    return Strategy(chosen, trigger.count(buffer), draw(WEIGHTINGS), admit=admission)
+    return Strategy(chosen, draw(st.sampled_from(triggers)), draw(WEIGHTINGS), admit=admission)
 
 
 @st.composite

@@ -251,8 +251,7 @@ def _quickly(strategy: Strategy, fleet: Fleet, trial: Trial) -> Observation | No
                 tally.mark(float(merges.times[-1]), timeline.weights, timeline.updates)
     except Fallback:
         return None
-    if timeline.refused:  # the loop does not record how long these took
-        return None
+    refused, cancelled = timeline.refused, timeline.cancelled
     return Observation(
         updates=timeline.updates,
         weights=timeline.weights,
@@ -263,18 +262,18 @@ def _quickly(strategy: Strategy, fleet: Fleet, trial: Trial) -> Observation | No
         virtual_time=timeline.time,
         aggregations=timeline.version,
         partial=0,
-        refused=0,
+        refused=int(refused.sum()),
         lost=0,
-        cancelled=0,
+        cancelled=int(cancelled.sum()),
         reason=timeline.reason,
         marks=tally.marks,
         busy=tally.busy,
-        wasted=0.0,
+        wasted=timeline.wasted,
         under_way=sum(timeline.time - task.time for _, task in running(timeline)),
         entitled=tally.attendance.entitled(timeline.version),
         presence=tally.attendance.seconds(timeline.time),
-        unmerged=tally.unmerged,
-        uploaded=tally.refused,
+        unmerged=refused + cancelled,
+        uploaded=refused,
     )
 
 

@@ -64,6 +64,11 @@ class Agenda:
         self.sequence = count(take(state, "sequence", int))
 
 
+def events_without_progress(clients: int, needs: int) -> int:
+    """The most events in a row without progress, in a fleet of so many clients, if a version needs so many updates."""
+    return 10_000 + 20 * (clients + needs)
+
+
 class Watchdog:
     """Ends a run if too many events in a row bring no version and no update that its trigger waits for.
 
@@ -72,7 +77,7 @@ class Watchdog:
     """
 
     def __init__(self, server: Server, fleet: Fleet) -> None:
-        self.limit = 10_000 + 20 * (fleet.clients + server.strategy.trigger.needs)
+        self.limit = events_without_progress(fleet.clients, server.strategy.trigger.needs)
         self.patience = max(100, 4 * max(fleet.clients, server.strategy.trigger.needs))
         """If this many updates in a row are not finite, without an admitted one in between, training has diverged."""
         self._server = server

@@ -17,11 +17,16 @@ from fairlag.runtime.compiled.layout import (
     BUSY,
     BY_PART,
     CAME,
+    CANCELLED,
+    EARLIER,
     ENDS,
+    EVERYONE,
+    EVERYONE_FIRST,
     GIVEN_AT,
     HANDED,
     IDLE,
     LATE,
+    LATER,
     LOW,
     ORDINAL,
     PERIOD,
@@ -29,7 +34,9 @@ from fairlag.runtime.compiled.layout import (
     POSITION,
     RATE,
     RECENT,
+    REFUSED,
     SENDER,
+    SENT,
     SINCE,
     STALENESS,
     TASK,
@@ -39,7 +46,7 @@ from fairlag.runtime.compiled.layout import (
     WAITING,
     WIDTH,
 )
-from fairlag.runtime.compiled.queue import bring, enter, pop
+from fairlag.runtime.compiled.queue import bring, clear, enter, pop
 
 OVER, FULL, UNDRAWN, STUCK = range(4)
 """Why the loop returns."""
@@ -134,12 +141,41 @@ def _pick(run: Any, clients: Any, lists: Integers) -> None:
 
 
 @compiled
-def _arrive(run: Any, clients: Any, lists: Integers, merged: Integers, moments: Floats, number: int) -> None:
+def _begin(run: Any, notes: Integers, number: int) -> None:
+    """A task runs: the last one in order of dispatch."""
+    run.running += 1
+    if run.delay:
+        end = notes.shape[1] - 1
+        last = notes[EARLIER, end]
+        notes[LATER, last] = notes[EARLIER, end] = number
+        notes[EARLIER, number], notes[LATER, number] = last, end
+
+
+@compiled
+def _end(run: Any, notes: Integers, number: int) -> None:
+    """A task no longer runs."""
+    run.running -= 1
+    if run.delay:
+        before, after = notes[EARLIER, number], notes[LATER, number]
+        notes[LATER, before], notes[EARLIER, after] = after, before
+
+
+@compiled
+def _waste(run: Any, notes: Integers, outcome: int, client: Any, number: int) -> None:
+    """A task ends without being merged."""
+    notes[outcome, number] += 1
+    run.wasted += run.now - client.given_at
+
+
+@compiled
+def _arrive(
+    run: Any, clients: Any, lists: Integers, notes: Integers, merged: Integers, moments: Floats, number: int
+) -> None:
     """Puts the update into the buffer, unless it is too stale; its client is idle, or waits for a newer version."""
     client = clients[number]
-    run.running -= 1
+    _end(run, notes, number)
     if run.version - client.trained > run.limit:
-        run.refused += 1
+        _waste(run, notes, REFUSED, client, number)
     else:
         client.contributed = client.trained
         client.arrived = run.now
@@ -148,11 +184,25 @@ def _arrive(run: Any, clients: Any, lists: Integers, merged: Integers, moments: 
         merged[TASK, place], merged[ORDINAL, place] = client.task, client.given - 1
         moments[CAME, place], moments[GIVEN_AT, place] = run.now, client.given_at
         run.buffered += 1
+        if run.trigger == EVERYONE and notes[SENT, number] != run.version:
+            notes[SENT, number] = run.version
+            run.missing -= 1
     if run.fresh and client.contributed == run.version:
         lists[WAITING, run.waiting] = number
         run.waiting += 1
     else:
         _idle(run, lists, number)
+
+
+@compiled
+def _ready(run: Any) -> bool:
+    """Is it time to merge the buffer?"""
+    ready: bool = run.buffered == run.buffer
+    if run.trigger == EVERYONE:
+        ready = run.missing == 0
+    elif run.trigger == EVERYONE_FIRST and not run.version:
+        ready = run.running == 0
+    return ready
 
 
 @compiled
@@ -172,7 +222,7 @@ def _remember(run: Any, samples: Integers, updates: int, late: int) -> None:
 @compiled
 def _merge(run: Any, clients: Any, recent: Integers, merged: Integers, moments: Floats, made: Floats) -> None:
     start = run.merged * run.buffer
-    for place in range(start, start + run.buffer):
+    for place in range(start, start + run.buffered):
         client = clients[merged[SENDER, place]]
         merged[LATE, place] = run.version - merged[LATE, place]  # it held the version that the update was trained from
         run.received += 1
@@ -186,7 +236,7 @@ def _merge(run: Any, clients: Any, recent: Integers, merged: Integers, moments: 
         client.updates += 1
         if run.profiles:
             run.rate += _rate(client)
-    for place in range(start, start + run.buffer):
+    for place in range(start, start + run.buffered):
         client = clients[merged[SENDER, place]]
         merged[UPDATES, place], merged[STALENESS, place] = client.updates, client.staleness
         if run.window:
@@ -196,7 +246,7 @@ def _merge(run: Any, clients: Any, recent: Integers, merged: Integers, moments: 
     made[run.merged, TIME], made[run.merged, RATE] = run.now, run.rate
     run.merged += 1
     run.version += 1
-    run.buffered = 0
+    run.size, run.buffered, run.missing, run.quiet = run.buffered, 0, len(clients), 0
 
 
 @compiled
@@ -207,8 +257,37 @@ def _renew(run: Any, lists: Integers) -> None:
 
 
 @compiled
+def _call_off(
+    run: Any,
+    clients: Any,
+    lists: Integers,
+    notes: Integers,
+    when: Floats,
+    key: Integers,
+    chains: Integers,
+    buckets: Integers,
+) -> None:
+    """Calls off the tasks that are too many versions behind; their entries in the queue no longer count."""
+    end = notes.shape[1] - 1
+    number = notes[LATER, end]
+    while number != end and clients[number].trained <= run.version - run.delay:
+        _end(run, notes, number)
+        _waste(run, notes, CANCELLED, clients[number], number)
+        clients[number].task = -1
+        _idle(run, lists, number)
+        run.stale += 1
+        number = notes[LATER, end]
+    if run.stale > run.spare:
+        clear(run, chains, buckets)
+        while number != end:
+            enter(run, when, key, chains, buckets, clients[number].due, (clients[number].task << run.bits) | number)
+            number = notes[LATER, number]
+
+
+@compiled
 def begin(runs: Any, clients: Any, lists: Integers) -> None:
     """Starts with every client present and idle."""
+    runs[0].missing = lists.shape[1]
     for client in range(lists.shape[1]):
         _idle(runs[0], lists, client)
     _pick(runs[0], clients, lists)
@@ -219,6 +298,7 @@ def _give(
     run: Any,
     clients: Any,
     lists: Integers,
+    notes: Integers,
     laws: Floats,
     drawn: Floats,
     plans: Integers,
@@ -243,7 +323,7 @@ def _give(
         client.task, client.due = run.sequence, run.now + duration
         enter(run, when, key, chains, buckets, client.due, (run.sequence << run.bits) | number)
         run.sequence += 1
-        run.running += 1
+        _begin(run, notes, number)
         run.begun += 1
     run.begun = run.handed = 0
     return True
@@ -254,6 +334,7 @@ def proceed(
     runs: Any,
     clients: Any,
     lists: Integers,
+    notes: Integers,
     laws: Floats,
     drawn: Floats,
     plans: Integers,
@@ -267,26 +348,33 @@ def proceed(
     moments: Floats,
     made: Floats,
 ) -> int:
-    """Continues until the run is over, the pages are full, or durations must be drawn outside the loop."""
+    """Continues until the run is over, a page is full, or durations must be drawn outside the loop."""
     run = runs[0]
     while run.version != run.aggregations:
-        if not _give(run, clients, lists, laws, drawn, plans, pieces, when, key, chains, buckets):
+        if not _give(run, clients, lists, notes, laws, drawn, plans, pieces, when, key, chains, buckets):
             return UNDRAWN
-        if run.merged == len(made):
+        if run.version == run.full:
             return FULL
         if not run.near:
             bring(run, when, key, chains, buckets)
             _touch(run, clients, key)
-            if not run.near:
-                return STUCK
+        if not run.near or run.quiet == run.patience:
+            return STUCK
         if when[0] > run.until:
             run.now = run.until
             return OVER
-        run.now, number = when[0], key[0] & ((1 << run.bits) - 1)
+        time, task, number = when[0], key[0] >> run.bits, key[0] & ((1 << run.bits) - 1)
         pop(run, when, key)
-        _arrive(run, clients, lists, merged, moments, number)
-        if run.buffered == run.buffer:
+        run.quiet += 1
+        if task != clients[number].task:
+            run.stale -= 1
+            continue
+        run.now = time
+        _arrive(run, clients, lists, notes, merged, moments, number)
+        if _ready(run):
             _merge(run, clients, recent, merged, moments, made)
             _renew(run, lists)
+            if run.delay:
+                _call_off(run, clients, lists, notes, when, key, chains, buckets)
         _pick(run, clients, lists)
     return OVER

@@ -5,17 +5,20 @@ import numpy as np
 BLOCK = 32
 """How many later entries of the queue one block holds."""
 
-_SETTINGS = ["buffer", "fresh", "places", "rounds", "limit", "aggregations", "profiles", "window", "draws_from"]
-_SIZES = ["bits", "buckets", "heap", "ahead"]
-_COUNTERS = ["version", "received", "sequence", "running", "refused", "merged", "buffered", "draws"]
+_SETTINGS = ["trigger", "buffer", "fresh", "places", "rounds", "limit", "delay", "profiles", "window", "draws_from"]
+_ENDS = ["aggregations", "full", "patience"]
+_SIZES = ["bits", "buckets", "heap", "spare", "ahead"]
+_COUNTERS = ["version", "received", "sequence", "running", "merged", "buffered", "missing", "size", "quiet", "draws"]
 _LENGTHS = ["handed", "begun", "waiting", "idle"]
-_QUEUE = ["near", "bucket", "free", "touched"]
-_MOMENTS = ["now", "until", "rate", "base", "per_second"]
+_QUEUE = ["near", "stale", "bucket", "free", "touched"]
+_MOMENTS = ["now", "until", "rate", "wasted", "base", "per_second"]
 RUN = np.dtype(
-    [(name, np.int64) for name in (*_SETTINGS, *_SIZES, *_COUNTERS, *_LENGTHS, *_QUEUE)]
+    [(name, np.int64) for name in (*_SETTINGS, *_ENDS, *_SIZES, *_COUNTERS, *_LENGTHS, *_QUEUE)]
     + [(name, np.float64) for name in _MOMENTS]
 )
 """The settings of a run, and its progress."""
+COUNT, EVERYONE_FIRST, EVERYONE = range(3)
+"""The triggers: a number of updates; the same, but for the first version one of everyone; at least one of everyone."""
 
 _HISTORY = ["stream", "given", "trained", "contributed", "updates", "staleness", "position", "law", "task"]
 _DURATIONS = ["given_at", "due", "transfer", "factor", "since", "arrived", "busy"]
@@ -24,6 +27,9 @@ CLIENT = np.dtype([(name, np.int64) for name in _HISTORY] + [(name, np.float64) 
 
 # The rows of `lists`, each a list of clients in order: next to get a task, waiting for a version, idle.
 HANDED, WAITING, IDLE, LISTS = range(4)
+# The rows of `notes`, one column per client and a last one: how many of its tasks were refused and called off, the
+# version for which it last sent an update, and the running tasks before and after its own, in order of dispatch.
+REFUSED, CANCELLED, SENT, EARLIER, LATER, NOTES = range(6)
 # The columns of `recent`, one row per client: its last samples of staleness, as in the ledger, then their sum.
 # The columns of `laws`: a task takes factor · (low + width · u). A negative law is a row of `drawn` instead.
 LOW, WIDTH, TIMES = range(3)

@@ -18,6 +18,7 @@ from fairlag.learn.learner import Learner
 from fairlag.rules.apply import scale
 from fairlag.rules.reduce import weighted_sum
 from fairlag.rules.rule import provenance
+from fairlag.runtime.compiled.layout import COUNT
 from fairlag.runtime.compiled.moment import moment, running
 from fairlag.runtime.compiled.spec import LoopSpec, loop_spec
 from fairlag.runtime.compiled.timeline import Merges, Timeline
@@ -54,7 +55,7 @@ def known(strategy: Strategy, fleet: Fleet, size: int) -> LoopSpec | None:
     [True, False, False]
     """
     found = loop_spec(strategy, fleet)
-    if isinstance(found, str) or found.rounds or strategy.intervals:
+    if isinstance(found, str) or found.trigger != COUNT or found.rounds or found.delay or strategy.intervals:
         return None
     known_fields = (strategy, STRATEGY), (strategy.local, LOCAL), (strategy.apply, APPLY)
     if any(other_field(*each) for each in known_fields):

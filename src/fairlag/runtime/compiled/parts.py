@@ -56,7 +56,8 @@ class StandingParts:
     @property
     def weights(self) -> Floats:
         """Per client: the sum of its parts of all versions, like `View.weight_sums`."""
-        return self._clients["weight"] + self._clients["part"] * self._totals["acted"]
+        weights: Floats = self._clients["weight"] + self._clients["part"] * self._totals["acted"]
+        return weights
 
 
 @compiled

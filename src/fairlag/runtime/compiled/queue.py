@@ -1,7 +1,8 @@
 """The queue of the compiled loop: which task ends next, for a few clients or a million.
 
 The next entries are a heap at the beginning of `when` and `key`; all later ones are in buckets, unsorted, in blocks
-after the heap. A key is the order of dispatch and the client, so ties break as in the reference.
+after the heap. A key is the order of dispatch and the client, so ties break as in the reference. Entries of tasks that
+were called off stay until they are due, or until there are too many of them.
 """
 
 from math import inf
@@ -114,3 +115,14 @@ def bring(run: Any, when: Floats, key: Integers, chains: Integers, buckets: Inte
             run.base = _earliest(run, when, chains, buckets, last)
             run.bucket = -1
             _empty(run, when, key, chains, buckets, last)
+
+
+@compiled
+def clear(run: Any, chains: Integers, buckets: Integers) -> None:
+    """Removes all entries; the buckets start again now."""
+    run.near = run.stale = run.bucket = 0
+    run.base, run.free = run.now, chains.shape[1]
+    for block in range(chains.shape[1]):
+        chains[FREE, block] = block
+    for bucket in range(buckets.shape[1]):
+        buckets[FIRST, bucket] = -1

@@ -16,6 +16,7 @@ from fairlag.rules.recent import last_models
 from fairlag.rules.replay import replaying
 from fairlag.rules.rule import Provenance, label_of, provenance, traits
 from fairlag.runtime.compiled import available
+from fairlag.runtime.compiled.layout import COUNT, EVERYONE, EVERYONE_FIRST
 
 STRATEGY = frozenset(("select", "trigger", "weigh", "local", "admit", "edit", "reduce", "apply"))
 """The fields of a strategy that are checked here, or that do not change the timeline, such as `edit` and `apply`."""
@@ -31,6 +32,7 @@ _PLAIN = (
     weigh.by_examples,
     weigh.by_share,
     weigh.equal_share,
+    weigh.per_client,
     weigh.delay_adaptive,
     weigh.by_slowness,
     weigh.mean_gap,
@@ -38,12 +40,13 @@ _PLAIN = (
 )
 _MADE = frozenset((weigh.constant, weigh.hinge, weigh.polynomial, weigh.exponential, weigh.by_ticks, weigh.mean_rounds))
 _AROUND_ONE = frozenset((weigh.divided, weigh.normalised, weigh.capped))
+_TRIGGERS = {trigger.count: COUNT, trigger.everyone_first: EVERYONE_FIRST, trigger.everyone: EVERYONE}
 _MAKERS = (
     select.all_idle,
     select.concurrency,
     select.cohort,
-    trigger.count,
     trigger.cohort_done,
+    *_TRIGGERS,
     replaying,
     last_models,
 )
@@ -63,8 +66,10 @@ class Spending(NamedTuple):
 class LoopSpec:
     """What the loop needs to know about a strategy."""
 
+    trigger: int
+    """When a version is made: COUNT, EVERYONE_FIRST or EVERYONE, as in layout.py."""
     buffer: int
-    """How many updates make a version."""
+    """How many updates make a version, unless it waits for everyone."""
     fresh: bool
     """Does a client that has trained from the newest version wait for a newer one?"""
     places: int
@@ -73,6 +78,8 @@ class LoopSpec:
     """Are places filled only when a round is over?"""
     limit: int
     """The largest admitted staleness."""
+    delay: int
+    """The number of versions behind the newest at which a task is called off; 0 for never."""
     weigh: weigh.Weigh
     profiles: bool
     """Must the sum of all rates be kept?"""
@@ -117,9 +124,10 @@ def loop_spec(strategy: Strategy, fleet: Fleet) -> LoopSpec | str:
     loop = _loop(strategy)
     if isinstance(loop, str):
         return loop
-    buffer, fresh, places, rounds = loop
-    places = min(places, fleet.clients)
-    return LoopSpec(buffer, fresh, places, rounds, limit, strategy.weigh, strategy.profiles, window, keeps, spent)
+    when, buffer, fresh, places, rounds = loop
+    places, delay = min(places, fleet.clients), min(strategy.select.delay or 0, maxsize)
+    kept = strategy.weigh, strategy.profiles, window, keeps, spent
+    return LoopSpec(when, buffer, fresh, places, rounds, limit, delay, *kept)
 
 
 def plan_if_available(strategy: Strategy, fleet: Fleet) -> LoopSpec | None:
@@ -173,21 +181,20 @@ def _limit(rule: admit.Admit | None) -> int | None:
     return min(limit, maxsize) if isinstance(limit, int) else None
 
 
-def _loop(strategy: Strategy) -> tuple[int, bool, int, bool] | str:
-    """The buffer size, whether updates must be fresh, the number of places, and whether there are rounds."""
-    rule, chosen = strategy.trigger, as_made(strategy.select, "start")
-    if as_made(rule, "ready") == (trigger.count, {"k": rule.needs}):
-        if chosen is not None and chosen.make is select.all_idle:
-            return rule.needs, chosen.arguments["fresh"], 0, False
-        if chosen is not None and chosen.make is select.concurrency:
-            return rule.needs, chosen.arguments["fresh"], chosen.arguments["m"], False
-    elif as_made(rule, "ready", "wake") == (trigger.cohort_done, {}):
+def _loop(strategy: Strategy) -> tuple[int, int, bool, int, bool] | str:
+    """The trigger and its buffer size, whether updates must be fresh, the number of places, and if there are rounds."""
+    rule, chosen = strategy.trigger, as_made(replace(strategy.select, delay=None), "start")
+    when = as_made(rule, "ready") if rule.wake is None else as_made(rule, "ready", "wake")
+    if when is None:
+        return f"the loop does not implement {rule.label}"
+    if when.make is trigger.cohort_done:
         if chosen is not None and chosen.make is select.cohort:
             size, whole = chosen.arguments["m"], {"over": 0.0, "deadline": None}
             if chosen.arguments == {"m": size, **whole}:
-                return size, False, size, True
-    else:
-        return f"the loop does not implement {rule.label}"
+                return COUNT, size, False, size, True
+    elif chosen is not None and chosen.make in (select.all_idle, select.concurrency):
+        buffer, fresh, places = when.arguments.get("k", 1), chosen.arguments["fresh"], chosen.arguments.get("m", 0)
+        return _TRIGGERS[when.make], buffer, fresh, places, False
     return f"the loop does not implement {strategy.select.label}"
 
 
@@ -202,7 +209,7 @@ def as_made(rule: select.Select | trigger.Trigger | Keeping, *functions: str) ->
     if made is None or any(other != made for other in others) or made.make not in _MAKERS:
         return None
     again: object = made.make(**made.arguments)
-    return made if isinstance(again, type(rule)) and replace(again, **parts) == rule else None
+    return made if isinstance(again, type(rule)) and replace(again, label=rule.label, **parts) == rule else None
 
 
 def straight(group: Group, steps: int) -> tuple[float, float, float] | None:

@@ -11,6 +11,7 @@ from fairlag.core.types import Floats, Integers, aggregations_made, time_reached
 from fairlag.fleet.clients import Fleet
 from fairlag.fleet.timing import Pieces
 from fairlag.jit import make_ready
+from fairlag.runtime.agenda import events_without_progress
 from fairlag.runtime.compiled import kernel, layout
 from fairlag.runtime.compiled.books import Books
 from fairlag.runtime.compiled.parts import StandingParts
@@ -29,6 +30,10 @@ _BUCKET = 512
 _ROOM = 1 << 22
 _AHEAD = 256
 """The most durations that are drawn ahead: for the whole fleet, and for one client."""
+
+
+_EACH, _QUIET = 10, 10_000
+"""The most updates of a version that waits for everyone: per client, and in addition; beyond that, the reference."""
 
 
 class Merges(NamedTuple):
@@ -81,19 +86,28 @@ class Timeline:
         page = page or _PAGE
         self.versions_per_page = max(1, min(page // spec.buffer, aggregations or page))
         examples = np.ones(fleet.clients, np.int64) if examples is None else examples
-        self._scale = Scale(spec, fleet, versions=self.versions_per_page, examples=examples)
+        room = {
+            layout.COUNT: self.versions_per_page * spec.buffer,
+            layout.EVERYONE_FIRST: max(self.versions_per_page * spec.buffer, fleet.clients),
+            layout.EVERYONE: _EACH * fleet.clients + _QUIET,
+        }[spec.trigger]
+        self._scale = Scale(spec, fleet, versions=self.versions_per_page, room=room, examples=examples)
         laws = [straight(group, int(fleet.steps[fleet.members(each)[0]])) for each, group in enumerate(fleet.groups)]
         self._elsewhere = np.flatnonzero(np.array([law is None for law in laws])[fleet.group_of])
         """The clients whose durations are drawn outside the loop."""
         self.run = _run(spec, fleet, seed, aggregations, until_time)
         self.clients = _clients(fleet, self._elsewhere)
+        if spec.trigger == layout.EVERYONE:
+            self.run["patience"] = room
         self.lists = np.empty((layout.LISTS, fleet.clients), np.int64)
+        self._notes = _notes(fleet.clients)
         self.recent: Integers = np.zeros((fleet.clients, spec.window + 1), np.int64)
         self._drawn = _room(self.run, len(self._elsewhere))
         self._arrays = (
             self.run,
             self.clients,
             self.lists,
+            self._notes,
             np.array([law or (0.0, 0.0, 0.0) for law in laws]),
             self._drawn,
             *_plans(fleet),
@@ -114,8 +128,10 @@ class Timeline:
     def __iter__(self) -> Iterator[Merges]:
         """Simulates to the end; raises Fallback if only the reference can continue."""
         kernel.begin(*self._arrays[:3])
-        status = kernel.UNDRAWN
+        status = kernel.FULL
         while status != kernel.OVER:
+            if status == kernel.FULL:
+                self._begin_page()
             status = kernel.proceed(*self._arrays)
             self.over = status == kernel.OVER
             if status == kernel.STUCK:
@@ -124,11 +140,18 @@ class Timeline:
                 self._draw()
             elif versions := int(self.run["merged"][0]):
                 yield self._weighed(versions)
-                self.run["merged"] = 0
+
+    def _begin_page(self) -> None:
+        """The page ends at a multiple of its length, or after one version if the next may differ in size."""
+        trigger, page = self.run["trigger"][0], self.versions_per_page
+        if trigger == layout.EVERYONE or (trigger == layout.EVERYONE_FIRST and not self.version):
+            page = 1
+        self.run["full"] = (self.version // page + 1) * page
+        self.run["merged"] = 0
 
     def _weighed(self, versions: int) -> Merges:
         scale = self._scale
-        weights = scale.weights(versions)
+        weights = scale.weights(versions, int(self.run["size"][0]))
         whole, real = ([row[: weights.size].reshape(weights.shape) for row in each] for each in scale.pages)
         if self._parts is None:
             np.add.at(self._weights, whole[layout.SENDER].ravel(), weights.ravel())
@@ -190,9 +213,19 @@ class Timeline:
         return int(self.run["version"][0])
 
     @property
-    def refused(self) -> int:
-        """How many updates were too stale."""
-        return int(self.run["refused"][0])
+    def refused(self) -> Integers:
+        """Per client: how many of its updates were too stale."""
+        return self._notes[layout.REFUSED, :-1].copy()
+
+    @property
+    def cancelled(self) -> Integers:
+        """Per client: how many of its tasks were called off."""
+        return self._notes[layout.CANCELLED, :-1].copy()
+
+    @property
+    def wasted(self) -> float:
+        """Seconds of work in tasks that ended without being merged."""
+        return float(self.run["wasted"][0])
 
     @property
     def complete(self) -> bool:
@@ -218,8 +251,9 @@ class Timeline:
 
 def _run(spec: LoopSpec, fleet: Fleet, seed: int, aggregations: int | None, until_time: float | None) -> Any:
     run = np.zeros(1, layout.RUN)
-    for name in ("buffer", "fresh", "places", "rounds", "limit", "profiles", "window"):
+    for name in ("trigger", "buffer", "fresh", "places", "rounds", "limit", "delay", "profiles", "window"):
         run[name] = getattr(spec, name)
+    run["patience"] = events_without_progress(fleet.clients, spec.buffer)
     run["aggregations"] = -1 if aggregations is None else aggregations
     run["until"] = np.inf if until_time is None else until_time
     run["draws_from"] = np.uint64(seeds.key(seed, "select")).view(np.int64)
@@ -236,6 +270,13 @@ def _clients(fleet: Fleet, elsewhere: Integers) -> Any:
     clients["law"][elsewhere] = -1 - np.arange(len(elsewhere))
     clients["transfer"], clients["factor"] = fleet.transfers, fleet.factors
     return clients
+
+
+def _notes(clients: int) -> Integers:
+    notes = np.zeros((layout.NOTES, clients + 1), np.int64)
+    notes[layout.SENT] = -1
+    notes[[layout.EARLIER, layout.LATER], -1] = clients  # no task is running
+    return notes
 
 
 def _room(run: Any, rows: int) -> Floats:
@@ -257,15 +298,19 @@ def _plans(fleet: Fleet) -> tuple[Integers, Floats]:
 
 
 def _queue(run: Any, fleet: Fleet) -> tuple[Floats, Integers, Integers, Integers]:
-    """Memory for all tasks that run at once: times and keys, the chains of blocks, and the buckets."""
+    """Memory for all tasks that run at once, and for as many that were called off.
+
+    Times and keys, the chains of blocks, and the buckets.
+    """
     running = int(run["places"][0]) or fleet.clients
     rate = float((1 / fleet.mean_durations).sum()) * running / fleet.clients
     buckets, blocks = 1, 0
+    run["spare"] = spare = running if run["delay"][0] else 0
     if running > _FEW and np.isfinite(rate):
         buckets, run["per_second"] = max(1, 4 * running // _BUCKET), rate / _BUCKET
-        blocks = running // layout.BLOCK + 2 * buckets + 8
-    run["heap"], run["buckets"], run["free"] = running, buckets, blocks
-    size = running + blocks * layout.BLOCK
+        blocks = (running + spare) // layout.BLOCK + 2 * buckets + 8
+    run["heap"], run["buckets"], run["free"] = running + spare, buckets, blocks
+    size = running + spare + blocks * layout.BLOCK
     chains = np.stack([np.empty(blocks, np.int64), np.arange(blocks)])
     first = np.stack([np.full(buckets + 1, -1), np.zeros(buckets + 1, np.int64)])
     return np.empty(size), np.empty(size, np.int64), chains, first

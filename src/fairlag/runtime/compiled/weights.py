@@ -35,7 +35,7 @@ class _Buffers(Buffer):
 
     def __init__(self, rows: Integers, late: Integers, examples: Integers) -> None:
         super().__init__((), [], [])
-        self._size = int(rows.shape[1])
+        self._size = int(rows.shape[-1])
         self._clients = rows
         self._late = late
         self._examples = examples
@@ -55,13 +55,12 @@ class _Buffers(Buffer):
 class Scale:
     """Weighs the updates of a page; the page's arrays are columns of its own ledger."""
 
-    def __init__(self, spec: LoopSpec, fleet: Fleet, *, versions: int, examples: Integers) -> None:
-        """Arrays for a number of versions, in a fleet whose clients have these numbers of examples."""
+    def __init__(self, spec: LoopSpec, fleet: Fleet, *, versions: int, room: int, examples: Integers) -> None:
+        """Arrays for a number of versions and updates, in a fleet whose clients have these numbers of examples."""
         make_sums_ready()
         spent = spec.spending
         self.books = None if spent is None else Books(spent, importance(spent.terms, fleet, examples))
         """The accounts, if updates are weighed by account."""
-        count = versions * spec.buffer
         self._rule = spec.weigh
         longest = traits(spec.weigh).intervals
         self._intervals = Intervals(longest) if longest else None
@@ -69,14 +68,14 @@ class Scale:
         """How many versions were weighed before."""
         self._window = spec.window
         self._examples = examples
-        self._rows = np.arange(count).reshape(versions, spec.buffer)
-        self.merged: Integers = np.empty((layout.MERGED, count), np.int64)
-        self.moments: Floats = np.empty((layout.MOMENTS, count))
+        self._rows = np.arange(room)
+        self.merged: Integers = np.empty((layout.MERGED, room), np.int64)
+        self.moments: Floats = np.empty((layout.MOMENTS, room))
         self.made: Floats = np.empty((versions, 2))
         self.pages = self.merged, self.moments
-        self._ledger = ledger = Ledger(clients=count)
+        self._ledger = ledger = Ledger(clients=room)
         self._view = View(ledger)
-        self._recently = Ledger(clients=count if spec.window else 0)
+        self._recently = Ledger(clients=room if spec.window else 0)
         """A ledger in which each client has only the updates of the window."""
         ledger.clients = self._recently.clients = len(examples)
         ledger.examples = int(examples.sum())
@@ -87,12 +86,13 @@ class Scale:
         for name, row in (("busy", layout.BUSY), ("since", layout.SINCE), ("arrival", layout.ARRIVED)):
             ledger.reals[name] = self.moments[row]
 
-    def weights(self, versions: int) -> Floats:
-        """The weights of the first `versions` versions, one row each."""
-        rows = self._rows[:versions]
-        count = rows.size
+    def weights(self, versions: int, size: int) -> Floats:
+        """The weights of the first `versions` versions, one row each, of `size` updates each."""
+        count = versions * size
+        rows = self._rows[:count].reshape(versions, size)
+        self._senders = self.merged[layout.SENDER, :count].reshape(versions, size)
         if self.books is not None:
-            return self.books.weights(self.merged[layout.SENDER, :count].reshape(rows.shape))
+            return self.books.weights(self._senders)
         updates = self.merged[layout.UPDATES, :count]
         self._ledger.reals["mean"][:count] = self.merged[layout.STALENESS, :count] / updates
         if self._window:
@@ -101,7 +101,7 @@ class Scale:
         examples = self._ledger.integers["examples"][:count]
         self._examples.take(self.merged[layout.SENDER, :count], out=examples)
         if self._intervals is not None:
-            self._rounds = self._counted(self._intervals, self.merged[layout.SENDER, :count].reshape(rows.shape))
+            self._rounds = self._counted(self._intervals, self._senders)
         buffers = _Buffers(rows, self.merged[layout.LATE, :count].reshape(rows.shape), examples.reshape(rows.shape))
         weights = self._whole(self._weigh(self._rule, buffers), buffers)
         if not np.isfinite(weights).all():
@@ -124,6 +124,8 @@ class Scale:
         if rule is weigh.by_slowness:
             rates = self.made[: len(buffers.clients), layout.RATE, None]
             return np.maximum(self._view.mean_duration(buffers.clients), INSTANT) * rates
+        if rule is weigh.per_client:
+            return np.array([rule(_Buffers(senders, senders, senders), self._view) for senders in self._senders])
         if rule is weigh.by_examples:
             return buffers.examples / exact_sums(buffers.examples.astype(np.float64))[:, None]
         if made is None:
