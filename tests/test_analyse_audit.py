@@ -2,7 +2,7 @@
 
 import math
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,14 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from fairlag import zoo
 from fairlag.analyse import fairness, trial
 from fairlag.analyse.audit import StrategyAudit, audit
 from fairlag.analyse.case import Case
 from fairlag.analyse.effort import Compiling
 from fairlag.analyse.evidence import Influence
 from fairlag.analyse.incentives import FACTORS, Incentive, judge
-from fairlag.analyse.trial import Bench, Trial, influence, observe
+from fairlag.analyse.trial import Bench, Trial, influence, observe, simulated
 from fairlag.core.strategy import Strategy
 from fairlag.errors import InputError, StrategyError
 from fairlag.fleet.clients import Fleet
@@ -239,6 +240,7 @@ def test_the_compiled_loop_changes_nothing() -> None:
     uses = [
         {"use": "fedstaleweight", "buffer": 2},
         {"use": "fedbuff", "buffer": 2, "concurrency": 2},
+        {"use": "ringmaster", "max_delay": 2},
         {"use": "fedfix"},
     ]
     experiment = parse({"name": "small", "aggregations": 100, "clients": clients, "strategies": uses})
@@ -249,6 +251,22 @@ def test_the_compiled_loop_changes_nothing() -> None:
         return [repr(asdict(each)) for each in found]
 
     assert audited(compiled=True) == audited(compiled=False) == audited(compiled=True, workers=2)
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [zoo.rennala(buffer=3), zoo.malenia(), zoo.ringmaster(max_delay=3), zoo.ace(), zoo.fedfa(), zoo.fedstale(cohort=3)],
+    ids=str,
+)
+def test_a_trial_observes_the_same_in_the_compiled_loop(strategy: Strategy, monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = paper({"use": "fedavg"}).fleet(3)
+    asked = Trial(0, 3, 120, None, client=12, stride=30)
+    by_server = simulated(strategy, fleet, asked)
+    with monkeypatch.context() as patch:
+        patch.setattr(trial, "_by_the_server", None)  # it must not fall back
+        compiled = simulated(strategy, fleet, replace(asked, compiled=True))
+    assert len(by_server.marks) == 4
+    np.testing.assert_equal(asdict(compiled), asdict(by_server))
 
 
 @pytest.mark.parametrize(("compiled", "made"), [(False, 0), (True, 1)])

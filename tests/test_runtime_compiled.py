@@ -20,10 +20,11 @@ from fairlag.core.server import Server
 from fairlag.core.strategy import Strategy
 from fairlag.core.types import Aggregation, Ended, Floats, Outcome, Row
 from fairlag.core.view import View
+from fairlag.errors import StalledError
 from fairlag.fleet import timing
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
-from fairlag.rules import admit, keep, recent, replay, weigh
+from fairlag.rules import admit, keep, recent, replay, select, trigger, weigh
 from fairlag.rules.rule import provenance
 from fairlag.runtime import virtual
 from fairlag.runtime.compiled import timeline as compiled
@@ -190,12 +191,17 @@ def test_algorithms(name: str, options: dict[str, Any]) -> None:
     check(zoo.ALGORITHMS[name].make(**options), Fleet(PAPER, seed=3), seed=3, aggregations=200)
 
 
+LATE_OFF = select.restarting(select.concurrency(400), delay=2)
+
+
 @pytest.mark.parametrize("delay", ["uniform(1, 2)", "exponential(3)", "constant(1)", "mixture(0.999, 1, 0.001, 500)"])
 def test_large_fleets_go_through_buckets(delay: str) -> None:
     fleet = Fleet([Group("many", 600, parse(delay)), Group("few", 5, parse("pareto(1, 1.1)"))], seed=1)
     sizes = {"_FEW": 100, "_BUCKET": 16}
     check_with(sizes, zoo.fedstaleweight(buffer=50), fleet, aggregations=60)
     check_with(sizes, zoo.fedbuff(buffer=50, concurrency=400), fleet, aggregations=60)
+    check_with(sizes, zoo.rennala(buffer=50, call_off=True), fleet, aggregations=60)
+    check_with(sizes, replace(BUFFERED, select=LATE_OFF, trigger=trigger.count(50)), fleet, aggregations=60)
 
 
 LATE = replace(PAPER[1], name="late", join=1.0)
@@ -249,6 +255,16 @@ def test_what_it_does_not_know_is_left_to_the_reference(strategy: Strategy, what
 
 def test_clients_that_come_and_go_are_left_to_the_reference() -> None:
     assert loop_spec(BUFFERED, Fleet([PAPER[0], LATE], seed=0)) == "clients join, leave or vanish"
+
+
+def test_a_run_without_progress_is_left_to_the_reference_which_says_so() -> None:
+    fleet = Fleet([Group("busy", 1, parse("constant(0.001)")), Group("slow", 1, parse("constant(1000)"))], seed=0)
+    with pytest.raises(StalledError, match="no progress"):
+        reference(zoo.malenia(), fleet, aggregations=1)
+    known = loop_spec(zoo.malenia(), fleet)
+    assert isinstance(known, LoopSpec)
+    with pytest.raises(Fallback):
+        list(Timeline(known, fleet, seed=0, aggregations=1))
 
 
 def test_weights_that_the_reference_refuses_are_in_doubt() -> None:

@@ -31,7 +31,7 @@ from fairlag.lab.plan import Plan
 from fairlag.lab.run import Run
 from fairlag.lab.timeline import Timeline, virtual_time
 from fairlag.learn.learner import Learner, Placement
-from fairlag.rules import admit, apply, edit, reduce, weigh
+from fairlag.rules import admit, apply, edit, reduce, trigger, weigh
 from fairlag.rules.local import Local, log_delay
 from fairlag.runtime import virtual
 from fairlag.runtime.compiled import moment, paged
@@ -496,6 +496,8 @@ PLAIN = zoo.buffered_fedavg(buffer=3)
         replace(PLAIN, apply=apply.chain(apply.scale(0.5), apply.scale(2.0))),
         replace(PLAIN, local=Local(pace=log_delay)),
         replace(PLAIN, local=Local(losses=True)),
+        replace(PLAIN, trigger=trigger.everyone()),
+        zoo.ringmaster(),
     ],
     ids=str,
 )
