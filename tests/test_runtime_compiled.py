@@ -1,10 +1,12 @@
 """The compiled loop: the same numbers as the reference server, event for event, and what it leaves to the reference."""
 
 import math
+import re
 from collections import Counter
 from dataclasses import replace
 from functools import reduce, wraps
 from operator import add
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -251,6 +253,14 @@ LEFT_ALONE: list[tuple[Strategy, str]] = [
 def test_what_it_does_not_know_is_left_to_the_reference(strategy: Strategy, what: str) -> None:
     reason = loop_spec(strategy, Fleet(PAPER, seed=0))
     assert isinstance(reason, str) and reason.startswith("the loop does not implement ") and what in reason
+
+
+def test_the_documentation_lists_what_is_left_to_the_reference() -> None:
+    page = (Path(__file__).parents[1] / "docs/scale.md").read_text(encoding="utf-8")
+    table = page.partition("| `use` | what the loop does not implement |")[2].partition("\n\n")[0]
+    fleet = Fleet([Group("all", 20, parse("uniform(1, 2)"))], seed=0)
+    left = {name for name, each in zoo.ALGORITHMS.items() if isinstance(loop_spec(each.make(), fleet), str)}
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == left
 
 
 def test_clients_that_come_and_go_are_left_to_the_reference() -> None:

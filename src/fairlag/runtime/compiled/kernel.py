@@ -141,23 +141,18 @@ def _pick(run: Any, clients: Any, lists: Integers) -> None:
 
 
 @compiled
-def _begin(run: Any, notes: Integers, number: int) -> None:
-    """A task runs: the last one in order of dispatch."""
-    run.running += 1
-    if run.delay:
-        end = notes.shape[1] - 1
-        last = notes[EARLIER, end]
-        notes[LATER, last] = notes[EARLIER, end] = number
-        notes[EARLIER, number], notes[LATER, number] = last, end
+def _link(notes: Integers, number: int) -> None:
+    """The client's task is the last of the running ones in order of dispatch."""
+    end = notes.shape[1] - 1
+    last = notes[EARLIER, end]
+    notes[LATER, last] = notes[EARLIER, end] = number
+    notes[EARLIER, number], notes[LATER, number] = last, end
 
 
 @compiled
-def _end(run: Any, notes: Integers, number: int) -> None:
-    """A task no longer runs."""
-    run.running -= 1
-    if run.delay:
-        before, after = notes[EARLIER, number], notes[LATER, number]
-        notes[LATER, before], notes[EARLIER, after] = after, before
+def _unlink(notes: Integers, number: int) -> None:
+    before, after = notes[EARLIER, number], notes[LATER, number]
+    notes[LATER, before], notes[EARLIER, after] = after, before
 
 
 @compiled
@@ -173,7 +168,9 @@ def _arrive(
 ) -> None:
     """Puts the update into the buffer, unless it is too stale; its client is idle, or waits for a newer version."""
     client = clients[number]
-    _end(run, notes, number)
+    run.running -= 1
+    if run.delay:
+        _unlink(notes, number)
     if run.version - client.trained > run.limit:
         _waste(run, notes, REFUSED, client, number)
     else:
@@ -271,7 +268,8 @@ def _call_off(
     end = notes.shape[1] - 1
     number = notes[LATER, end]
     while number != end and clients[number].trained <= run.version - run.delay:
-        _end(run, notes, number)
+        run.running -= 1
+        _unlink(notes, number)
         _waste(run, notes, CANCELLED, clients[number], number)
         clients[number].task = -1
         _idle(run, lists, number)
@@ -323,7 +321,9 @@ def _give(
         client.task, client.due = run.sequence, run.now + duration
         enter(run, when, key, chains, buckets, client.due, (run.sequence << run.bits) | number)
         run.sequence += 1
-        _begin(run, notes, number)
+        run.running += 1
+        if run.delay:
+            _link(notes, number)
         run.begun += 1
     run.begun = run.handed = 0
     return True
