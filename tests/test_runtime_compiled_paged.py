@@ -292,7 +292,7 @@ def test_between_pages_the_state_is_that_of_the_simulation(
 
 
 @settings(max_examples=30, deadline=None)
-@given(worlds(), st.integers(0, 3))
+@given(worlds(counted=True), st.integers(0, 3))
 def test_so_it_is_for_whatever_fleet_and_composition(world: tuple[Fleet, Strategy], seed: int) -> None:
     fleet, strategy = world
     spec = known(strategy, fleet, 650)

@@ -100,24 +100,25 @@ WEIGHTINGS = st.one_of(RULES, RULES, BY_ACCOUNT)
 
 
 @st.composite
-def compositions(draw: st.DrawFn, clients: int) -> Strategy:
-    """Every composition that the loop supports."""
+def compositions(draw: st.DrawFn, clients: int, *, counted: bool = False) -> Strategy:
+    """Every composition that the loop supports; if `counted`, versions of equal size, without calling off."""
     fresh, few = draw(st.booleans()), draw(st.integers(1, clients))
     if draw(st.integers(0, 4)) == 0:
         return Strategy(select.cohort(few), trigger.cohort_done(), draw(WEIGHTINGS))
     chosen = draw(
         st.sampled_from([select.all_idle(fresh=fresh), select.all_idle(), select.concurrency(few, fresh=fresh)])
     )
-    delay = draw(st.sampled_from([None, None, 1, 2, 5]))
+    delay = None if counted else draw(st.sampled_from([None, None, 1, 2, 5]))
     chosen = chosen if delay is None else select.restarting(chosen, delay=delay)
     buffer = draw(st.integers(1, clients if chosen.fresh else 8))
     triggers = [trigger.count(buffer), trigger.everyone(), *([trigger.everyone_first(buffer)] if chosen.fresh else [])]
     limit = draw(st.sampled_from([None, None, 0, 2]))
     admission = None if limit is None else admit.max_staleness(limit)
-    return Strategy(chosen, draw(st.sampled_from(triggers)), draw(WEIGHTINGS), admit=admission)
+    ready = triggers[0] if counted else draw(st.sampled_from(triggers))
+    return Strategy(chosen, ready, draw(WEIGHTINGS), admit=admission)
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> tuple[Fleet, Strategy]:
+def worlds(draw: st.DrawFn, *, counted: bool = False) -> tuple[Fleet, Strategy]:
     fleet = draw(fleets())
-    return fleet, draw(compositions(fleet.clients))
+    return fleet, draw(compositions(fleet.clients, counted=counted))

@@ -141,38 +141,36 @@ def _pick(run: Any, clients: Any, lists: Integers) -> None:
 
 
 @compiled
-def _link(notes: Integers, number: int) -> None:
+def _link(lists: Integers, number: int) -> None:
     """The client's task is the last of the running ones in order of dispatch."""
-    end = notes.shape[1] - 1
-    last = notes[EARLIER, end]
-    notes[LATER, last] = notes[EARLIER, end] = number
-    notes[EARLIER, number], notes[LATER, number] = last, end
+    end = lists.shape[1] - 1
+    last = lists[EARLIER, end]
+    lists[LATER, last] = lists[EARLIER, end] = number
+    lists[EARLIER, number], lists[LATER, number] = last, end
 
 
 @compiled
-def _unlink(notes: Integers, number: int) -> None:
-    before, after = notes[EARLIER, number], notes[LATER, number]
-    notes[LATER, before], notes[EARLIER, after] = after, before
+def _unlink(lists: Integers, number: int) -> None:
+    before, after = lists[EARLIER, number], lists[LATER, number]
+    lists[LATER, before], lists[EARLIER, after] = after, before
 
 
 @compiled
-def _waste(run: Any, notes: Integers, outcome: int, client: Any, number: int) -> None:
+def _waste(run: Any, lists: Integers, outcome: int, client: Any, number: int) -> None:
     """A task ends without being merged."""
-    notes[outcome, number] += 1
+    lists[outcome, number] += 1
     run.wasted += run.now - client.given_at
 
 
 @compiled
-def _arrive(
-    run: Any, clients: Any, lists: Integers, notes: Integers, merged: Integers, moments: Floats, number: int
-) -> None:
+def _arrive(run: Any, clients: Any, lists: Integers, merged: Integers, moments: Floats, number: int) -> None:
     """Puts the update into the buffer, unless it is too stale; its client is idle, or waits for a newer version."""
     client = clients[number]
     run.running -= 1
     if run.delay:
-        _unlink(notes, number)
+        _unlink(lists, number)
     if run.version - client.trained > run.limit:
-        _waste(run, notes, REFUSED, client, number)
+        _waste(run, lists, REFUSED, client, number)
     else:
         client.contributed = client.trained
         client.arrived = run.now
@@ -181,8 +179,8 @@ def _arrive(
         merged[TASK, place], merged[ORDINAL, place] = client.task, client.given - 1
         moments[CAME, place], moments[GIVEN_AT, place] = run.now, client.given_at
         run.buffered += 1
-        if run.trigger == EVERYONE and notes[SENT, number] != run.version:
-            notes[SENT, number] = run.version
+        if run.trigger == EVERYONE and lists[SENT, number] != run.version:
+            lists[SENT, number] = run.version
             run.missing -= 1
     if run.fresh and client.contributed == run.version:
         lists[WAITING, run.waiting] = number
@@ -258,35 +256,34 @@ def _call_off(
     run: Any,
     clients: Any,
     lists: Integers,
-    notes: Integers,
     when: Floats,
     key: Integers,
     chains: Integers,
     buckets: Integers,
 ) -> None:
     """Calls off the tasks that are too many versions behind; their entries in the queue no longer count."""
-    end = notes.shape[1] - 1
-    number = notes[LATER, end]
+    end = lists.shape[1] - 1
+    number = lists[LATER, end]
     while number != end and clients[number].trained <= run.version - run.delay:
         run.running -= 1
-        _unlink(notes, number)
-        _waste(run, notes, CANCELLED, clients[number], number)
+        _unlink(lists, number)
+        _waste(run, lists, CANCELLED, clients[number], number)
         clients[number].task = -1
         _idle(run, lists, number)
         run.stale += 1
-        number = notes[LATER, end]
+        number = lists[LATER, end]
     if run.stale > run.spare:
         clear(run, chains, buckets)
         while number != end:
             enter(run, when, key, chains, buckets, clients[number].due, (clients[number].task << run.bits) | number)
-            number = notes[LATER, number]
+            number = lists[LATER, number]
 
 
 @compiled
 def begin(runs: Any, clients: Any, lists: Integers) -> None:
     """Starts with every client present and idle."""
-    runs[0].missing = lists.shape[1]
-    for client in range(lists.shape[1]):
+    runs[0].missing = len(clients)
+    for client in range(len(clients)):
         _idle(runs[0], lists, client)
     _pick(runs[0], clients, lists)
 
@@ -296,7 +293,6 @@ def _give(
     run: Any,
     clients: Any,
     lists: Integers,
-    notes: Integers,
     laws: Floats,
     drawn: Floats,
     plans: Integers,
@@ -323,7 +319,7 @@ def _give(
         run.sequence += 1
         run.running += 1
         if run.delay:
-            _link(notes, number)
+            _link(lists, number)
         run.begun += 1
     run.begun = run.handed = 0
     return True
@@ -334,7 +330,6 @@ def proceed(
     runs: Any,
     clients: Any,
     lists: Integers,
-    notes: Integers,
     laws: Floats,
     drawn: Floats,
     plans: Integers,
@@ -351,7 +346,7 @@ def proceed(
     """Continues until the run is over, a page is full, or durations must be drawn outside the loop."""
     run = runs[0]
     while run.version != run.aggregations:
-        if not _give(run, clients, lists, notes, laws, drawn, plans, pieces, when, key, chains, buckets):
+        if not _give(run, clients, lists, laws, drawn, plans, pieces, when, key, chains, buckets):
             return UNDRAWN
         if run.version == run.full:
             return FULL
@@ -370,11 +365,11 @@ def proceed(
             run.stale -= 1
             continue
         run.now = time
-        _arrive(run, clients, lists, notes, merged, moments, number)
+        _arrive(run, clients, lists, merged, moments, number)
         if _ready(run):
             _merge(run, clients, recent, merged, moments, made)
             _renew(run, lists)
             if run.delay:
-                _call_off(run, clients, lists, notes, when, key, chains, buckets)
+                _call_off(run, clients, lists, when, key, chains, buckets)
         _pick(run, clients, lists)
     return OVER

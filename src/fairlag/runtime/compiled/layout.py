@@ -25,11 +25,10 @@ _DURATIONS = ["given_at", "due", "transfer", "factor", "since", "arrived", "busy
 CLIENT = np.dtype([(name, np.int64) for name in _HISTORY] + [(name, np.float64) for name in _DURATIONS])
 """The record of a client: two cache lines."""
 
-# The rows of `lists`, each a list of clients in order: next to get a task, waiting for a version, idle.
-HANDED, WAITING, IDLE, LISTS = range(4)
-# The rows of `notes`, one column per client and a last one: how many of its tasks were refused and called off, the
-# version for which it last sent an update, and the running tasks before and after its own, in order of dispatch.
-REFUSED, CANCELLED, SENT, EARLIER, LATER, NOTES = range(6)
+# The rows of `lists`. Three are lists of clients in order: next to get a task, waiting for a version, idle. The others
+# have one column per client and a last one: how many of its tasks were refused and called off, the version for which it
+# last sent an update, and the clients of the running tasks before and after its own, in order of dispatch.
+HANDED, WAITING, IDLE, REFUSED, CANCELLED, SENT, EARLIER, LATER, LISTS = range(9)
 # The columns of `recent`, one row per client: its last samples of staleness, as in the ledger, then their sum.
 # The columns of `laws`: a task takes factor · (low + width · u). A negative law is a row of `drawn` instead.
 LOW, WIDTH, TIMES = range(3)

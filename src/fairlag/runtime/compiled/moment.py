@@ -68,7 +68,7 @@ def running(timeline: Timeline) -> Running:
             lists[IDLE, : run["idle"]],
         ]
     )
-    at_work = np.ones(lists.shape[1], np.bool_)
+    at_work = np.ones(len(timeline.clients), np.bool_)
     at_work[at_rest] = False
     rows = timeline.clients[at_work]
     columns = rows["task"], np.flatnonzero(at_work), rows["trained"], rows["given"] - 1, rows["given_at"]

@@ -99,15 +99,13 @@ class Timeline:
         self.clients = _clients(fleet, self._elsewhere)
         if spec.trigger == layout.EVERYONE:
             self.run["patience"] = room
-        self.lists = np.empty((layout.LISTS, fleet.clients), np.int64)
-        self._notes = _notes(fleet.clients)
+        self.lists = _lists(fleet.clients)
         self.recent: Integers = np.zeros((fleet.clients, spec.window + 1), np.int64)
         self._drawn = _room(self.run, len(self._elsewhere))
         self._arrays = (
             self.run,
             self.clients,
             self.lists,
-            self._notes,
             np.array([law or (0.0, 0.0, 0.0) for law in laws]),
             self._drawn,
             *_plans(fleet),
@@ -215,12 +213,12 @@ class Timeline:
     @property
     def refused(self) -> Integers:
         """Per client: how many of its updates were too stale."""
-        return self._notes[layout.REFUSED, :-1].copy()
+        return self.lists[layout.REFUSED, :-1].copy()
 
     @property
     def cancelled(self) -> Integers:
         """Per client: how many of its tasks were called off."""
-        return self._notes[layout.CANCELLED, :-1].copy()
+        return self.lists[layout.CANCELLED, :-1].copy()
 
     @property
     def wasted(self) -> float:
@@ -272,11 +270,11 @@ def _clients(fleet: Fleet, elsewhere: Integers) -> Any:
     return clients
 
 
-def _notes(clients: int) -> Integers:
-    notes = np.zeros((layout.NOTES, clients + 1), np.int64)
-    notes[layout.SENT] = -1
-    notes[[layout.EARLIER, layout.LATER], -1] = clients  # no task is running
-    return notes
+def _lists(clients: int) -> Integers:
+    lists = np.zeros((layout.LISTS, clients + 1), np.int64)
+    lists[layout.SENT] = -1
+    lists[[layout.EARLIER, layout.LATER], -1] = clients  # no task is running
+    return lists
 
 
 def _room(run: Any, rows: int) -> Floats:
