@@ -62,19 +62,19 @@ def stratified(labels: Integers, indices: Integers, size: int, seed: int) -> Int
     return _drawn(labels, indices, size, np.random.default_rng(seeds.key(seed, "stratified")))
 
 
-def reserved(dataset: Dataset, train: Integers, size: int, seed: int) -> Integers:
-    """The training examples, ascending, that the server keeps for itself: as many of each class as in all of them.
+def reserved(dataset: Dataset, train: Integers, size: int, seed: int, purpose: str) -> Integers:
+    """The training examples, ascending, that no client gets, for a purpose: as many of each class as in all of them.
 
     If the data says which client holds an example, each client keeps at least one.
 
     >>> data = Dataset("tiny", np.zeros((10, 1), np.uint8), np.arange(10) % 2, classes=2, official=10)
-    >>> np.bincount(data.labels[reserved(data, np.arange(10), 4, seed=0)]).tolist()
+    >>> np.bincount(data.labels[reserved(data, np.arange(10), 4, seed=0, purpose="trusted")]).tolist()
     [2, 2]
     """
-    rng = np.random.default_rng(seeds.key(seed, "trusted"))
+    rng = np.random.default_rng(seeds.key(seed, purpose))
     free = train if dataset.owners is None else train[np.sort(_spare(dataset.owners[train], rng))]
     if size >= len(free):
-        raise InputError(f"trusted is {size}, but only {len(free)} training examples can be taken from the clients")
+        raise InputError(f"{purpose} is {size}, but only {len(free)} training examples can be taken from the clients")
     return _drawn(dataset.strata, free, size, rng)
 
 

@@ -85,6 +85,12 @@ def _checked_lr(value: object) -> object:
     return value
 
 
+def _checked_part(part: float | None) -> float | None:
+    if part is not None and not 0 < part < 1:
+        raise ValueError(f"it is {part:g}, but must be a number between 0 and 1, such as 0.1")
+    return part
+
+
 class Data(Made):
     """A `[data]` table: which data set, what is held out for testing, how clients share the rest, and when."""
 
@@ -104,7 +110,17 @@ class Data(Made):
         description="How a client's examples arrive over time: a [stream](#streams). By default, all are present from "
         "the start, unless the data says when each arrives: then `recorded`.",
     )
-
+    holdout_seed: int | None = Field(
+        default=None,
+        ge=0,
+        description="The seed that draws the test examples if `holdout` is a share, so that runs with different seeds "
+        "have the same ones. By default the seed of the run.",
+    )
+    validation: Annotated[float | None, AfterValidator(_checked_part)] = Field(
+        default=None,
+        description="The share of the training examples that no client holds and that models are judged on instead of "
+        "the test examples, which then play no part. [`fairlag sweep`](sweeps.md) sets it.",
+    )
     trusted: int | None = Field(
         default=None,
         ge=1,
@@ -281,12 +297,6 @@ class LocalTraining(Table):
         given["optimiser"] = None if self.optimiser is None else optimiser.parse(self.optimiser)
         given["lr_within_task"] = None if self.lr_within_task is None else within(self.lr_within_task)
         return Recipe(**given)
-
-
-def _checked_part(part: float | None) -> float | None:
-    if part is not None and not 0 < part < 1:
-        raise ValueError(f"it is {part:g}, but must be a number between 0 and 1, such as 0.1")
-    return part
 
 
 class Evaluate(Table):
