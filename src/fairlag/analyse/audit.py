@@ -211,6 +211,7 @@ def audit(
     """
     stop_if_started_again()
     experiment = given(experiment)
+    _check_same_work(experiment)
     seeds = enough_seeds(experiment) if seeds is None else seeds
     if not 1 <= seeds <= MOST_SEEDS:
         raise InputError(f"the number of seeds of an audit is {seeds:,}, it must be from 1 to {MOST_SEEDS:,}")
@@ -231,6 +232,16 @@ def audit(
         return found
     rests = equilibria(experiment, workers=workers, budget=incentive_updates, progress=progress)
     return [replace(each, rest=rest) for each, rest in zip(found, rests, strict=True)]
+
+
+def _check_same_work(experiment: Experiment) -> None:
+    """Refuses strategies whose tasks take a different amount of work: an audit gives all of them the same fleet."""
+    for use in experiment.strategies:
+        if own := {"steps", "epochs", "batch"} & set(use.local or ()):
+            raise InputError(
+                f"{use.label} has its own {min(own)} of [local], but an audit gives all strategies the same fleet: "
+                f"audit it alone, with --set local.{min(own)}={(use.local or {})[min(own)]}"
+            )
 
 
 def _observed(

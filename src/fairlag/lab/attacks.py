@@ -111,7 +111,7 @@ def attack_of(text: str) -> Attack:
 
 
 def _defended(use: Use, defence: str) -> Use:
-    given: dict[str, Any] = {"use": use.use, **use.parameters, "defence": defence}
+    given: dict[str, Any] = {"use": use.use, "local": use.local, **use.parameters, "defence": defence}
     return Use.model_validate({**given, "label": f"{use.label} + {defence}"})
 
 

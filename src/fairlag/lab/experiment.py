@@ -218,6 +218,18 @@ class Experiment(Table):
         _check_importance(strategy, [table.group for table in self.clients])
         return strategy
 
+    def alone(self, use: Use, **changes: Any) -> "Experiment":
+        """The experiment with changes and only this strategy, whose own keys of [local] are in [local].
+
+        >>> demo = load("demo")
+        >>> demo.alone(Use(use="fedbuff", local={"lr": 0.5})).local.lr, demo.local.lr
+        (0.5, 0.1)
+        """
+        if use.local is None:
+            return self.checked(strategies=(use,), **changes)
+        local = {**self.local.model_dump(), **use.local}
+        return self.checked(strategies=(use.model_copy(update={"local": None}),), local=local, **changes)
+
     def only(self, names: list[str]) -> "Experiment":
         """The experiment with only these strategies: by label, by `use`, or an algorithm of the zoo with parameters.
 
@@ -268,7 +280,9 @@ def parse(tables: dict[str, Any], folder: Path | None = None, *, code: bool = Tr
     experiment = _with_files(experiment)
     recipe = experiment.local.build()
     for use in experiment.strategies:
-        if code or not is_code(use.use):
+        if use.local is not None:
+            _check_alone(experiment, use)
+        elif code or not is_code(use.use):
             strategy = experiment.strategy(use)
             _check_local(strategy, recipe, use.label)
             _check_trusted(strategy, experiment.data, recipe, use.label)
@@ -402,6 +416,13 @@ def _read(path: Path, shipped: dict[str, str]) -> str:
         ) from None
     except (OSError, ValueError) as error:
         raise ExperimentError(f"cannot read the experiment file {str(path)!r}: {error}") from None
+
+
+def _check_alone(experiment: Experiment, use: Use) -> None:
+    try:
+        experiment.alone(use)
+    except InputError as error:
+        raise StrategyError(f"{use.label}: {error}") from None
 
 
 def _check_local(strategy: Strategy, recipe: Recipe, label: str) -> None:

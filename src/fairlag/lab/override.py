@@ -47,7 +47,9 @@ def with_buffers(experiment: Experiment, buffers: Sequence[int]) -> Experiment:
         name = label(use.use, others) if use.label == label(use.use, use.parameters) else use.label
         for size in dict.fromkeys(buffers):
             words = f"{name[:-1]}, buffer={size})" if name.endswith(")") else f"{name} (buffer={size})"
-            found.append(Use.model_validate({"use": use.use, "label": words, "buffer": size, **others}))
+            found.append(
+                Use.model_validate({"use": use.use, "label": words, "local": use.local, "buffer": size, **others})
+            )
     if all(use in experiment.strategies for use in found):
         raise InputError("none of the strategies has a buffer, so there are no buffer sizes to compare")
     return experiment.checked(strategies=tuple({use.label: use for use in found}.values()))

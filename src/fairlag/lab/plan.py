@@ -102,7 +102,7 @@ class Plan:
         raise InputError(f"there is nothing to resume in {str(folder)!r}: it holds neither a run nor a plan of runs")
 
     def _planned(self, use: Use, seed: int) -> Planned:
-        alone = self.experiment.checked(strategies=(use,), seed=seed)
+        alone = self.experiment.alone(use, seed=seed)
         place = self.folder if self.single else self.folder / f"{slug(use.label)}-seed{seed}"
         return Planned(use, seed, place, written(alone), sha256(alone))
 

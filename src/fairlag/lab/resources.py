@@ -22,6 +22,7 @@ from fairlag.execute import EXECUTORS, Learning
 from fairlag.lab.executors import ExecutorChoice
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.learning import share_out
+from fairlag.lab.strategies import Use
 from fairlag.learn import devices
 from fairlag.learn.targets import Targets
 from fairlag.rules.local import Local
@@ -80,6 +81,20 @@ class Resources:
         self._choice = choice
         self._executors: dict[str, Learning] = {}
         self._settings: dict[int, Setting] = {}
+        self._own: Resources | None = None
+        """Those of the last strategy that has its own keys of [local]."""
+
+    def of(self, use: Use) -> "Resources":
+        """The resources for the runs of a strategy: the same, unless it has its own keys of [local]."""
+        if use.local is None:
+            return self
+        alone = self.experiment.alone(use)
+        if self._own is None or self._own.experiment != alone:
+            self.close()
+            self._own = Resources(alone, self._choice)
+            if alone.data is not None:
+                self._own.data = self.data
+        return self._own
 
     @cached_property
     def data(self) -> "Dataset":
@@ -303,6 +318,8 @@ class Resources:
         """Stops the workers, if there are any."""
         while self._executors:
             self._executors.popitem()[1].close()
+        if self._own is not None:
+            self._own.close()
 
     @property
     def _own_steps(self) -> Integers:
@@ -324,9 +341,16 @@ class Resources:
         return Setting(seed, EMPTY, Layout((), ()), examples=nothing, visible=nothing)
 
     def _split(self, seed: int) -> tuple[Integers, Integers, Integers]:
-        """The examples that clients share, those for testing, and those that the server holds."""
-        assert self.experiment.data is not None
-        train, test = split(self.data, self.experiment.data.holdout, seed)
+        """The examples that clients share, those that models are judged on, and those that the server holds.
+
+        Models are judged on the test examples or, with `validation`, on training examples; then no test example is used.
+        """
+        table = self.experiment.data
+        assert table is not None
+        train, test = split(self.data, table.holdout, seed if table.holdout_seed is None else table.holdout_seed)
+        if table.validation is not None:
+            test = reserved(self.data, train, max(1, round(table.validation * len(train))), seed, "validation")
+            train = np.setdiff1d(train, test, assume_unique=True)
         if self._trusted is None:
             return train, test, train[:0]
         if self.stream is not None:
@@ -334,7 +358,7 @@ class Resources:
                 f"trusted is {self._trusted}, but the examples arrive as the stream {self.stream}: the server needs "
                 "its own from the start"
             )
-        mine = reserved(self.data, train, self._trusted, seed)
+        mine = reserved(self.data, train, self._trusted, seed, "trusted")
         return np.setdiff1d(train, mine, assume_unique=True), test, mine
 
     @property

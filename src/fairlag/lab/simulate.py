@@ -85,7 +85,7 @@ def execute(
             choice.on(devices.resolved(plan.experiment.device))
         with closing(Resources(plan.experiment, choice)) as resources:
             if new:
-                resources.setting(left[0].seed)
+                resources.of(left[0].use).setting(left[0].seed)
                 plan.save()
             remark_on_versions((planned.folder for planned in left), resources.device)
             _make(resources, plan, left, tell, damaged)
@@ -163,8 +163,8 @@ def single(
     if len(experiment.strategies) > 1:
         labels = ", ".join(repr(use.label) for use in experiment.strategies)
         raise InputError(f"this makes one run, but there are several strategies: name one of {labels}")
-    changes = {"seed": seed, "track": track, "device": device}
-    return experiment.checked(**{name: value for name, value in changes.items() if value is not None})
+    changes = (("seed", seed), ("track", track), ("device", device))
+    return experiment.alone(experiment.strategies[0], **{name: value for name, value in changes if value is not None})
 
 
 def _status(planned: Planned) -> str | None:
@@ -191,7 +191,7 @@ def _make(
     """Makes these runs; if there are several, notes which fail."""
     for planned in left:
         try:
-            _run(resources, planned, watch)
+            _run(resources.of(planned.use), planned, watch)
         except (Interrupted, StoreError, WorkerError):
             raise
         except FairlagError as error:

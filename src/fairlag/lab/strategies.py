@@ -54,12 +54,18 @@ class Use(Made):
         description="What protects it against clients that [misbehave](#behaviours): a [defence](#defences).",
     )
 
+    local: dict[str, Any] | None = Field(
+        default=None,
+        description="The keys of [`[local]`](#local) that are different for this strategy, such as `{ lr = 0.05 }`.",
+    )
+
     @model_validator(mode="before")
     @classmethod
     def _give_a_label(cls, table: Any) -> Any:
         if isinstance(table, dict) and "use" in table and not table.get("label"):
-            parameters = {key: value for key, value in table.items() if key not in ("use", "label")}
-            return {**table, "label": label(table["use"], parameters)}
+            parameters = {key: value for key, value in table.items() if key not in ("use", "label", "local")}
+            own = table.get("local") if isinstance(table.get("local"), dict) else {}
+            return {**table, "label": label(table["use"], parameters | {f"local.{key}": own[key] for key in own})}
         return table
 
     @property
