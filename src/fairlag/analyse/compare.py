@@ -16,7 +16,7 @@ from fairlag.analyse.totals import OwnScores, Totals
 from fairlag.analyse.variants import differing, parameters, settings_of, told_apart
 from fairlag.errors import InputError
 from fairlag.lab.run import Run
-from fairlag.lab.scores import curve_of, final_of
+from fairlag.lab.scores import curve_of, final_of, first_at
 from fairlag.text.numerals import made_of
 from fairlag.text.scored import ACCURACY, Scored
 
@@ -255,7 +255,7 @@ class _Facts:
             time=self.virtual_time,
             scores=self._scores(),
             own=self.own,
-            reached=nan if goal is None else _first(curve_of(self.evaluations), goal.target, "time", self.run.lead),
+            reached=nan if goal is None else first_at(curve_of(self.evaluations), goal.target, "time", self.run.lead),
         )
 
     def _scores(self) -> dict[tuple[str, str, str], float]:
@@ -345,8 +345,8 @@ def _leading(
         reached=tuple(
             Reached(
                 target,
-                virtual_time=Spread.of((_first(curve, target, "time", lead) for curve in curves), seeds),
-                aggregations=Spread.of(_first(curve, target, "version", lead) for curve in curves),
+                virtual_time=Spread.of((first_at(curve, target, "time", lead) for curve in curves), seeds),
+                aggregations=Spread.of(first_at(curve, target, "version", lead) for curve in curves),
                 chosen=chosen,
             )
             for target, chosen in goals
@@ -359,12 +359,6 @@ def best_of(values: "pd.Series[float]", lead: Scored) -> float:
     return float(values.max() if lead.higher else values.min())
 
 
-def _first(curve: "pd.DataFrame", target: float, column: str, lead: Scored) -> float:
-    values = curve[lead.name]
-    passed = curve.loc[values >= target if lead.higher else values <= target, column]
-    return float(passed.iloc[0]) if len(passed) else nan
-
-
 def _default_goals(strategies: list[_Strategy], fraction: float) -> list[_Goal]:
     lead = strategies[0].facts[0].run.lead
     means = [(Spread.of(each.final(lead.name) for each in facts).mean, called.label) for called, facts in strategies]
@@ -375,7 +369,7 @@ def _default_goals(strategies: list[_Strategy], fraction: float) -> list[_Goal]:
     else:
         target = _to_three_digits(worst * fraction if lead.higher else worst / fraction, floor if lead.higher else ceil)
     curves = (curve_of(each.evaluations) for _, facts in strategies for each in facts)
-    if not 0 < target < inf or any(_first(curve, target, "version", lead) == 0 for curve in curves):
+    if not 0 < target < inf or any(first_at(curve, target, "version", lead) == 0 for curve in curves):
         return []
     ended = f"{100 * worst:.1f} %" if lead.rate else lead.told(worst)
     if lead.higher:

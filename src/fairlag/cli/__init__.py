@@ -10,7 +10,22 @@ from typing import Annotated
 import typer
 
 import fairlag
-from fairlag.cli import attack, audit, data, doctor, figure, fit, fleet, keeper, lists, reference, report, results, run
+from fairlag.cli import (
+    attack,
+    audit,
+    data,
+    doctor,
+    figure,
+    fit,
+    fleet,
+    keeper,
+    lists,
+    reference,
+    report,
+    results,
+    run,
+    sweep,
+)
 from fairlag.cli.terminal import complain, modules_named, show
 from fairlag.errors import FairlagError, InputError, Interrupted
 from fairlag.lab.ending import shortage
@@ -28,6 +43,7 @@ for command in (
     attack.attack,
     run.run,
     run.resume,
+    sweep.sweep,
     results.runs,
     results.rollback,
     results.compare,

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from fairlag.analyse.sweep import Swept
 from fairlag.cli.audit import trials_progress
 from fairlag.cli.results import looked_at
 from fairlag.cli.terminal import Costs, Workers, at_least_one, check_file, say
@@ -14,8 +15,9 @@ from fairlag.lab.executors import cores
 from fairlag.lab.experiment import load
 from fairlag.lab.override import with_costs
 from fairlag.report.figures import check_format
-from fairlag.report.figures.kinds import KINDS, REWARDS, Kind
+from fairlag.report.figures.kinds import KINDS, REWARDS, SWEEP, Kind
 from fairlag.report.figures.rewards import rewards_figure
+from fairlag.report.figures.sweep import sweep_figure
 
 
 def figure(
@@ -47,8 +49,19 @@ def figure(
     if kind == REWARDS:
         _rewards(folders, cost or [], file, size, workers)
         return
+    if kind == SWEEP:
+        _sweep(folders, file, size)
+        return
     with trials_progress() as progress:
         looked_at(folders, lambda runs: chosen.draw(runs, file, workers=workers, progress=progress))
+    say(f"The figure was written to {file}")
+
+
+def _sweep(folders: Sequence[Path], file: Path, size: str) -> None:
+    """Draws the trials of a sweep."""
+    if len(folders) > 1:
+        raise InputError(f"one sweep is drawn at a time, but {len(folders)} folders were given")
+    sweep_figure(Swept.of(folders[0]), file, size)
     say(f"The figure was written to {file}")
 
 

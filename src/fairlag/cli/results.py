@@ -11,18 +11,22 @@ import typer
 from fairlag.analyse import compare as comparing
 from fairlag.analyse.metrics import LEAD, criteria
 from fairlag.analyse.ranking import Ranking, ranked
+from fairlag.analyse.sweep import Swept, result_in
 from fairlag.cli.terminal import Json, check_file, complain, say, show
 from fairlag.errors import InputError
-from fairlag.files import put
+from fairlag.files import put, save
 from fairlag.lab import rollback as going_back
 from fairlag.lab.damaged import Made, without_damaged
 from fairlag.lab.folder import explained
 from fairlag.lab.plan import planned_labels, slug
 from fairlag.lab.run import Run
 from fairlag.lab.runs import run_folders
+from fairlag.lab.serialise import toml
+from fairlag.lab.sweep.plan import SweepPlan, is_sweep
 from fairlag.lab.verify import verified
 from fairlag.report.comparison import Listed, compare_table, runs_table
 from fairlag.report.figures import check_format, curve_figure
+from fairlag.report.sweep import head_of_best, sweep_table
 
 FIGURE = "curve.png"
 
@@ -99,8 +103,15 @@ def compare(
     figure: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also draw the leading metric over time: .png, .pdf or .svg.")
     ] = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Of a sweep: also write an experiment file with the best settings, .toml."),
+    ] = None,
 ) -> None:
     """Compare and rank strategies over their seeds: accuracy or another metric, influence, time to a target."""
+    sweeps = [folder for folder in folders if is_sweep(folder)]
+    if export is not None:
+        _export(sweeps, export)
     if figure is not None:
         check_file("--figure", figure)
         check_format(figure)
@@ -111,13 +122,28 @@ def compare(
             curve_figure(found, figure)
         return rankings
 
+    swept = [Swept.of(folder) for folder in sweeps]
     rankings = looked_at(folders, make)
     if as_json:
-        print(json.dumps({"strategies": [row.as_json() for ranking in rankings for row in ranking.rows]}, indent=2))
+        told = {"strategies": [row.as_json() for ranking in rankings for row in ranking.rows]}
+        print(json.dumps(told | ({"sweeps": [each.as_json() for each in swept]} if swept else {}), indent=2))
         return
+    for each in swept:
+        show(sweep_table(each))
     show(compare_table(rankings, details=details))
     if figure is not None:
         say(f"The figure was written to {figure}")
+    if export is not None:
+        say(f"The best settings were written to {export}")
+
+
+def _export(sweeps: Sequence[Path], file: Path) -> None:
+    """Writes the experiment file of a sweep's best settings."""
+    check_file("--export", file)
+    if len(sweeps) != 1 or file.suffix != ".toml":
+        raise InputError(f"--export is {str(file)!r}, but it writes the best settings of one sweep to a .toml file")
+    plan, found = SweepPlan.open(sweeps[0], code=False), result_in(sweeps[0])
+    save(file, toml(plan.best(found), head_of_best(Swept.of(sweeps[0]), plan.sweep.tests)))
 
 
 def planned_folders(folders: Sequence[Path]) -> list[Path]:

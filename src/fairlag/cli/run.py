@@ -11,6 +11,7 @@ import typer
 
 from fairlag.cli.progress import watching
 from fairlag.cli.results import conclude
+from fairlag.cli.sweep import finish
 from fairlag.cli.terminal import (
     Address,
     Aggregations,
@@ -31,6 +32,7 @@ from fairlag.errors import InputError, Interrupted
 from fairlag.lab.experiment import Experiment, load
 from fairlag.lab.plan import Plan, slug
 from fairlag.lab.simulate import execute
+from fairlag.lab.sweep.plan import SweepPlan, is_sweep
 
 
 def run(
@@ -84,7 +86,14 @@ def resume(
     track: Track = None,
     no_code: NoCode = False,
 ) -> None:
-    """Continue interrupted runs; in virtual time, results are byte-identical to those of an uninterrupted run."""
+    """Continue interrupted runs, or a sweep; in virtual time, results are byte-identical to those of one go."""
+    if is_sweep(folder):
+        with redirect_stdout(sys.stderr):
+            sweep = SweepPlan.open(folder)
+        finish(
+            replace(sweep, experiment=_executed(sweep.experiment, device, None)), workers, executor, address, new=False
+        )
+        return
     with redirect_stdout(sys.stderr):
         plan = Plan.open(folder)
         plan = replace(plan, experiment=_executed(plan.experiment, device, track))

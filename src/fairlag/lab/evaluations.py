@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from fairlag.core.state import State, take
 from fairlag.core.vector import Vector
 from fairlag.execute import Evaluating
+from fairlag.lab.events import Evaluated
 from fairlag.lab.resources import Scoring
 from fairlag.lab.store import Score, Store
 from fairlag.text.scored import ACCURACY, Scored
@@ -93,12 +94,13 @@ class Evaluations:
             if not any((each.version, each.steps) == (version, steps) for each in self._pending):
                 self._submit(_Pending(version, time, 0, parameters, steps))
 
-    def collect(self, patience: float = 0.0) -> None:
-        """Stores the scores that are ready; waits up to `patience` seconds for the first."""
+    def collect(self, patience: float = 0.0) -> list[Evaluated]:
+        """Stores the scores that are ready, and returns those of the curve; waits up to `patience` seconds for one."""
         if self._evaluator is None:
-            return
+            return []
         from fairlag.learn.task import ScoreSums  # imports torch
 
+        curve = []
         for _, found in self._evaluator.evaluated(patience):
             version, time, stop, _, steps = self._pending.pop(0)
             if not isinstance(found, ScoreSums):
@@ -108,7 +110,11 @@ class Evaluations:
             rows = list(_scores(found, self._scoring, task, whole=stop == self._scoring.whole))
             self._store.evaluated(version, time, rows)
             lead = task.metrics[0].name
-            self.scores = {row.name: row.values[lead] for row in rows if row.scope != "class" and lead in row.values}
+            scores = {row.name: row.values for row in rows if row.scope != "class"}
+            self.scores = {name: values[lead] for name, values in scores.items() if lead in values}
+            if stop == self._scoring.sample:
+                curve.append(Evaluated(version, time, scores))
+        return curve
 
     @cached_property
     def _task(self) -> "Task":

@@ -1,6 +1,6 @@
 """The events of a run that listeners get: its beginning, its progress, its commits to disk, and its end."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,6 +38,15 @@ class Progress(NamedTuple):
     """The metric that these are of."""
 
 
+class Evaluated(NamedTuple):
+    """A version was evaluated for the curve; every such version is told, in order, but after a resume only new ones."""
+
+    version: int
+    time: float
+    scores: dict[str, Mapping[str, float]]
+    """Every metric by its name: on all test examples, under the name "", and on each group's labels."""
+
+
 class Kept(NamedTuple):
     """Everything up to this version is safely on disk: no crash can undo it."""
 
@@ -51,8 +60,8 @@ class Over(NamedTuple):
     reason: str
 
 
-Event = Begun | Progress | Kept | Over
-"""Each run sends them in this order: Begun, any number of Progress and Kept, Over."""
+Event = Begun | Progress | Evaluated | Kept | Over
+"""Each run sends them in this order: Begun, any number of Progress, Evaluated and Kept, Over."""
 
 Tell = Callable[[Event], None]
 """A listener to one run."""

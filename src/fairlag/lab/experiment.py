@@ -25,6 +25,7 @@ from fairlag.lab.clients import Clients, check_clients
 from fairlag.lab.learning import ChosenTask, Data, Device, Evaluate, LocalTraining, Model, Table
 from fairlag.lab.messages import first_mistake
 from fairlag.lab.strategies import Use, build, strategy_call, takes
+from fairlag.lab.sweep.table import Sweep
 from fairlag.lab.traces import digests, with_groups
 from fairlag.lab.track import checked_names
 from fairlag.learn.local import Recipe
@@ -126,6 +127,9 @@ class Experiment(Table):
         strict=False,
         description="The attacks that `fairlag attack` tries, one [`[[attacks]]`](#attacks) table per attack. Runs "
         "ignore them.",
+    )
+    sweep: Sweep | None = Field(
+        default=None, description="The [`[sweep]`](#sweep) table: what `fairlag sweep` tries. Runs ignore it."
     )
     files: dict[str, str] | None = Field(
         default=None,
@@ -345,6 +349,7 @@ def check(tables: dict[str, Any]) -> Experiment:
         "attacks": Attack.model_fields,
         "local": LocalTraining.model_fields,
         "evaluate": Evaluate.model_fields,
+        "sweep": Sweep.model_fields,
     }
     try:
         check_depth(tables)

@@ -85,7 +85,8 @@ def _checked_lr(value: object) -> object:
     return value
 
 
-def _checked_part(part: float | None) -> float | None:
+def checked_part(part: float | None) -> float | None:
+    """Checks a share of examples."""
     if part is not None and not 0 < part < 1:
         raise ValueError(f"it is {part:g}, but must be a number between 0 and 1, such as 0.1")
     return part
@@ -116,7 +117,7 @@ class Data(Made):
         description="The seed that draws the test examples if `holdout` is a share, so that runs with different seeds "
         "have the same ones. By default the seed of the run.",
     )
-    validation: Annotated[float | None, AfterValidator(_checked_part)] = Field(
+    validation: Annotated[float | None, AfterValidator(checked_part)] = Field(
         default=None,
         description="The share of the training examples that no client holds and that models are judged on instead of "
         "the test examples, which then play no part. [`fairlag sweep`](sweeps.md) sets it.",
@@ -308,7 +309,7 @@ class Evaluate(Table):
         description='The number of test examples for the curve of the scores, or `"all"`. The last version is always '
         "evaluated on all of them.",
     )
-    clients: Annotated[float | None, AfterValidator(_checked_part)] = Field(
+    clients: Annotated[float | None, AfterValidator(checked_part)] = Field(
         default=None,
         description="The part of each client's own examples that is held back from training, such as `0.1`. The last "
         f"version is tested on them, [client by client](reading-a-report.md#clients-own-data); of more than "

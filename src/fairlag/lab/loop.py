@@ -98,7 +98,8 @@ class RunLoop:
         return None
 
     def _look(self, interrupted: threading.Event, patience: float = 0.0) -> None:
-        self._evaluations.collect(patience)
+        for evaluated in self._evaluations.collect(patience):
+            self._tell(evaluated)
         if interrupted.is_set():
             self._commit()
             raise self._interruption()

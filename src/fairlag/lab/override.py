@@ -1,7 +1,7 @@
 """Changes an experiment by settings such as `local.lr=0.05` (`--set`), and validates the result like a file."""
 
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from math import inf, nan
 from typing import Any
 
@@ -99,12 +99,12 @@ def _put(tables: dict[str, Any], experiment: Experiment, setting: str) -> None:
     else:
         _put_into([tables], setting, setting)
         return
-    name = _name(rest, {name for each in names for name in each}, setting)
+    name = name_at_start(rest, {name for each in names for name in each}, setting)
     chosen = [table for table, known in zip(tables[kind], names, strict=True) if name in known]
     _put_into(chosen, rest[len(name) + 1 :], setting)
 
 
-def _name(rest: str, known: Iterable[str], setting: str) -> str:
+def name_at_start(rest: str, known: Collection[str], setting: str) -> str:
     """The name at the start of `rest`: the longest that fits, because names may contain dots and equals signs."""
     fitting = [name for name in known if rest.startswith(f"{name}.")]
     if not fitting:
@@ -128,12 +128,17 @@ def _put_into(tables: list[dict[str, Any]], words: str, setting: str) -> None:
             if not isinstance(table, dict):
                 raise InputError(f"{setting!r} cannot be set: {part!r} is not a table; {_FORM}")
         if text.strip():
-            table[key] = _value(text.strip())
+            table[key] = value_of(text.strip())
         else:
             table.pop(key, None)
 
 
-def _value(text: str) -> object:
+def value_of(text: str) -> object:
+    """The value of a text: as TOML reads it if it can, otherwise the text itself.
+
+    >>> value_of("0.1"), value_of("true"), value_of("cosine(0.1, 200)")
+    (0.1, True, 'cosine(0.1, 200)')
+    """
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

@@ -92,12 +92,12 @@ class Plan:
     def open(cls, folder: Path, *, code: bool = True) -> "Plan":
         """The plan of a folder with runs; without `code`, no module that it names is imported."""
         if (folder / PLAN).is_file():
-            tables = _read(folder / PLAN)
-            return cls(_experiment(tables, folder / PLAN, code=code), _seeds(tables, folder / PLAN), folder)
+            tables = read_tables(folder / PLAN)
+            return cls(experiment_in(tables, folder / PLAN, code=code), _seeds(tables, folder / PLAN), folder)
         if is_run(folder):
             file, plan = folder / EXPERIMENT, folder.parent / PLAN
-            beside = _read(plan) if code and plan.is_file() else {}
-            experiment = _experiment({**beside, **_read(file)}, file, code=code)
+            beside = read_tables(plan) if code and plan.is_file() else {}
+            experiment = experiment_in({**beside, **read_tables(file)}, file, code=code)
             return cls(experiment, (experiment.seed,), folder, single=True)
         raise InputError(f"there is nothing to resume in {str(folder)!r}: it holds neither a run nor a plan of runs")
 
@@ -177,7 +177,8 @@ def _leaves(tables: Any, path: str = "") -> dict[str, Any]:
     return {name: leaf for key, value in inner.items() for name, leaf in _leaves(value, key).items()}
 
 
-def _read(file: Path) -> dict[str, Any]:
+def read_tables(file: Path) -> dict[str, Any]:
+    """The contents of a file that holds an experiment, such as a plan."""
     try:
         tables = json_of(text_of(file))
     except (OSError, ValueError) as error:
@@ -194,7 +195,8 @@ def _seeds(tables: dict[str, Any], file: Path) -> tuple[int, ...]:
     return tuple(seeds)
 
 
-def _experiment(tables: dict[str, Any], file: Path, *, code: bool) -> Experiment:
+def experiment_in(tables: dict[str, Any], file: Path, *, code: bool) -> Experiment:
+    """The experiment that these contents of a file hold."""
     place = tables.get("folder")
     folder = Path(place) if isinstance(place, str) else None
     if folder is not None and not folder.is_dir():

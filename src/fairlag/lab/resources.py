@@ -343,7 +343,7 @@ class Resources:
     def _split(self, seed: int) -> tuple[Integers, Integers, Integers]:
         """The examples that clients share, those that models are judged on, and those that the server holds.
 
-        Models are judged on the test examples or, with `validation`, on training examples; then no test example is used.
+        With `validation`, models are judged on training examples, and no test example is used for anything.
         """
         table = self.experiment.data
         assert table is not None

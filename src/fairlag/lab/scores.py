@@ -92,6 +92,13 @@ def final_of(evaluations: "pd.DataFrame", metric: str, scope: str = "all", name:
     return float(values.iloc[-1]) if len(values) else nan
 
 
+def first_at(curve: "pd.DataFrame", target: float, column: str, metric: Scored) -> float:
+    """Where a curve first reaches a value of a metric: the "time" or the "version"; NaN if it does not."""
+    values = curve[metric.name]
+    passed = curve.loc[values >= target if metric.higher else values <= target, column]
+    return float(passed.iloc[0]) if len(passed) else nan
+
+
 def _chosen(evaluations: "pd.DataFrame", scope: str, name: str | None) -> "pd.DataFrame":
     """The evaluations of one scope and name, in order."""
     rows = evaluations[evaluations["scope"] == scope]

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from fairlag.core.strategy import Strategy
 from fairlag.lab.clients import Clients
 from fairlag.lab.experiment import Experiment
-from fairlag.lab.strategies import label
+from fairlag.lab.strategies import Use
 from fairlag.rules.rule import label_of
 
 _WIDTH = 116
@@ -27,7 +27,7 @@ def as_tables(experiment: Experiment) -> dict[str, Any]:
     if experiment.measured:
         del tables["model_bytes"]
     for use, table in zip(experiment.strategies, tables["strategies"], strict=True):
-        if use.label == label(use.use, use.parameters):
+        if use.label == Use.model_validate({**dict(use), **use.parameters, "label": ""}).label:
             del table["label"]  # the parameters may change
     return tables
 
@@ -87,7 +87,7 @@ def toml(experiment: Experiment, head: Sequence[str] = (), beside: Mapping[str, 
         blocks.append([*above, "[[clients]]", *_lines(_changed(table, Clients))])
     blocks += [["[[strategies]]", *_lines(table)] for table in tables["strategies"]]
     blocks += [["[[attacks]]", *_lines(table)] for table in tables.get("attacks", ())]
-    for key in ("data", "model", "task", "local", "evaluate"):
+    for key in ("data", "model", "task", "local", "evaluate", "sweep"):
         if getattr(experiment, key) != Experiment.model_fields[key].default:
             blocks.append([f"[{key}]", *_lines(tables[key])])
     if experiment.defences:

@@ -64,8 +64,9 @@ class Use(Made):
     def _give_a_label(cls, table: Any) -> Any:
         if isinstance(table, dict) and "use" in table and not table.get("label"):
             parameters = {key: value for key, value in table.items() if key not in ("use", "label", "local")}
-            own = table.get("local") if isinstance(table.get("local"), dict) else {}
-            return {**table, "label": label(table["use"], parameters | {f"local.{key}": own[key] for key in own})}
+            own = table.get("local")
+            locally = {f"local.{key}": value for key, value in own.items()} if isinstance(own, dict) else {}
+            return {**table, "label": label(table["use"], parameters | locally)}
         return table
 
     @property
@@ -138,10 +139,19 @@ def takes(use: Used, parameter: str, folder: Path | None = None) -> bool:
     >>> takes("fedbuff", "buffer"), takes("fedavg", "buffer")
     (True, False)
     """
+    return parameter in parameters_of(use, folder)
+
+
+def parameters_of(use: Used, folder: Path | None = None) -> Mapping[str, object]:
+    """The parameters of an algorithm, by name.
+
+    >>> list(parameters_of("fedbuff"))
+    ['buffer', 'concurrency', 'power', 'max_staleness', 'lr']
+    """
     if isinstance(use, Strategy):
-        return False
+        return {}
     make = _maker(use, folder) if isinstance(use, str) else use
-    return parameter in inspect.signature(_weighting(make) if _is_weighting(make) else make).parameters
+    return inspect.signature(_weighting(make) if _is_weighting(make) else make).parameters
 
 
 def label(use: Used, parameters: Mapping[str, object]) -> str:

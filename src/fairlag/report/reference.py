@@ -23,6 +23,7 @@ from fairlag.lab.clients import Clients
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.learning import Data, Evaluate, LocalTraining, Model, TaskTable
 from fairlag.lab.strategies import Use
+from fairlag.lab.sweep.table import Sweep
 from fairlag.learn.behave import BEHAVIOURS
 from fairlag.learn.local import SCHEDULES
 from fairlag.learn.within import WITHIN
@@ -41,6 +42,7 @@ TABLES: Mapping[str, type[BaseModel]] = {
     "[task]": TaskTable,
     "[local]": LocalTraining,
     "[evaluate]": Evaluate,
+    "[sweep]": Sweep,
 }
 """The tables of an experiment file, by their headers."""
 
@@ -79,6 +81,7 @@ _LEADS = {
     "[task]": "## Task\n\n`[task]`: what is to be learnt. Further keys are parameters of the task.\n",
     "[local]": "## Local\n\n`[local]`: how a client trains the model that it receives.\n",
     "[evaluate]": "## Evaluate\n\n`[evaluate]`: how often the model is tested, and on how much.\n",
+    "[sweep]": "## Sweep\n\n`[sweep]`: what [`fairlag sweep`](sweeps.md) tries.\n",
 }
 
 _OWN = """## Your own data set

@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 
 from fairlag.errors import InputError
-from fairlag.lab.events import Begun, Event, Over, Progress
+from fairlag.lab.events import Begun, Evaluated, Event, Over, Progress
 from fairlag.lab.track import ALL, Tracker
 from fairlag.lab.track.mlflow import MLflow
 from fairlag.lab.track.points import Points
@@ -47,7 +47,7 @@ class Trackers:
 
     def __call__(self, event: Event) -> None:
         """Takes an event of the current run."""
-        if not self._kinds or isinstance(event, Progress):
+        if not self._kinds or isinstance(event, Progress | Evaluated):
             return
         if isinstance(event, Begun):
             self._begin(event)

@@ -16,8 +16,8 @@ from fairlag.report.figures.staleness import staleness_figure
 from fairlag.report.figures.timeline import timeline_figure
 
 _OVER_RUNS = {"curve": curve_figure, "influence": influence_figure, "staleness": staleness_figure}
-REWARDS = "rewards"
-KINDS = (*_OVER_RUNS, "timeline", "incentives", REWARDS)
+REWARDS, SWEEP = "rewards", "sweep"
+KINDS = (*_OVER_RUNS, "timeline", "incentives", REWARDS, SWEEP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +42,8 @@ class Kind:
         """Draws it. For incentives, the strategies are audited first, which takes a while and reports progress."""
         if self.name == REWARDS:
             raise InputError("rewards are drawn from an experiment, not from runs: fairlag figure FILE --kind rewards")
+        if self.name == SWEEP:
+            raise InputError("a sweep is drawn from its folder, not from runs: fairlag figure DIR --kind sweep")
         if self.name == "timeline":
             timeline_figure(runs, sheet, self.size, self.begin, self.until)
         elif self.name == "incentives":
