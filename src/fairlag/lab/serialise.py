@@ -27,7 +27,8 @@ def as_tables(experiment: Experiment) -> dict[str, Any]:
     if experiment.measured:
         del tables["model_bytes"]
     for use, table in zip(experiment.strategies, tables["strategies"], strict=True):
-        if use.label == Use.model_validate({**dict(use), **use.parameters, "label": ""}).label:
+        unnamed = {key: value for key, value in use if key != "label" and value is not None}
+        if use.label == Use.model_validate(unnamed).label:
             del table["label"]  # the parameters may change
     return tables
 

@@ -57,7 +57,7 @@ def notes(swept: Swept) -> Iterator[str]:
         )
     )
     yield f"{same}. best, quartiles, worst: over trials, on validation examples."
-    yield "test: the best setting, trained on all training examples with fresh seeds; on test examples, mean ± deviation"
+    yield "test: the best setting trained on all training examples with fresh seeds, on test examples; mean ± deviation"
     for row in swept.rows:
         of_all = f"of {_trials(row.trials)}"
         if row.made < row.trials:
