@@ -10,7 +10,7 @@ import pytest
 from fairlag.analyse import fairness
 from fairlag.errors import InputError, Interrupted
 from fairlag.lab import loop
-from fairlag.lab.events import Begun, Event, Kept, Over, Progress
+from fairlag.lab.events import Begun, Evaluated, Event, Kept, Over, Progress
 from fairlag.lab.plan import Plan
 from fairlag.lab.run import Run
 from fairlag.lab.serialise import key_of
@@ -83,7 +83,12 @@ def test_a_run_is_told_from_its_beginning_to_its_end(tmp_path: Path, records: Re
     kept = [event.version for event in middle if isinstance(event, Kept)]
     assert kept == sorted(kept) and len(kept) > 10
     progress = [event for event in middle if isinstance(event, Progress)]
-    assert len(kept) + len(progress) == len(middle)
+    evaluated = [event for event in middle if isinstance(event, Evaluated)]
+    assert len(kept) + len(progress) + len(evaluated) == len(middle)
+    curve = Run(planned.folder).curve()
+    assert [(each.version, each.scores[""]["accuracy"]) for each in evaluated] == [
+        *zip(curve["version"], curve["accuracy"], strict=True)
+    ]
     assert progress[-1][:3] == (17, Run(planned.folder).virtual_time, 34)
     assert progress[-1].scores[""] == Run(planned.folder).accuracy()
 

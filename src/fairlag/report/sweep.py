@@ -15,7 +15,7 @@ _COLUMNS = ("trials", "best", "quartiles", "worst", "test")
 
 
 def sweep_table(swept: Swept) -> RenderableType:
-    """One row per strategy, the best first: how good its settings are, and below it which is best."""
+    """One row per strategy, the best first: how good its settings are; below, which is best."""
     scored = swept.objective.scored
     unit = " %" if scored.rate else ""
     title = f"Sweep by {swept.objective.words}{unit}, {_seeds(swept)} per trial"
@@ -34,8 +34,9 @@ def sweep_table(swept: Swept) -> RenderableType:
             scored.written(row.worst),
             scored.written(*test),
         )
-        table.add_row(Text(f"  {setting_in_words(row)}", style="dim"))
-    return Group(Text(title, style="bold"), Text(), table, Text(), *(Text(line, style="dim") for line in notes(swept)))
+    best = [Text(f"{row.label}: {setting_in_words(row)}") for row in swept.best_first]
+    reading = [Text(line, style="dim") for line in notes(swept)]
+    return Group(Text(title, style="bold"), Text(), table, Text(), *best, Text(), *reading, Text())
 
 
 def setting_in_words(row: Sensitivity) -> str:

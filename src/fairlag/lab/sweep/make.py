@@ -14,6 +14,7 @@ from fairlag.lab.lock import locked
 from fairlag.lab.plan import Plan
 from fairlag.lab.run import Run
 from fairlag.lab.simulate import execute
+from fairlag.lab.sweep.guided import TRIALS, Guided
 from fairlag.lab.sweep.objective import Objective
 from fairlag.lab.sweep.plan import SweepPlan
 from fairlag.lab.sweep.result import Result, SweepResult, Tried, Tuned, keep, kept
@@ -49,8 +50,16 @@ def make(plan: SweepPlan, choice: ExecutorChoice, progress: Progress, *, new: bo
 
 def searches_of(plan: SweepPlan) -> list[Search]:
     """How the settings of each strategy are chosen."""
-    kind, seed = kind_of(plan.sweep, plan.spaces), plan.experiment.seed
-    return [listing(space, plan.sweep, kind, seed) for space in plan.spaces]
+    sweep, kind, seed = plan.sweep, kind_of(plan.sweep, plan.spaces), plan.experiment.seed
+    if kind != "guided":
+        return [listing(space, sweep, kind, seed) for space in plan.spaces]
+    higher = plan.objective.higher
+    return [
+        Guided(space, sweep.trials or TRIALS, seed, plan.folder, higher=higher)
+        if space.domains
+        else listing(space, sweep, "grid", seed)
+        for space in plan.spaces
+    ]
 
 
 @contextmanager

@@ -62,7 +62,7 @@ def kind_of(sweep: Sweep, spaces: Sequence[Space]) -> str:
             )
         if endless:
             raise InputError("a grid needs lists of values, but there is a range: write values, or use search random")
-    elif sweep.trials is None and endless:
+    elif kind == "random" and sweep.trials is None and endless:
         raise InputError("there are ranges, so the number of trials per strategy must be given: --trials 40")
     return kind
 

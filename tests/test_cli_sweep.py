@@ -1,0 +1,109 @@
+"""`fairlag sweep`, and what `resume`, `compare` and `figure` make of a sweep."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fairlag.lab.executors import ExecutorChoice
+from fairlag.lab.serialise import toml
+from fairlag.lab.sweep.make import make
+from fairlag.lab.sweep.plan import SweepPlan
+from tests.support.command import Call
+from tests.support.sweeps import BUFFERED, FEDBUFF, made, outcome, swept
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """An experiment file with a [sweep] table."""
+    found = tmp_path / "mine.toml"
+    found.write_text(toml(swept(BUFFERED, {**FEDBUFF, "label": "FedBuff"}, seeds=1, tests=2)))
+    return found
+
+
+def test_a_sweep_from_its_file_to_the_file_of_the_best(call: Call, file: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    found = call("sweep", str(file), "--over", "lr=1e300,1", "--out", str(out), "--workers", "1")
+    assert found.code == 0, found.err
+    assert "tuning: 8 of 8 trials" in found.err and "testing: 4 of 4 trials" in found.err
+    told = " ".join(found.out.split())
+    assert "Every strategy had 4 trials" in told and "Sweep by accuracy %, 1 seed per trial" in told
+    assert "* FedBuff: 2 of 4 trials diverged or stalled and count as worst" in told
+    best = tmp_path / "best.toml"
+    compared = call("compare", str(out), "--export", str(best), "--json")
+    (sweep,) = json.loads(compared.out)["sweeps"]
+    for row in sweep["strategies"]:
+        assert (row["trials"], row["failed"], row["setting"]["lr"]) == (4, 2, 1)
+        assert row["best"] == max(row["values"]) and len(row["tested"]) == 2
+        assert row["lower_quartile"] <= row["median"] <= row["upper_quartile"] <= row["best"]
+    again = call("run", str(best), "--seeds", "2", "--out", str(tmp_path / "again"), "--workers", "1")
+    assert again.code == 0, again.err
+    repeated = json.loads(call("compare", str(tmp_path / "again"), "--json").out)["strategies"]
+    assert [row["accuracy"] for row in repeated] == [row["accuracy"] for row in json.loads(compared.out)["strategies"]]
+    picture = tmp_path / "sweep.png"
+    assert call("figure", str(out), "--kind", "sweep", "--out", str(picture)).code == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_resume_continues_a_sweep(call: Call, file: Path, tmp_path: Path) -> None:
+    experiment = swept(BUFFERED, seeds=1, tests=1)
+    whole, plan = made(experiment, tmp_path / "whole"), SweepPlan(experiment, tmp_path / "parts")
+
+    def interrupt(part: str, done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        make(plan, ExecutorChoice(workers=1), interrupt, new=True)
+    refused = call("compare", str(plan.folder))
+    assert refused.code == 2 and f"is not finished: `fairlag resume {plan.folder}`" in " ".join(refused.err.split())
+    exists = call("sweep", str(file), "--out", str(plan.folder))
+    assert exists.code == 2 and "continues it, or choose another with --out" in " ".join(exists.err.split())
+    assert call("resume", str(plan.folder), "--workers", "1").code == 0
+    assert outcome(plan.folder) == outcome(whole.folder)
+
+
+def test_ctrl_c_says_how_to_continue(call: Call, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*given: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fairlag.lab.sweep.make.made", interrupted)
+    found = call("sweep", str(file), "--out", str(tmp_path / "out"), "--workers", "1")
+    assert found.code == 130 and f"interrupted: `fairlag resume {tmp_path / 'out'}`" in " ".join(found.err.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("racer", "--over", "lr=1,2"), "the experiment 'racer' has no [data]: a sweep needs a model to train"),
+        (("demo",), "there is nothing to try: give --over KEY=VALUES"),
+        (("demo", "--over", "lrr=1,2"), "no strategy has a parameter 'lrr' to sweep: did you mean 'lr'?"),
+        (("demo", "--over", "lr=log(-1,2)"), "the range 'log(-1,2)' of 'lr' has no logarithm"),
+        (("demo", "--over", "lr=log(0.1,2)"), "the number of trials per strategy must be given: --trials 40"),
+        (
+            ("demo", "--over", "lr=1,2", "--search", "grid", "--trials", "3"),
+            "a grid tries all settings, but trials is 3",
+        ),
+        (("demo", "--over", "lr=log(1,2)", "--search", "grid"), "a grid needs lists of values, but there is a range"),
+        (("demo", "--over", "lr=1,2", "--search", "gird"), "sweep.search is 'gird'"),
+        (("demo", "--over", "lr=1,2", "--metric", "acuracy"), "the metric of a sweep is 'acuracy'"),
+        (
+            ("demo", "--over", "lr=1,2", "--budget", "soon"),
+            "sweep.budget: it is 'soon', but must be a duration above 0",
+        ),
+        (("demo", "--over", "lr=1,2", "--trials", "0"), "sweep.trials is 0"),
+        (("demo", "--over", "lr=1,2", "--seeds", "0"), "--seeds is 0, it must be at least 1"),
+        (("demo", "--over", "lr=1,2", "--executor", "ray"), "the executor ray needs the address of a Ray cluster"),
+    ],
+)
+def test_bad_input_is_one_sentence(call: Call, tmp_path: Path, words: tuple[str, ...], sentence: str) -> None:
+    found = call("sweep", *words, "--out", str(tmp_path / "out"))
+    assert (found.code, found.out) == (2, "")
+    assert sentence in " ".join(found.err.split())
+    assert not (tmp_path / "out").exists()
+
+
+def test_only_a_sweep_has_best_settings(call: Call, runs: Path, tmp_path: Path) -> None:
+    found = call("compare", str(runs), "--export", str(tmp_path / "best.toml"))
+    assert found.code == 2 and "writes the best settings of one sweep to a .toml file" in " ".join(found.err.split())
+    drawn = call("figure", str(runs), "--kind", "sweep", "--out", str(tmp_path / "sweep.png"))
+    assert drawn.code == 2 and "there is no sweep in" in drawn.err
