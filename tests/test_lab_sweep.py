@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,9 @@ from fairlag.lab.sweep.plan import SweepPlan
 from fairlag.lab.sweep.result import FAILED, STOPPED, SweepResult, kept
 from fairlag.text.scored import ACCURACY
 from tests.support import sweeps
+from tests.support.clusters import started
 from tests.support.resuming import contents
-from tests.support.sweeps import BUFFERED, FEDBUFF, made, outcome, swept
+from tests.support.sweeps import BUFFERED, FEDBUFF, made, outcome, quiet, swept
 
 GUIDED: dict[str, Any] = {
     "over": {"lr": "log(0.05, 2)", "local": {"lr": "log(0.001, 0.5)"}},
@@ -116,6 +118,18 @@ def test_processes_change_nothing(tmp_path: Path, more: dict[str, Any]) -> None:
     assert outcome(one.folder) == outcome(two.folder)
     for mine, other in zip(one.final(result(one)), two.final(result(two)), strict=True):
         assert contents(mine.folder) == contents(other.folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("executor", ["processes", "ray"])
+def test_an_executor_of_tasks_changes_nothing(tmp_path: Path, executor: str) -> None:
+    """Trials are made one after the other then, and the executor computes their tasks."""
+    short: dict[str, Any] = {"over": {"lr": [0.5, 1.0]}, "seeds": 1, "tests": 1}
+    one = made(swept(BUFFERED, **short), tmp_path / "one")
+    with started(2) if executor == "ray" else nullcontext() as address:
+        two = SweepPlan(swept(BUFFERED, **short), tmp_path / "two")
+        make(two, ExecutorChoice(executor, 2, address), quiet, new=True)
+    assert outcome(one.folder) == outcome(two.folder)
 
 
 @pytest.mark.parametrize("more", [{}, GUIDED], ids=["grid", "guided"])

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fairlag.data.load import load
 from fairlag.lab.executors import ExecutorChoice
 from fairlag.lab.experiment import Experiment, parse
 from fairlag.lab.sweep.make import make
@@ -22,10 +23,8 @@ FEDBUFF = {"use": "fedbuff", "buffer": 2, "concurrency": 2}
 
 def digits() -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
     """The digits with an official test part of 300."""
-    from sklearn.datasets import load_digits
-
-    found = load_digits()
-    inputs, labels = found.data.astype(np.float32) / 16, found.target
+    found = load("digits", {})
+    inputs, labels = found.inputs.astype(np.float32) / 16, found.labels
     test, answers = inputs[-300:], labels[-300:]
     if nonsense:
         test, answers = test[:, ::-1] * 7, (answers + 3) % 10

@@ -38,7 +38,10 @@ def sweep_figure(swept: Swept, sheet: Sheet, size: str = "double") -> None:
         marks = {"o": "trial, on validation examples", "D": "best setting, on test examples: mean and deviation"}
         legend(
             figure,
-            [Line2D([], [], color=FAINT, marker=mark, linestyle="", label=label) for mark, label in marks.items()],
+            [
+                Line2D([], [], color=FAINT, marker=mark, markersize=4, linestyle="", label=label)
+                for mark, label in marks.items()
+            ],
         )
         caption(figure, _reading(shown))
 
@@ -57,6 +60,8 @@ def _draw(axes: "Axes", row: Sensitivity, place: int, colour: str) -> None:
 
 
 def _reading(rows: Sequence[Sensitivity]) -> str:
-    lost = [f"{row.failed} of {row.trials} of {row.label}" for row in rows if row.failed]
     words = "Box: the middle half of a strategy's trials; line: their median. The narrower, the less settings matter."
-    return words + (f" Not drawn, because they diverged or stalled: {', '.join(lost)}." if lost else "")
+    lost = [f"{row.failed} of {row.trials} of {row.label}" for row in rows if row.failed]
+    early = [f"{row.stopped} of {row.trials} of {row.label}" for row in rows if row.stopped]
+    words += f" Not drawn, because they diverged or stalled: {', '.join(lost)}." if lost else ""
+    return words + (f" Not drawn, because they were stopped early: {', '.join(early)}." if early else "")
