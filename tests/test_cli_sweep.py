@@ -75,6 +75,10 @@ def test_ctrl_c_says_how_to_continue(call: Call, file: Path, tmp_path: Path, mon
     ("words", "sentence"),
     [
         (("racer", "--over", "lr=1,2"), "the experiment 'racer' has no [data]: a sweep needs a model to train"),
+        (
+            ("demo", "--set", "clock=wall", "--over", "lr=1,2"),
+            "a sweep runs in virtual time, but the clock is 'wall'",
+        ),
         (("demo",), "there is nothing to try: give --over KEY=VALUES"),
         (("demo", "--over", "lrr=1,2"), "no strategy has a parameter 'lrr' to sweep: did you mean 'lr'?"),
         (("demo", "--over", "lr=log(-1,2)"), "the range 'log(-1,2)' of 'lr' has no logarithm"),

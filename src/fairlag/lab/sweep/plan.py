@@ -37,6 +37,8 @@ class SweepPlan:
     def __post_init__(self) -> None:
         if self.experiment.data is None:
             raise InputError(f"the experiment {self.experiment.name!r} has no [data]: a sweep needs a model to train")
+        if self.experiment.clock is not None:
+            raise InputError("a sweep runs in virtual time, but the clock is 'wall': remove it, or --set clock=virtual")
 
     @property
     def sweep(self) -> Sweep:

@@ -58,10 +58,10 @@ def kind_of(sweep: Sweep, spaces: Sequence[Space]) -> str:
     if kind == "grid":
         if sweep.trials is not None:
             raise InputError(
-                f"a grid tries all settings, but trials is {sweep.trials}: remove it, or use search random"
+                f"a grid tries all settings, but trials is {sweep.trials}: remove it, or use --search random"
             )
         if endless:
-            raise InputError("a grid needs lists of values, but there is a range: write values, or use search random")
+            raise InputError("a grid needs lists of values, but there is a range: write values, or use --search random")
     elif kind == "random" and sweep.trials is None and endless:
         raise InputError("there are ranges, so the number of trials per strategy must be given: --trials 40")
     return kind
