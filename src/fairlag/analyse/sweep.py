@@ -70,7 +70,7 @@ class Swept:
     def of(cls, folder: Path) -> "Swept":
         """The sweep in a folder; refuses a folder without one, or with an unfinished one."""
         found = result_in(folder)
-        runs = tests_in(folder)
+        runs = final_runs(folder)
         rows = (
             _sensitivity(each, found.objective, [run for run in runs if run.label == each.label])
             for each in found.strategies
@@ -116,7 +116,7 @@ def result_in(folder: Path) -> SweepResult:
     return found
 
 
-def tests_in(folder: Path) -> list[Run]:
+def final_runs(folder: Path) -> list[Run]:
     """The tests of the best settings that were begun."""
     there = folder / FINAL
     if not there.is_dir():
