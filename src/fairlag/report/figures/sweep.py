@@ -55,7 +55,14 @@ def _draw(axes: "Axes", row: Sensitivity, place: int, colour: str) -> None:
     axes.plot(row.values, aside, linestyle="", marker="o", markersize=2.5, color=colour, alpha=0.7, markeredgewidth=0)
     if row.tested:
         deviation = stdev(row.tested) if len(row.tested) > 1 else None
-        look = {"marker": "D", "markersize": 4.0, "color": "#222222", "capsize": 2.0, "linewidth": 0.9}
+        look = {
+            "marker": "D",
+            "markersize": 4.0,
+            "color": "#222222",
+            "capsize": 2.0,
+            "linewidth": 0.9,
+            "markeredgecolor": "white",
+        }
         axes.errorbar(fmean(row.tested), place, xerr=deviation, zorder=3, **look)  # type: ignore[arg-type]
 
 
