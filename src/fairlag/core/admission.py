@@ -1,11 +1,13 @@
 """Admission: first checks that an update is well formed, then asks the strategy's own rule."""
 
+import numpy as np
+
 from fairlag.core.state import Savable
 from fairlag.core.strategy import Strategy
 from fairlag.core.types import NOTHING, CheckedUpdate, Dispatch, Integers, Update
 from fairlag.core.vector import Layout
 from fairlag.core.view import View
-from fairlag.rules.admit import Remembering, no_negative_variance, well_formed
+from fairlag.rules.admit import NOT_FINITE, Remembering, no_negative_variance, well_formed
 from fairlag.rules.rule import failure
 
 
@@ -13,22 +15,31 @@ class Admission:
     """Decides for each update whether it may be merged."""
 
     def __init__(
-        self, strategy: Strategy, layout: Layout, size: int, view: View, most_examples: Integers | None = None
+        self,
+        strategy: Strategy,
+        layout: Layout,
+        size: int,
+        view: View,
+        most_examples: Integers | None = None,
+        *,
+        masked: bool = False,
     ) -> None:
         """`size` counts an update's numbers; rules see only those that the layout says are parameters.
 
         `most_examples` is how many examples each client can have; a report of more counts as that many.
+        With `masked`, an update is that many words, and no update is admitted unseen: one in the clear is refused.
         """
+        self._masked = masked
         self._most_examples = most_examples
         self._strategy, self._size, self._view = strategy, size, view
         self._variances, self._parameters = layout.variances, layout.parameters.size
-        self._hides = size > self._parameters
+        self._hides = size > self._parameters and not masked
         self._rule = strategy.admit
         self.memory: Savable | None = None
         """The memory of the strategy's rule, if it has one."""
         if isinstance(strategy.admit, Remembering):
             self._rule = self.memory = strategy.admit.start(view)
-        self.asks_nothing = self._rule is None and not self._variances
+        self.asks_nothing = self._rule is None and not self._variances and not masked
         """True if every well-formed update is admitted."""
         self.blank = object() if size else NOTHING
         """The update that is well formed by definition, if the model has no parameters."""
@@ -36,7 +47,10 @@ class Admission:
     def judged(self, update: Update, task: Dispatch) -> tuple[str | None, Update]:
         """Why the update is refused, None if it is admitted; and the update with what is believed of its report."""
         known = update is self.blank or type(update) is CheckedUpdate
-        reason = None if known else well_formed(update, self._size)
+        if self._masked:
+            reason = NOT_FINITE if update.delta.shape == (0,) else well_formed(update, self._size, np.uint64)
+        else:
+            reason = None if known else well_formed(update, self._size)
         if reason is None and self._variances:
             reason = no_negative_variance(update, self._variances)
         if reason is None:

@@ -7,6 +7,7 @@ from contextvars import copy_context
 import numpy as np
 
 from fairlag.core.buffer import Buffer
+from fairlag.core.secure import SecureSum
 from fairlag.core.state import Leaf, Savable, State, copy_into, leaves, refill, take
 from fairlag.core.strategy import Strategy
 from fairlag.core.types import Dispatch, Floats, Parts, Report
@@ -26,8 +27,15 @@ class Merger:
     """Holds the buffered updates, one row each, and the server rule's state between versions."""
 
     def __init__(
-        self, strategy: Strategy, versions: Versions, view: View, layout: Layout, max_growth: float | None = None
+        self,
+        strategy: Strategy,
+        versions: Versions,
+        view: View,
+        layout: Layout,
+        max_growth: float | None = None,
+        secure: SecureSum | None = None,
     ) -> None:
+        """With `secure`, updates are masked, and only it can add them up."""
         shared = layout.parameters.size if strategy.local.shares else 0
         if layout.size + shared != versions.newest.size:
             raise InputError(
@@ -55,7 +63,9 @@ class Merger:
         """How much of each update is in the last step, if that is not its weight."""
         self.stepper = strategy.local.steps.start() if strategy.local.steps is not None else None
         """The rule for each task's number of local steps, if the strategy has one."""
-        self._rows: Matrix = np.empty((strategy.trigger.needs, self._size), np.float32)
+        self._secure = secure
+        width, dtype = (self._size, np.float32) if secure is None else (secure.words, np.uint64)
+        self._rows = np.empty((strategy.trigger.needs, width), dtype)
         # Silences overflow warnings; entering it takes a tenth of the time of np.errstate.
         self._quiet = copy_context()
         self._quiet.run(np.seterr, over="ignore", invalid="ignore")
@@ -90,6 +100,8 @@ class Merger:
         rows = self._rows[:, : self._parameters]
         buffer = Buffer(tasks, staleness, reports, rows if self._shows_updates else None, drafted)
         weights, parts, refused = self._weigh(buffer), None, ""
+        if self._secure is not None:
+            weights = self._secure.shares(weights)
         before = {} if self._max_growth is None else {name: part.state() for name, part in self._parts.items()}
         self._credited = None
         late = isinstance(self._strategy.reduce, Keeping) and self._strategy.reduce.late
@@ -135,7 +147,10 @@ class Merger:
         if self.stepper is not None:
             with rule_errors("rule of steps", self._strategy.local.steps):
                 self.stepper.merged(buffer, self._view)
-        step = self._step(buffer, weights)
+        step = self._step(buffer, weights) if self._secure is None else self._unmasked(self._secure, buffer, weights)
+        if isinstance(step, str):
+            self._versions.publish(newest)
+            return step
         # Check the step too: Adam turns an enormous step into a small one, but would remember it for ever.
         refused = "" if limit is None else objection("the step", step, newest[: self._parameters], limit)
         if not refused:
@@ -143,7 +158,7 @@ class Merger:
             refused = "" if limit is None else self._objection(version, len(buffer), limit)
         if refused:
             self._versions.publish(newest)
-            return f"{refused}, most of it from {suspects(buffer.clients, weights, self._rows[: len(buffer)])}"
+            return refused + self._suspected(buffer, weights)
         if not finite(version):
             raise DivergedError(
                 f"version {self._view.version + 1} is not finite: the model diverged, smaller steps may help"
@@ -152,6 +167,18 @@ class Merger:
         self._versions.publish(version)
         self._state = state
         return ""
+
+    def _unmasked(self, secure: SecureSum, buffer: Buffer, weights: Floats) -> Vector | str:
+        """The sum of masked updates; if all weights are 0 it is known without a keeper."""
+        if not weights.any():
+            return np.zeros(self._parameters, np.float32)
+        return secure.step(self._view.version + 1, buffer.tasks, self._rows[: len(buffer)], weights)
+
+    def _suspected(self, buffer: Buffer, weights: Floats) -> str:
+        """Who contributed most to a step that is refused; nobody can know if updates are masked."""
+        if self._secure is not None:
+            return ""
+        return f", most of it from {suspects(buffer.clients, weights, self._rows[: len(buffer)])}"
 
     def _objection(self, version: Vector, count: int, limit: float) -> str:
         """Why the next version is refused; empty if it is not."""

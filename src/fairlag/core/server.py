@@ -12,6 +12,7 @@ from fairlag.core.counting import TaskCounter
 from fairlag.core.dispatching import Dispatcher
 from fairlag.core.ledger import Ledger
 from fairlag.core.merger import Merger
+from fairlag.core.secure import SecureSum, check_hidden
 from fairlag.core.state import Savable, State, take
 from fairlag.core.strategy import Strategy
 from fairlag.core.types import (
@@ -75,6 +76,7 @@ class Server:
         group_of: Callable[[int], str] | None = None,
         max_growth: float | None = None,
         reference: Reference | None = None,
+        secure: SecureSum | None = None,
         record: Record | None = None,
         on_version: OnVersion | None = None,
     ) -> None:
@@ -89,6 +91,7 @@ class Server:
         With `max_growth`, an aggregation is refused as a whole if it would make the model more than this many times as
         large, or not finite. Without it, a model that is not finite ends the run with a DivergedError.
         `reference` trains a version on the server's own examples, for strategies that compare updates with that step.
+        With `secure`, updates arrive masked: the server never sees a single one, and `secure` adds them up.
         """
         strategy.check(clients)
         check_limits(aggregations, until_time)
@@ -120,7 +123,9 @@ class Server:
                 "give `trusted` in [data]"
             )
         self.view = View(self._ledger, self.versions, size - layout.parameters.size, reference)
-        self._merger = Merger(strategy, self.versions, self.view, layout, max_growth)
+        if secure is not None:
+            check_hidden(strategy, layout)
+        self._merger = Merger(strategy, self.versions, self.view, layout, max_growth, secure)
         self.stopped: Stop | None = None
         self.partial = 0
         self.refused = ""
@@ -140,10 +145,13 @@ class Server:
         }
         self._store = self._merger.store if self._merger.stores else None
         self._trigger = strategy.trigger
-        self._admission = Admission(strategy, layout, size, self.view, most_examples)
+        width, masked = (size, False) if secure is None else (secure.words, True)
+        self._admission = Admission(strategy, layout, width, self.view, most_examples, masked=masked)
         self._blank, self._trusts = self._admission.blank, self._admission.asks_nothing
         if self._admission.memory is not None:
             self._parts["admit"] = self._admission.memory
+        if secure is not None:
+            self._parts["secure"] = secure
         self.record = record
         """Gets each version, each task that ended without being aggregated, and each client that joins or leaves."""
         self.on_version = on_version

@@ -6,6 +6,7 @@ from statistics import median_low
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from fairlag.core.state import Savable, State, rows, table, take
 from fairlag.core.types import Dispatch, Report, Update
@@ -54,10 +55,10 @@ class Remembering:
         return self.start(view)(update, task, view)
 
 
-def well_formed(update: Update, size: int) -> str | None:
-    """None for finite float32 values of the model's size with a plausible report, else the reason.
+def well_formed(update: Update, size: int, dtype: DTypeLike = np.float32) -> str | None:
+    """None for finite values of this type and the model's size with a plausible report, else the reason.
 
-    The server checks every update with this before any other rule sees it.
+    The server checks every update with this before any other rule sees it. Masked updates are uint64.
 
     >>> well_formed(Update(np.zeros(3, np.float32)), 3)
     >>> well_formed(Update(np.zeros(2, np.float32)), 3)
@@ -71,8 +72,8 @@ def well_formed(update: Update, size: int) -> str | None:
     # Reasons contain no text from a client: they are counted, and clients could invent new ones for ever.
     if type(delta) is not np.ndarray:
         return "not an array"
-    if delta.dtype != np.float32:
-        return "the dtype is not float32"
+    if delta.dtype != dtype:
+        return f"the dtype is not {np.dtype(dtype)}"
     if delta.shape != (size,):
         return f"the shape is not ({size},)"
     if type(report) is not Report:

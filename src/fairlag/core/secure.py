@@ -1,0 +1,77 @@
+"""Secure aggregation as the server sees it: masked updates, and what adds them up. No cryptography lives here."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairlag.core.state import Savable
+from fairlag.core.strategy import Strategy
+from fairlag.core.types import Dispatch, Floats
+from fairlag.core.vector import Layout, Vector
+from fairlag.errors import StrategyError
+from fairlag.rules.reduce import weighted_sum
+from fairlag.rules.rule import label_of, provenance
+from fairlag.rules.trigger import count
+
+Words = NDArray[np.uint64]
+"""Masked updates, one row each: the masked numbers, then the sealed seed of the mask.
+
+A client whose update is not finite sends an empty row: there is nothing to mask."""
+
+_ACCEPTED = (
+    "secure aggregation accepts weightings of who sent an update and how late it is, such as those of buffered_fedavg, "
+    "fedbuff, fedstaleweight and fairshare, with weighted_sum and any server rule"
+)
+
+
+class SecureSum(Savable, Protocol):
+    """Adds up masked updates with the help of a keeper, which the server must not be able to do alone."""
+
+    @property
+    def words(self) -> int:
+        """How many 64-bit words an update has."""
+
+    def shares(self, weights: Floats) -> Floats:
+        """The weights as they are used: rounded to what the keeper accepts."""
+
+    def step(self, version: int, tasks: Sequence[Dispatch], rows: Words, weights: Floats) -> Vector | str:
+        """The sum Σ_j α_j Δ_j that makes this version, or why there is none: then the updates are lost."""
+
+
+def check_hidden(strategy: Strategy, layout: Layout) -> None:
+    """Refuses a strategy that needs single updates, and a model for which a sum of updates is not enough.
+
+    >>> from fairlag.zoo import fedasync
+    >>> check_hidden(fedasync(), Layout((), ()))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    fairlag.errors.StrategyError: edit = whole_models reads single updates, which secure aggregation hides: ...
+    """
+    for slot in strategy.readers:
+        rule = getattr(strategy, slot)
+        name = f"local = {rule}" if slot == "local" else f"{slot} = {label_of(rule)}"
+        raise StrategyError(f"{name} reads single updates, which secure aggregation hides: {_ACCEPTED}")
+    if strategy.reduce is not weighted_sum:
+        raise StrategyError(
+            f"reduce = {label_of(strategy.reduce)} is not the weighted sum of the updates, and secure aggregation "
+            f"computes nothing else: {_ACCEPTED}"
+        )
+    made = provenance(strategy.trigger.ready)
+    if made is not None and made.make is count and made.arguments["k"] == 1:
+        raise StrategyError(
+            "trigger = count(1) makes a version of every update, which shows it, so secure aggregation needs a larger "
+            f"buffer: {_ACCEPTED}"
+        )
+    if strategy.local.shares:
+        raise StrategyError(
+            f"{strategy.local} adds a vector per client to its updates, whose weights are not those of the updates, "
+            f"and secure aggregation has one sum per version: {_ACCEPTED}"
+        )
+    if layout.statistics:
+        raise StrategyError(
+            f"the model has statistics ({layout.names[-layout.statistics]!r}, …), which are mixed as values and not "
+            "added up, so secure aggregation cannot hide them: use a model without statistics, such as one with "
+            "GroupNorm instead of BatchNorm"
+        )
