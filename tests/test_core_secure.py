@@ -29,13 +29,13 @@ class Sum:
     def __init__(self, refusal: str = "") -> None:
         self.refusal, self.asked = refusal, 0
 
-    def shares(self, weights: Floats) -> Floats:
-        return np.round(weights, 1)
+    def objection(self, row: Words, task: Dispatch) -> str | None:
+        return "sealed for another task" if row[2] == task.task else None
 
-    def step(self, version: int, tasks: Sequence[Dispatch], rows: Words, weights: Floats) -> Vector | str:
+    def summed(self, tasks: Sequence[Dispatch], rows: Words, weights: Floats) -> tuple[Vector, Floats] | str:
         self.asked += 1
-        numbers = (rows[:, :2] - rows[:, 2:]).astype(np.int64)
-        return self.refusal or (weights @ numbers).astype(np.float32)
+        numbers, used = (rows[:, :2] - rows[:, 2:]).astype(np.int64), np.round(weights, 1)
+        return self.refusal or ((used @ numbers).astype(np.float32), used)
 
     def state(self) -> State:
         return {"asked": self.asked}
@@ -104,6 +104,7 @@ def test_a_step_that_is_too_large_is_refused_without_suspects() -> None:
         (Update(vec(1, 2)), "the dtype is not uint64"),
         (Update(np.zeros(2, np.uint64)), "the shape is not (3,)"),
         (Update(np.zeros(0, np.uint64)), "not finite"),
+        (Update(np.zeros(3, np.uint64)), "sealed for another task"),
         (CheckedUpdate(vec(1, 2)), "not an update"),
         (CheckedUpdate(np.zeros(3, np.uint64)), "not an update"),
         (Update(np.zeros(3, np.uint64), Report(examples=0)), "the number of examples is not an int between"),

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from fairlag.core.secure import SecureSum
 from fairlag.core.state import Savable
 from fairlag.core.strategy import Strategy
 from fairlag.core.types import NOTHING, CheckedUpdate, Dispatch, Integers, Update
@@ -22,24 +23,24 @@ class Admission:
         view: View,
         most_examples: Integers | None = None,
         *,
-        masked: bool = False,
+        secure: SecureSum | None = None,
     ) -> None:
         """`size` counts an update's numbers; rules see only those that the layout says are parameters.
 
         `most_examples` is how many examples each client can have; a report of more counts as that many.
-        With `masked`, an update is that many words, and no update is admitted unseen: one in the clear is refused.
+        With `secure`, updates are masked, and none is admitted unseen: one in the clear is refused.
         """
-        self._masked = masked
+        self._secure = secure
         self._most_examples = most_examples
         self._strategy, self._size, self._view = strategy, size, view
         self._variances, self._parameters = layout.variances, layout.parameters.size
-        self._hides = size > self._parameters and not masked
+        self._hides = size > self._parameters and secure is None
         self._rule = strategy.admit
         self.memory: Savable | None = None
         """The memory of the strategy's rule, if it has one."""
         if isinstance(strategy.admit, Remembering):
             self._rule = self.memory = strategy.admit.start(view)
-        self.asks_nothing = self._rule is None and not self._variances and not masked
+        self.asks_nothing = self._rule is None and not self._variances and secure is None
         """True if every well-formed update is admitted."""
         self.blank = object() if size else NOTHING
         """The update that is well formed by definition, if the model has no parameters."""
@@ -47,8 +48,8 @@ class Admission:
     def judged(self, update: Update, task: Dispatch) -> tuple[str | None, Update]:
         """Why the update is refused, None if it is admitted; and the update with what is believed of its report."""
         known = update is self.blank or type(update) is CheckedUpdate
-        if self._masked:
-            reason = NOT_FINITE if update.delta.shape == (0,) else well_formed(update, self._size, np.uint64)
+        if self._secure is not None:
+            reason = _masked(self._secure, update, task)
         else:
             reason = None if known else well_formed(update, self._size)
         if reason is None and self._variances:
@@ -68,3 +69,10 @@ class Admission:
         if most is None or client >= len(most) or update.report.examples <= most[client]:
             return update
         return update._replace(report=update.report._replace(examples=max(1, int(most[client]))))
+
+
+def _masked(secure: SecureSum, update: Update, task: Dispatch) -> str | None:
+    """What can be checked of a masked update: None if it is well formed, else the reason."""
+    if update.delta.shape == (0,):
+        return NOT_FINITE
+    return well_formed(update, secure.words, np.uint64) or secure.objection(update.delta.view(np.uint64), task)

@@ -100,8 +100,6 @@ class Merger:
         rows = self._rows[:, : self._parameters]
         buffer = Buffer(tasks, staleness, reports, rows if self._shows_updates else None, drafted)
         weights, parts, refused = self._weigh(buffer), None, ""
-        if self._secure is not None:
-            weights = self._secure.shares(weights)
         before = {} if self._max_growth is None else {name: part.state() for name, part in self._parts.items()}
         self._credited = None
         late = isinstance(self._strategy.reduce, Keeping) and self._strategy.reduce.late
@@ -147,10 +145,14 @@ class Merger:
         if self.stepper is not None:
             with rule_errors("rule of steps", self._strategy.local.steps):
                 self.stepper.merged(buffer, self._view)
-        step = self._step(buffer, weights) if self._secure is None else self._unmasked(self._secure, buffer, weights)
-        if isinstance(step, str):
-            self._versions.publish(newest)
-            return step
+        if self._secure is None or not weights.any():
+            step = self._step(buffer, weights)
+        else:
+            found = self._secure.summed(buffer.tasks, self._rows[: len(buffer)], weights)
+            if isinstance(found, str):
+                self._versions.publish(newest)
+                return found
+            step, self._credited = found
         # Check the step too: Adam turns an enormous step into a small one, but would remember it for ever.
         refused = "" if limit is None else objection("the step", step, newest[: self._parameters], limit)
         if not refused:
@@ -167,12 +169,6 @@ class Merger:
         self._versions.publish(version)
         self._state = state
         return ""
-
-    def _unmasked(self, secure: SecureSum, buffer: Buffer, weights: Floats) -> Vector | str:
-        """The sum of masked updates; if all weights are 0 it is known without a keeper."""
-        if not weights.any():
-            return np.zeros(self._parameters, np.float32)
-        return secure.step(self._view.version + 1, buffer.tasks, self._rows[: len(buffer)], weights)
 
     def _suspected(self, buffer: Buffer, weights: Floats) -> str:
         """Who contributed most to a step that is refused; nobody can know if updates are masked."""

@@ -33,11 +33,14 @@ class SecureSum(Savable, Protocol):
     def words(self) -> int:
         """How many 64-bit words an update has."""
 
-    def shares(self, weights: Floats) -> Floats:
-        """The weights as they are used: rounded to what the keeper accepts."""
+    def objection(self, row: Words, task: Dispatch) -> str | None:
+        """Why a row cannot be the update of this task, as far as can be seen of it; None if it can."""
 
-    def step(self, version: int, tasks: Sequence[Dispatch], rows: Words, weights: Floats) -> Vector | str:
-        """The sum Σ_j α_j Δ_j that makes this version, or why there is none: then the updates are lost."""
+    def summed(self, tasks: Sequence[Dispatch], rows: Words, weights: Floats) -> tuple[Vector, Floats] | str:
+        """The step Σ_j α_j Δ_j and the weights α_j as they were used, or why there is none: the updates are lost.
+
+        Used weights may differ from those asked for: by rounding, and a row that turns out to be useless gets 0.
+        """
 
 
 def check_hidden(strategy: Strategy, layout: Layout) -> None:

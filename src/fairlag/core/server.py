@@ -145,8 +145,7 @@ class Server:
         }
         self._store = self._merger.store if self._merger.stores else None
         self._trigger = strategy.trigger
-        width, masked = (size, False) if secure is None else (secure.words, True)
-        self._admission = Admission(strategy, layout, width, self.view, most_examples, masked=masked)
+        self._admission = Admission(strategy, layout, size, self.view, most_examples, secure=secure)
         self._blank, self._trusts = self._admission.blank, self._admission.asks_nothing
         if self._admission.memory is not None:
             self._parts["admit"] = self._admission.memory
