@@ -24,6 +24,7 @@ from fairlag.lab.attacks import Attack
 from fairlag.lab.clients import Clients, check_clients
 from fairlag.lab.learning import ChosenTask, Data, Device, Evaluate, LocalTraining, Model, Table
 from fairlag.lab.messages import first_mistake
+from fairlag.lab.privacy import Privacy
 from fairlag.lab.strategies import Use, build, strategy_call, takes
 from fairlag.lab.sweep.table import Sweep
 from fairlag.lab.traces import digests, with_groups
@@ -106,6 +107,10 @@ class Experiment(Table):
     )
     local: LocalTraining = Field(default=LocalTraining(), description="The [`[local]`](#local) table.")
     evaluate: Evaluate = Field(default=Evaluate(), description="The [`[evaluate]`](#evaluate) table.")
+    privacy: Privacy | None = Field(
+        default=None,
+        description="The [`[privacy]`](#privacy) table. Without it, the server sees every update.",
+    )
     track: Annotated[tuple[str, ...], BeforeValidator(checked_names)] = Field(
         default=(),
         description='The trackers that record its runs, such as `["tensorboard"]`: `mlflow`, `tensorboard`, '
@@ -218,6 +223,8 @@ class Experiment(Table):
         strategy = build(use.use, use.parameters, self._folder)
         if use.defence is not None:
             strategy = defended(strategy, use.defence)
+        if self.privacy is not None:
+            strategy = self.privacy.protected(strategy, self.population, use.label)
         strategy.check(self.population)
         _check_importance(strategy, [table.group for table in self.clients])
         return strategy
@@ -349,6 +356,7 @@ def check(tables: dict[str, Any]) -> Experiment:
         "attacks": Attack.model_fields,
         "local": LocalTraining.model_fields,
         "evaluate": Evaluate.model_fields,
+        "privacy": Privacy.model_fields,
         "sweep": Sweep.model_fields,
     }
     try:

@@ -88,7 +88,7 @@ def toml(experiment: Experiment, head: Sequence[str] = (), beside: Mapping[str, 
         blocks.append([*above, "[[clients]]", *_lines(_changed(table, Clients))])
     blocks += [["[[strategies]]", *_lines(table)] for table in tables["strategies"]]
     blocks += [["[[attacks]]", *_lines(table)] for table in tables.get("attacks", ())]
-    for key in ("data", "model", "task", "local", "evaluate", "sweep"):
+    for key in ("data", "model", "task", "local", "evaluate", "privacy", "sweep"):
         if getattr(experiment, key) != Experiment.model_fields[key].default:
             blocks.append([f"[{key}]", *_lines(tables[key])])
     if experiment.defences:

@@ -2,7 +2,7 @@
 
 `keep`, `recent` and `replay` have reductions with a memory; `control` has one more direction of local steps;
 `tolerant`, `utility` and `compass` have one more selection each; `phases` has a selection and the reduction that goes
-with it; `robust` and `suspect` have defences against attackers.
+with it; `robust` and `suspect` have defences against attackers; `bounded` bounds one client's part of a version.
 
 >>> import fairlag
 >>> from fairlag.rules import select, trigger, weigh
@@ -13,6 +13,7 @@ Strategy(select=concurrency(10), trigger=count(5), weigh=polynomial(0.5), reduce
 from fairlag.rules import (
     admit,
     apply,
+    bounded,
     compass,
     control,
     edit,
@@ -45,6 +46,7 @@ from fairlag.rules.rule import (
 __all__ = [
     "admit",
     "apply",
+    "bounded",
     "compass",
     "control",
     "credits_by",
