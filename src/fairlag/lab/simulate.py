@@ -18,6 +18,7 @@ from fairlag.lab.events import Event, Tell
 from fairlag.lab.executors import ExecutorChoice
 from fairlag.lab.experiment import Experiment, given
 from fairlag.lab.folder import is_run
+from fairlag.lab.hidden import check_extra, hidden
 from fairlag.lab.loop import Facts, RunLoop
 from fairlag.lab.plan import Plan, Planned
 from fairlag.lab.records import (
@@ -82,6 +83,7 @@ def execute(
         if plan.experiment.data is not None:
             choice.check()
             _check_extra(plan.experiment)
+            check_extra(plan.experiment)
             choice.on(devices.resolved(plan.experiment.device))
         with closing(Resources(plan.experiment, choice)) as resources:
             if new:
@@ -230,7 +232,8 @@ def _run(resources: Resources, planned: Planned, watch: Watch) -> None:
         every, most = experiment.evaluate.every, MOST_PENDING if real_time else inf
         evaluations = Evaluations(store, evaluator, setting.scoring, every=every, most_pending=most)
         reference = resources.reference(executor)
-        server = simulated_server(experiment, setting, strategy, store, evaluations, reference)
+        executor, secure = hidden(experiment, setting, executor)
+        server = simulated_server(experiment, setting, strategy, store, evaluations, reference, secure)
         timeline: Timeline
         facts: Facts = dict
         if real_time:

@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from fairlag.core.secure import SecureSum
 from fairlag.core.server import Server
 from fairlag.core.state import Savable
 from fairlag.core.strategy import Strategy
@@ -30,6 +31,7 @@ def simulated_server(
     store: Store,
     evaluations: Evaluations,
     reference: Reference | None = None,
+    secure: SecureSum | None = None,
 ) -> Server:
     """A server for the fleet of an experiment, which records everything in the store."""
     return Server(
@@ -44,6 +46,7 @@ def simulated_server(
         most_examples=setting.examples if setting.placement is not None else None,
         group_of=experiment.group_of,
         reference=reference,
+        secure=secure,
         record=store.record,
         on_version=evaluations.offer,
     )

@@ -1,4 +1,4 @@
-"""What a server does with a buffer of masked updates: each is a row of words, and with a keeper they become one step."""
+"""The server's buffer of masked updates: each is a row of words, and with a keeper they become one step."""
 
 from collections.abc import Callable, Sequence
 from math import fsum
