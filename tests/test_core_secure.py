@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fairlag import zoo
-from fairlag.core.secure import Words, check_hidden
+from fairlag.core.secure import Words, check_hidden, masked_update
 from fairlag.core.server import Server
 from fairlag.core.state import State, take
 from fairlag.core.types import Aggregation, Arrived, CheckedUpdate, Dispatch, Floats, Joined, Report, Row, Update
@@ -18,6 +18,7 @@ from fairlag.rules.edit import clip
 from fairlag.rules.reduce import trimmed_mean
 from tests.support.scenes import vec
 
+USELESS = np.uint64(77)
 PLAIN = Layout(("weight",), ((2,),))
 
 
@@ -34,7 +35,7 @@ class Sum:
 
     def summed(self, tasks: Sequence[Dispatch], rows: Words, weights: Floats) -> tuple[Vector, Floats] | str:
         self.asked += 1
-        numbers, used = (rows[:, :2] - rows[:, 2:]).astype(np.int64), np.round(weights, 1)
+        numbers, used = (rows[:, :2] - rows[:, 2:]).astype(np.int64), np.where(rows[:, 1] == USELESS, 0.0, weights)
         return self.refusal or ((used @ numbers).astype(np.float32), used)
 
     def state(self) -> State:
@@ -47,7 +48,7 @@ class Sum:
 def row(first: int, second: int) -> Update:
     """An update with a mask of 2^63 + 5, so that the masked numbers wrap around."""
     mask = np.uint64(2**63 + 5)
-    return Update(np.append(np.array([first, second], np.int64).astype(np.uint64) + mask, mask))
+    return masked_update(np.append(np.array([first, second], np.int64).astype(np.uint64) + mask, mask))
 
 
 def started(secure: Sum, rows: list[Row]) -> Server:
@@ -66,15 +67,14 @@ def test_a_version_is_the_sum_of_masked_updates() -> None:
     assert server.versions.newest.tolist() == [0.0, 3.0] and not server.refused
 
 
-def test_weights_are_recorded_as_they_are_used() -> None:
+def test_an_update_that_is_left_out_weighs_nothing() -> None:
     rows: list[Row] = []
-    secure = Sum()
-    server = Server(zoo.buffered_fedavg(buffer=3), clients=3, parameters=vec(0, 0), secure=secure, record=rows.append)
-    server.handle(Joined(0.0, [0, 1, 2]))
-    for task in range(3):
-        server.handle(Arrived(1.0 + task, task, row(10, 0)))
+    server = started(Sum(), rows)
+    server.handle(Arrived(1.0, 0, masked_update(np.array([1, USELESS, 9], np.uint64))))
+    server.handle(Arrived(2.0, 1, row(2, 2)))
     (merged,) = (each for each in rows if isinstance(each, Aggregation))
-    assert merged.weights.tolist() == [0.3, 0.3, 0.3] and server.versions.newest.tolist() == [9.0, 0.0]
+    assert merged.weights.tolist() == [0.0, 0.5] and server.versions.newest.tolist() == [2.0, 2.0]
+    assert server.view.weight_sums.tolist() == [0.0, 0.5]
 
 
 def test_a_refused_sum_loses_the_buffer_and_nothing_else() -> None:
@@ -102,12 +102,11 @@ def test_a_step_that_is_too_large_is_refused_without_suspects() -> None:
     ("update", "reason"),
     [
         (Update(vec(1, 2)), "the dtype is not uint64"),
-        (Update(np.zeros(2, np.uint64)), "the shape is not (3,)"),
-        (Update(np.zeros(0, np.uint64)), "not finite"),
-        (Update(np.zeros(3, np.uint64)), "sealed for another task"),
+        (masked_update(np.zeros(2, np.uint64)), "the shape is not (3,)"),
+        (masked_update(np.zeros(0, np.uint64)), "not finite"),
+        (masked_update(np.zeros(3, np.uint64)), "sealed for another task"),
         (CheckedUpdate(vec(1, 2)), "not an update"),
-        (CheckedUpdate(np.zeros(3, np.uint64)), "not an update"),
-        (Update(np.zeros(3, np.uint64), Report(examples=0)), "the number of examples is not an int between"),
+        (masked_update(np.zeros(3, np.uint64), Report(examples=0)), "the number of examples is not an int between"),
     ],
 )
 def test_an_update_in_the_clear_never_enters_the_buffer(update: Update, reason: str) -> None:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from fairlag.core.state import Savable
 from fairlag.core.strategy import Strategy
-from fairlag.core.types import Dispatch, Floats
+from fairlag.core.types import Dispatch, Floats, Report, Update
 from fairlag.core.vector import Layout, Vector
 from fairlag.errors import StrategyError
 from fairlag.rules.reduce import weighted_sum
@@ -26,6 +26,11 @@ _ACCEPTED = (
 )
 
 
+def masked_update(row: Words, report: Report = Report()) -> Update:  # noqa: B008 (frozen)
+    """A masked update. Words stand in the place of numbers: no rule reads them, and only a `SecureSum` adds them up."""
+    return Update(row, report)  # type: ignore[arg-type]
+
+
 class SecureSum(Savable, Protocol):
     """Adds up masked updates with the help of a keeper, which the server must not be able to do alone."""
 
@@ -37,9 +42,9 @@ class SecureSum(Savable, Protocol):
         """Why a row cannot be the update of this task, as far as can be seen of it; None if it can."""
 
     def summed(self, tasks: Sequence[Dispatch], rows: Words, weights: Floats) -> tuple[Vector, Floats] | str:
-        """The step Σ_j α_j Δ_j and the weights α_j as they were used, or why there is none: the updates are lost.
+        """The step Σ_j α_j Δ_j and the weights; or why there is none: the updates are lost.
 
-        Used weights may differ from those asked for: by rounding, and a row that turns out to be useless gets 0.
+        A row that turns out to be useless gets the weight 0.
         """
 
 

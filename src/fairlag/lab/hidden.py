@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from fairlag.core.secure import SecureSum
+from fairlag.core.secure import SecureSum, masked_update
 from fairlag.core.types import Dispatch, Update
 from fairlag.core.vector import finite
 from fairlag.errors import InputError
@@ -28,8 +28,8 @@ def hidden(
 
     def sent(update: Update, task: Dispatch) -> Update:
         if not finite(update.delta):  # there is nothing to mask, and the server is told so
-            return Update(np.empty(0, np.uint64), update.report)
-        return Update(clients.sent(update.delta, task), update.report)
+            return masked_update(np.empty(0, np.uint64), update.report)
+        return masked_update(clients.sent(update.delta, task), update.report)
 
     return Sending(executor, sent), clients.sum
 

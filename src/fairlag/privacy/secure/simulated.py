@@ -90,14 +90,14 @@ class QuantisedSum:
         return None
 
     def summed(self, tasks: object, rows: Words, weights: Floats) -> tuple[Vector, Floats] | str:
-        """The step and the weights as they were used."""
+        """The step and the weights; or why there is no step."""
         try:
             whole = whole_weights(weights.tolist())
         except InputError as reason:
             return str(reason)
         roots = [each.tobytes() for each in rows[:, -_ROOT:]]
         mean = plain_mean(list(rows[:, :-_ROOT]), whole, roots, self._secret)
-        return scaled(mean, whole, weights, range(len(rows)))
+        return scaled(mean, weights), weights
 
     def state(self) -> State:
         """Nothing to remember."""

@@ -9,7 +9,7 @@ from fairlag.core.state import Savable, State, take
 from fairlag.core.types import Dispatch, Floats
 from fairlag.core.vector import Vector
 from fairlag.errors import InputError, KeeperError, RefusedError
-from fairlag.privacy.fixed import WHOLE, Words, whole_weights
+from fairlag.privacy.fixed import Words, whole_weights
 from fairlag.privacy.secure.client import Masked
 from fairlag.privacy.secure.seal import Sealed
 from fairlag.privacy.secure.server import Ask, mean_of
@@ -60,7 +60,10 @@ class KeeperSum:
         return None if right else "it is sealed for another task or version"
 
     def summed(self, tasks: Sequence[Dispatch], rows: Words, weights: Floats) -> tuple[Vector, Floats] | str:
-        """The step Σ_j α_j Δ_j and the weights α_j as they were used, or why there is no step."""
+        """The step Σ_j α_j Δ_j and the weights, 0 for updates that were left out; or why there is no step.
+
+        The keeper takes weights in units of 2^−24 of their sum: as exact as the float32 of a sum in the clear.
+        """
         updates, left = [masked(each) for each in rows], list(range(len(rows)))
         while True:
             try:
@@ -74,7 +77,9 @@ class KeeperSum:
             except (InputError, KeeperError) as reason:
                 return str(reason)
             else:
-                return scaled(mean, whole, weights, left)
+                merged = np.zeros_like(weights)
+                merged[left] = weights[left]
+                return scaled(mean, merged), merged
 
     def state(self) -> State:
         """What a keeper in this process must remember."""
@@ -86,15 +91,10 @@ class KeeperSum:
             self._used.restore(take(state, "used", dict))
 
 
-def scaled(mean: Vector, whole: Sequence[int], weights: Floats, left: Sequence[int]) -> tuple[Vector, Floats]:
-    """The step of these updates, and all weights as they were used, for the total weight that was asked for.
+def scaled(mean: Vector, weights: Floats) -> Vector:
+    """The step for weights that do not add up to 1.
 
-    >>> step, used = scaled(np.ones(1, np.float32), [WHOLE], np.array([0.25, 0.75]), [1])
-    >>> step.tolist(), used.tolist()
-    ([0.75], [0.0, 0.75])
+    >>> scaled(np.ones(1, np.float32), np.array([0.25, 0.5])).tolist()
+    [0.75]
     """
-    total = fsum(weights[left].tolist())
-    used = np.zeros(len(weights))
-    used[left] = np.array(whole) * (total / WHOLE)
-    used.setflags(write=False)
-    return np.multiply(mean, total, dtype=np.float32), used
+    return np.multiply(mean, fsum(weights.tolist()), dtype=np.float32)
