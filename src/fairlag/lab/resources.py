@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fairlag.core.secure import check_hidden
 from fairlag.core.strategy import Strategy
 from fairlag.core.types import Floats, Integers
 from fairlag.core.vector import EMPTY, Layout, Vector
@@ -387,8 +388,12 @@ class Resources:
             bounds = np.append(bounds, len(holdings))
         flat = Flat(self.blueprint.build(seed))
         Descent(flat, self.blueprint.recipe)  # refuses an optimiser that does not take the model
+        privacy = self.experiment.privacy
         for use in self.experiment.strategies:
-            self.experiment.strategy(use).check_model(flat.layout)
+            strategy = self.experiment.strategy(use)
+            strategy.check_model(flat.layout)
+            if privacy is not None and privacy.secure:
+                check_hidden(strategy, flat.layout)
         return Setting(
             seed=seed,
             parameters=flat.parameters,
