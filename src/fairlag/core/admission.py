@@ -2,10 +2,11 @@
 
 import numpy as np
 
+from fairlag.core.mechanism import Mechanism
 from fairlag.core.secure import SecureSum
 from fairlag.core.state import Savable
 from fairlag.core.strategy import Strategy
-from fairlag.core.types import NOTHING, CheckedUpdate, Dispatch, Integers, Update
+from fairlag.core.types import NOTHING, CheckedUpdate, Dispatch, Integers, Report, Update
 from fairlag.core.vector import Layout
 from fairlag.core.view import View
 from fairlag.rules.admit import NOT_FINITE, Remembering, no_negative_variance, well_formed
@@ -24,13 +25,15 @@ class Admission:
         most_examples: Integers | None = None,
         *,
         secure: SecureSum | None = None,
+        privacy: Mechanism | None = None,
     ) -> None:
         """`size` counts an update's numbers; rules see only those that the layout says are parameters.
 
         `most_examples` is how many examples each client can have; a report of more counts as that many.
         With `secure`, updates are masked, and none is admitted unseen: one in the clear is refused.
+        With `privacy`, updates that are too long are shortened, unless they are masked: then only clients can do it.
         """
-        self._secure = secure
+        self._secure, self._privacy = secure, privacy
         self._most_examples = most_examples
         self._strategy, self._size, self._view = strategy, size, view
         self._variances, self._parameters = layout.variances, layout.parameters.size
@@ -40,7 +43,8 @@ class Admission:
         """The memory of the strategy's rule, if it has one."""
         if isinstance(strategy.admit, Remembering):
             self._rule = self.memory = strategy.admit.start(view)
-        self.asks_nothing = self._rule is None and not self._variances and secure is None
+        checks = bool(self._variances) or secure is not None or privacy is not None
+        self.asks_nothing = self._rule is None and not checks
         """True if every well-formed update is admitted."""
         self.blank = object() if size else NOTHING
         """The update that is well formed by definition, if the model has no parameters."""
@@ -56,6 +60,8 @@ class Admission:
             reason = no_negative_variance(update, self._variances)
         if reason is None:
             update = self._bounded(update, task.client)
+            if self._privacy is not None:
+                update = self._private(self._privacy, update, task.client)
         if reason is not None or self._rule is None:
             return reason, update
         seen = update._replace(delta=update.delta[: self._parameters]) if self._hides else update
@@ -63,6 +69,12 @@ class Admission:
             return self._rule(seen, task, self._view), update
         except Exception as error:
             raise failure("admission rule", self._strategy.admit, error) from error
+
+    def _private(self, privacy: Mechanism, update: Update, client: int) -> Update:
+        """The update as noise can hide it: not too long, and without a report, which follows from its examples."""
+        if privacy.noise:
+            update = update._replace(report=Report(self._view.examples.item(client)))
+        return update if self._secure is not None or not self._size else privacy.clipped(update)
 
     def _bounded(self, update: Update, client: int) -> Update:
         most = self._most_examples

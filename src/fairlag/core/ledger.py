@@ -195,6 +195,12 @@ class Ledger:
             self.awaited.leave(client)
         return self.running.pop(self.task[client], None)
 
+    def retire(self, client: int) -> None:
+        """Marks the client as away for good: it earns nothing more, not even if all known clients are entitled."""
+        self.leave(client)
+        if self.accounts is not None:
+            self.accounts.rate(client, 0.0)
+
     def dispatch(self, number: int, client: int, version: int, steps: int = 0, pace: float = 1.0) -> Dispatch:
         """Gives the client a version as task `number`."""
         ordinal = self._dispatched[client]

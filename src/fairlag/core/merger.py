@@ -7,6 +7,7 @@ from contextvars import copy_context
 import numpy as np
 
 from fairlag.core.buffer import Buffer
+from fairlag.core.mechanism import Mechanism
 from fairlag.core.secure import SecureSum
 from fairlag.core.state import Leaf, Savable, State, copy_into, leaves, refill, take
 from fairlag.core.strategy import Strategy
@@ -16,11 +17,12 @@ from fairlag.core.versions import Versions
 from fairlag.core.view import View
 from fairlag.errors import DivergedError, InputError, StrategyError
 from fairlag.rules import edit
+from fairlag.rules.bounded import bounded
 from fairlag.rules.control import SharedMean
 from fairlag.rules.growth import objection, suspects, swelling
 from fairlag.rules.keep import Keeping, Reducer
 from fairlag.rules.mix import mixed
-from fairlag.rules.rule import failure, label_of, rule_errors, traits
+from fairlag.rules.rule import failure, label_of, provenance, rule_errors, traits
 
 
 class Merger:
@@ -34,8 +36,9 @@ class Merger:
         layout: Layout,
         max_growth: float | None = None,
         secure: SecureSum | None = None,
+        privacy: Mechanism | None = None,
     ) -> None:
-        """With `secure`, updates are masked, and only it can add them up."""
+        """With `secure`, updates are masked, and only it can add them up. `privacy` adds noise to every step."""
         shared = layout.parameters.size if strategy.local.shares else 0
         if layout.size + shared != versions.newest.size:
             raise InputError(
@@ -63,7 +66,11 @@ class Merger:
         """How much of each update is in the last step, if that is not its weight."""
         self.stepper = strategy.local.steps.start() if strategy.local.steps is not None else None
         """The rule for each task's number of local steps, if the strategy has one."""
-        self._secure = secure
+        self._secure, self._privacy = secure, privacy
+        made = provenance(strategy.weigh)
+        self._may_be_nothing = (
+            self._shows_updates or strategy.account is not None or (made is not None and made.make is bounded)
+        )
         width, dtype = (self._size, np.float32) if secure is None else (secure.words, np.uint64)
         self._rows = np.empty((strategy.trigger.needs, width), dtype)
         # Silences overflow warnings; entering it takes a tenth of the time of np.errstate.
@@ -100,6 +107,8 @@ class Merger:
         rows = self._rows[:, : self._parameters]
         buffer = Buffer(tasks, staleness, reports, rows if self._shows_updates else None, drafted)
         weights, parts, refused = self._weigh(buffer), None, ""
+        if self._privacy is not None:
+            self._privacy.uses(buffer.clients, weights)  # refuses weights that the noise does not hide
         before = {} if self._max_growth is None else {name: part.state() for name, part in self._parts.items()}
         self._credited = None
         late = isinstance(self._strategy.reduce, Keeping) and self._strategy.reduce.late
@@ -153,6 +162,8 @@ class Merger:
                 self._versions.publish(newest)
                 return found
             step, self._credited = found
+        if self._privacy is not None:
+            step = self._privacy.noised(step, self._view.version + 1)
         # Check the step too: Adam turns an enormous step into a small one, but would remember it for ever.
         refused = "" if limit is None else objection("the step", step, newest[: self._parameters], limit)
         if not refused:
@@ -202,8 +213,8 @@ class Merger:
             )
         total = math.fsum(weights.tolist())
         # A rule that reads updates or accounts may return only zeros: AsyncFedED weighs an update of length 0 by 0, and
-        # accounts may be empty.
-        if total < 0 or (total == 0 and not self._shows_updates and self._strategy.account is None):
+        # accounts may be empty. So may one with a bound per client, if there are too few clients.
+        if total < 0 or (total == 0 and not self._may_be_nothing):
             raise StrategyError(
                 f"the weighting {label_of(weigh)} returned {returned!r}: weights must add up to more than 0; "
                 "to refuse an update, use a rule of `admit`"

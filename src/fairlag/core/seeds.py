@@ -74,7 +74,7 @@ def uniforms(stream: int, start: int, count: int) -> NDArray[np.float64]:
     >>> list(uniforms(5, 3, 2)) == [uniform(5, 3), uniform(5, 4)]
     True
     """
-    return _unit(subkeys(stream, count, start))
+    return units(subkeys(stream, count, start))
 
 
 def uniforms_at(streams: NDArray[np.uint64], ordinals: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -83,7 +83,7 @@ def uniforms_at(streams: NDArray[np.uint64], ordinals: NDArray[np.int64]) -> NDA
     >>> list(uniforms_at(np.array([5, 6], np.uint64), np.array([3, 4]))) == [uniform(5, 3), uniform(6, 4)]
     True
     """
-    return _unit(subkeys_at(streams, ordinals))
+    return units(subkeys_at(streams, ordinals))
 
 
 def first_uniforms(parent: int, count: int) -> NDArray[np.float64]:
@@ -92,10 +92,15 @@ def first_uniforms(parent: int, count: int) -> NDArray[np.float64]:
     >>> list(first_uniforms(5, 2)) == [uniform(subkey(5, 0), 0), uniform(subkey(5, 1), 0)]
     True
     """
-    return _unit(_mixed(subkeys(parent, count)))
+    return units(_mixed(subkeys(parent, count)))
 
 
-def _unit(words: NDArray[np.uint64]) -> NDArray[np.float64]:
+def units(words: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Random words as numbers, uniform on the open interval (0, 1).
+
+    >>> units(np.array([0, 2**63, 2**64 - 1], np.uint64)).round(3).tolist()
+    [0.0, 0.5, 1.0]
+    """
     return ((words >> 12).astype(np.float64) + 0.5) * 2.0**-52
 
 

@@ -8,9 +8,11 @@ import numpy as np
 
 from fairlag.core import seeds
 from fairlag.core.admission import Admission
+from fairlag.core.budgets import Budgets
 from fairlag.core.counting import TaskCounter
 from fairlag.core.dispatching import Dispatcher
 from fairlag.core.ledger import Ledger
+from fairlag.core.mechanism import Mechanism, check_private
 from fairlag.core.merger import Merger
 from fairlag.core.secure import SecureSum, check_hidden
 from fairlag.core.state import Savable, State, take
@@ -34,6 +36,7 @@ from fairlag.core.types import (
     Wake,
     Woke,
     aggregations_made,
+    budgets_spent,
     check_limits,
     record_of,
     time_reached,
@@ -77,6 +80,7 @@ class Server:
         max_growth: float | None = None,
         reference: Reference | None = None,
         secure: SecureSum | None = None,
+        privacy: Mechanism | None = None,
         record: Record | None = None,
         on_version: OnVersion | None = None,
     ) -> None:
@@ -92,6 +96,7 @@ class Server:
         large, or not finite. Without it, a model that is not finite ends the run with a DivergedError.
         `reference` trains a version on the server's own examples, for strategies that compare updates with that step.
         With `secure`, updates arrive masked: the server never sees a single one, and `secure` adds them up.
+        With `privacy`, updates are clipped, every step gets noise, and a client whose budget is spent gets no tasks.
         """
         strategy.check(clients)
         check_limits(aggregations, until_time)
@@ -125,7 +130,13 @@ class Server:
         self.view = View(self._ledger, self.versions, size - layout.parameters.size, reference)
         if secure is not None:
             check_hidden(strategy, layout)
-        self._merger = Merger(strategy, self.versions, self.view, layout, max_growth, secure)
+        if privacy is not None:
+            check_private(layout, max_growth, privacy)
+        self._merger = Merger(strategy, self.versions, self.view, layout, max_growth, secure, privacy)
+        self._privacy, self._clients = privacy, clients
+        self._budgets: Budgets | None = None
+        if privacy is not None and privacy.allowed < math.inf:
+            self._budgets = Budgets(privacy.allowed, privacy.least)
         self.stopped: Stop | None = None
         self.partial = 0
         self.refused = ""
@@ -145,12 +156,14 @@ class Server:
         }
         self._store = self._merger.store if self._merger.stores else None
         self._trigger = strategy.trigger
-        self._admission = Admission(strategy, layout, size, self.view, most_examples, secure=secure)
+        self._admission = Admission(strategy, layout, size, self.view, most_examples, secure=secure, privacy=privacy)
         self._blank, self._trusts = self._admission.blank, self._admission.asks_nothing
         if self._admission.memory is not None:
             self._parts["admit"] = self._admission.memory
         if secure is not None:
             self._parts["secure"] = secure
+        if self._budgets is not None:
+            self._parts["budgets"] = self._budgets
         self.record = record
         """Gets each version, each task that ended without being aggregated, and each client that joins or leaves."""
         self.on_version = on_version
@@ -184,7 +197,7 @@ class Server:
     @property
     def barred(self) -> int:
         """How many clients, present or away, will never get a task again."""
-        return self._selector.barred
+        return self._selector.barred + (0 if self._budgets is None else len(self._budgets.spent))
 
     @property
     def waits_for(self) -> str:
@@ -250,19 +263,21 @@ class Server:
         else:
             self.tasks.end(task, Outcome.REFUSED, reason)
         client = task[1]
-        self._selector.free(client, ledger.contributed[client] == ledger.version, reason is None)
+        self._free(client, pending=reason is None)
         return self._advance()
 
     def _joined(self, event: Joined) -> list[Command]:
-        ledger = self._ledger
+        ledger, joined = self._ledger, event.clients
         first = not ledger.clients
-        for client in event.clients:
+        if self._budgets is not None:
+            joined = [client for client in joined if client not in self._budgets.spent]
+        for client in joined:
             if client < 0:
                 raise ProtocolError(f"client {client} joined at time {event.time}, clients are numbered from 0")
             if not ledger.join(client):
                 raise ProtocolError(f"client {client} joined at time {event.time} but is already present")
             self._free(client)
-        self.tasks.attend(event.clients, present=True)
+        self.tasks.attend(joined, present=True)
         commands: list[Command] = []
         if first:
             ledger.renewed = event.time
@@ -272,6 +287,10 @@ class Server:
 
     def _left(self, event: Left) -> list[Command]:
         ledger, client = self._ledger, event.client
+        if self._budgets is not None:
+            if client in self._budgets.spent:
+                return []
+            self._budgets.leave(client)
         if not ledger.is_present(client):
             raise ProtocolError(f"client {client} left at time {event.time} but was not present")
         task = ledger.leave(client)
@@ -317,10 +336,14 @@ class Server:
             raise failure("trigger", trigger, error) from error
         if ready:
             self._aggregate(commands, partial=False)
+        if self._budgets is not None:
+            self._settle(self._budgets, commands)
         if self.stopped is None:
             self._dispatcher.dispatch(commands)
         if not ledger.running and ledger.buffer and self._stalled():
             self._aggregate(commands, partial=True)
+            if self._budgets is not None:
+                self._settle(self._budgets, commands)
             if self.stopped is None:
                 self._dispatcher.dispatch(commands)
         # Without running tasks and buffered updates, a Woke could change nothing.
@@ -330,7 +353,8 @@ class Server:
 
     def _stalled(self) -> bool:
         """No task is running and all present clients wait for a newer version: is no Woke due that could make one?"""
-        return bool(self._selector.waiting) and self._wake < self._ledger.time and self.stopped is None
+        waiting = self._selector.waiting or (self._budgets is not None and self._budgets.waiting)
+        return bool(waiting) and self._wake < self._ledger.time and self.stopped is None
 
     def _ask_to_wake(self, time: float | None, commands: list[Command]) -> None:
         if time is not None and time != self._wake and time > self._ledger.time:
@@ -342,6 +366,8 @@ class Server:
         drafted = self._selector.draft(ledger.buffer)
         tasks, staleness, reports, arrivals = ledger.merge(drafted if self.strategy.select.holds else None)
         buffer, weights, parts, self.refused = self._merger.merge(tasks, staleness, reports, drafted)
+        if self._budgets is not None and self._privacy is not None:
+            self._budgets.charge(self._privacy.uses(buffer.clients, weights))
         if parts is None:
             ledger.credit(buffer.clients, weights)
         else:
@@ -376,10 +402,29 @@ class Server:
             self._free(task.client)
             commands.append(Cancel(number))
 
-    def _free(self, client: int) -> None:
-        """The client is present and idle, and has not just sent an update."""
+    def _free(self, client: int, *, pending: bool = False) -> None:
+        """The client is present and idle; `pending`: its update has just entered the buffer."""
         ledger = self._ledger
-        self._selector.free(client, ledger.contributed[client] == ledger.version, False)
+        if self._budgets is None or self._budgets.fits(client, self.view.senders.count(client)):
+            self._selector.free(client, ledger.contributed[client] == ledger.version, pending)
+        else:
+            self._selector.lost(client)
+            self._budgets.wait(client)
+
+    def _settle(self, budgets: Budgets, commands: list[Command]) -> None:
+        """Clients whose budget is spent leave for good; if too few are left to make a version, the run is over."""
+        if not budgets.unsettled or self.stopped is not None:
+            return
+        ledger = self._ledger
+        free, over = budgets.settled(ledger.buffer)
+        for client in free:
+            self._free(client)
+        for client in over:
+            ledger.retire(client)
+        self.tasks.attend(over, present=False)
+        left = max(self._clients, ledger.clients) - len(budgets.spent)
+        if left < budgets.least:
+            commands.append(self._stop(budgets_spent(len(budgets.spent), left, budgets.least)))
 
     def _stop(self, reason: str) -> Stop:
         self.stopped = Stop(reason)

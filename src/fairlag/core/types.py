@@ -174,6 +174,15 @@ def time_reached(time: float | None) -> str:
     return f"time {time} was reached"
 
 
+def budgets_spent(spent: int, left: int, least: int) -> str:
+    """Why a run with privacy budgets ended.
+
+    >>> budgets_spent(14, 1, 2)
+    'the privacy budgets of 14 clients are spent: 1 are left, and a version needs at least 2'
+    """
+    return f"the privacy budgets of {spent} clients are spent: {left} are left, and a version needs at least {least}"
+
+
 # History: what happened, for the run's record.
 
 

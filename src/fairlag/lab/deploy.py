@@ -25,6 +25,7 @@ from fairlag.lab.experiment import Experiment
 from fairlag.lab.loop import RunLoop
 from fairlag.lab.orders import Orders
 from fairlag.lab.plan import Plan, Planned
+from fairlag.lab.privacy import deployed, noise_facts
 from fairlag.lab.records import check_same, name_of, opened, told
 from fairlag.lab.resources import Resources, Scoring, Setting
 from fairlag.lab.run import Run
@@ -34,6 +35,7 @@ from fairlag.lab.track.listen import Trackers
 from fairlag.lab.trusted import Trusted, TrustedTraining, check_trusted
 from fairlag.learn.evaluation import Asked, Found
 from fairlag.learn.task import LOSS, ScoreSums
+from fairlag.privacy.noise import SYSTEM
 from fairlag.rules.admit import all_of, max_norm
 from fairlag.rules.local import Local
 from fairlag.runtime.flower.link import Link, Work
@@ -86,7 +88,7 @@ def deploy(
     ...     fairlag.deploy(grid, "demo", strategy="fairshare", out="runs/fleet")
     """
     chosen = single(experiment, strategy, seed=seed, track=track)
-    how = Options(**options)
+    how = _fitting(Options(**options), chosen)
     if chosen.evaluate.clients is not None:
         raise InputError(
             f"evaluate.clients is {chosen.evaluate.clients:g}, but the clients of a real fleet keep their data to "
@@ -222,6 +224,7 @@ def _run(resources: Resources, planned: Planned, model: _Model, fleet: _Fleet, t
             group_of=fleet.group_of,
             max_growth=fleet.options.max_growth,
             reference=_reference(resources, strategy, model, fleet),
+            privacy=deployed(experiment.privacy, strategy),
             record=store.record,
             on_version=evaluations.offer,
         )
@@ -233,7 +236,9 @@ def _run(resources: Resources, planned: Planned, model: _Model, fleet: _Fleet, t
 
 def _opened(resources: Resources, planned: Planned, queued: int, keep: int) -> Store:
     """The store of a run; the log says whether it is a new one."""
-    store = opened(resources, planned, {"runtime": "flower", "queued": queued}, queued=queued, keep=keep)
+    experiment = resources.experiment
+    noise = noise_facts(experiment.privacy, experiment.strategy(planned.use), SYSTEM)
+    store = opened(resources, planned, {"runtime": "flower", "queued": queued, **noise}, queued=queued, keep=keep)
     if (before := store.meta.get("queued")) != queued:
         store.close()
         raise InputError(
@@ -286,6 +291,21 @@ def _work(resources: Resources, planned: Planned, examples: Integers, options: O
     own = np.repeat([table.steps or 0 for table in experiment.clients], [table.count for table in experiment.clients])
     orders = Orders(experiment.local.build().asked(local), planned.seed, own, most, options)
     return Work(orders.asked, orders.report)
+
+
+def _fitting(options: Options, experiment: Experiment) -> Options:
+    """The options as differential privacy allows them.
+
+    It bounds the length of updates itself, by a number that does not depend on other updates. A node must be one
+    client, because the noise hides one client.
+    """
+    if experiment.privacy is None or not experiment.privacy.differential:
+        return options
+    if options.queued > 1:
+        raise InputError(
+            f"queued is {options.queued}, so a node counts as {options.queued} clients, but noise hides one: use 1"
+        )
+    return replace(options, max_norm=None, max_growth=None)
 
 
 def _bounded(strategy: Strategy, options: Options) -> Strategy:

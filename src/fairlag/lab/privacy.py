@@ -1,13 +1,17 @@
 """The `[privacy]` table of an experiment file: what hides single clients from the server and from the model."""
 
-from math import inf
+from math import ceil, inf
+from typing import Any
 
 from pydantic import Field, model_validator
 
+from fairlag.core.mechanism import Draw, Mechanism
 from fairlag.core.strategy import Strategy
 from fairlag.errors import StrategyError
 from fairlag.lab.learning import Table
-from fairlag.zoo.private import hidden, noisy
+from fairlag.privacy import noise
+from fairlag.privacy.accounting import allowance
+from fairlag.zoo.private import hidden, largest_part, noisy
 
 
 class Privacy(Table):
@@ -84,3 +88,35 @@ class Privacy(Table):
             return make(strategy, bound=self.bound, clients=clients)
         except StrategyError as error:
             raise StrategyError(f"{label} does not fit [privacy]: {error}") from None
+
+    def mechanism(self, strategy: Strategy, draw: Draw) -> Mechanism | None:
+        """What the server does with updates and steps under a strategy that `protected` made; None for nothing."""
+        if self.clip is None:
+            return None
+        if self.noise is None or self.delta is None:
+            return Mechanism(self.clip)
+        return Mechanism(
+            self.clip,
+            most=largest_part(strategy),
+            noise=self.noise,
+            draw=draw,
+            budget=inf if self.budget is None else allowance(self.budget, self.delta),
+            least=ceil(round(1 / self.bound, 9)),
+        )
+
+
+def simulated(privacy: Privacy | None, strategy: Strategy, seed: int) -> Mechanism | None:
+    """The mechanism of a simulated run: its noise follows from the seed."""
+    return None if privacy is None else privacy.mechanism(strategy, noise.seeded(seed))
+
+
+def deployed(privacy: Privacy | None, strategy: Strategy) -> Mechanism | None:
+    """The mechanism of a deployment: nobody can repeat its noise."""
+    return None if privacy is None else privacy.mechanism(strategy, noise.system)
+
+
+def noise_facts(privacy: Privacy | None, strategy: Strategy, source: str) -> dict[str, Any]:
+    """What the record of a run notes about its noise; nothing without noise."""
+    if privacy is None or not privacy.differential:
+        return {}
+    return {"noise_source": source, "largest_weight": largest_part(strategy)}

@@ -21,6 +21,7 @@ from fairlag.lab.folder import is_run
 from fairlag.lab.hidden import check_extra, hidden
 from fairlag.lab.loop import Facts, RunLoop
 from fairlag.lab.plan import Plan, Planned
+from fairlag.lab.privacy import noise_facts
 from fairlag.lab.records import (
     begun,
     check_device,
@@ -40,6 +41,7 @@ from fairlag.lab.strategies import Use
 from fairlag.lab.timeline import Timeline, simulated_server, virtual_time, wall_clock
 from fairlag.lab.track.listen import Trackers
 from fairlag.learn import devices
+from fairlag.privacy.noise import SEEDED
 from fairlag.runtime.compiled import available
 
 Watch = Callable[[Planned, Event], None]
@@ -219,7 +221,8 @@ def _run(resources: Resources, planned: Planned, watch: Watch) -> None:
     experiment, setting = resources.experiment, resources.setting(planned.seed)
     strategy, real_time = experiment.strategy(planned.use), experiment.clock is not None
     with ExitStack() as held:
-        noted = {**engine(resources, planned), **clock(experiment, planned)}
+        noise = noise_facts(experiment.privacy, strategy, SEEDED)
+        noted = {**engine(resources, planned), **clock(experiment, planned), **noise}
         store = held.enter_context(opened(resources, planned, noted))
         held.enter_context(told(store, planned, tell))
         executor = resources.executor(setting, strategy)

@@ -11,6 +11,7 @@ from fairlag.core.view import Reference
 from fairlag.execute import Learning
 from fairlag.lab.evaluations import Evaluations
 from fairlag.lab.experiment import Experiment
+from fairlag.lab.privacy import simulated
 from fairlag.lab.resources import Setting
 from fairlag.lab.store import Store
 from fairlag.runtime.threads import WallClockSimulation
@@ -47,6 +48,7 @@ def simulated_server(
         group_of=experiment.group_of,
         reference=reference,
         secure=secure,
+        privacy=simulated(experiment.privacy, strategy, setting.seed),
         record=store.record,
         on_version=evaluations.offer,
     )
