@@ -16,7 +16,8 @@ from fairlag.errors import StrategyError
 from fairlag.rules.admit import max_norm, max_staleness
 from fairlag.rules.edit import clip
 from fairlag.rules.reduce import trimmed_mean
-from tests.support.scenes import vec
+from fairlag.zoo.private import hidden
+from tests.support.scenes import Scene, vec
 
 USELESS = np.uint64(77)
 PLAIN = Layout(("weight",), ((2,),))
@@ -165,3 +166,14 @@ def test_models_with_statistics_are_refused() -> None:
     layout = Layout(("weight", "norm.running_mean"), ((2,), (1,)), statistics=1)
     with pytest.raises(StrategyError, match=r"has statistics \('norm.running_mean', …\).* GroupNorm instead of"):
         check_hidden(zoo.buffered_fedavg(buffer=2), layout)
+
+
+def test_a_buffer_of_too_few_clients_for_the_bound_is_refused() -> None:
+    scene = Scene(hidden(zoo.fadas(buffer=2), bound=0.6, clients=3), 3, parameters=vec(0, 0, 0))
+    scene.arrive(0)
+    scene.arrive(0)
+    assert scene.weights == [[0.0, 0.0]] and scene.parameters == [0.0, 0.0, 0.0]
+    assert scene.merged[0].refused == "no weights of its 1 clients are within the bound of 0.6 per client"
+    scene.arrive(0)
+    scene.arrive(1)
+    assert scene.weights[1] == [0.5, 0.5] and not scene.merged[1].refused

@@ -155,6 +155,25 @@ def test_an_update_that_is_not_finite_is_not_masked(tmp_path: Path) -> None:
     assert server.refusals == {"not finite": server.refusals["not finite"]} and server.refusals["not finite"] > 0
 
 
+def test_updates_are_clipped_before_they_are_masked(tmp_path: Path) -> None:
+    """Without noise, the server with masks makes what the server without masks makes of clipped updates."""
+    models = []
+    for privacy in ({"bound": 0.6, "clip": 0.05}, {"bound": 0.6, "clip": 0.05, "secure": True}):
+        chosen = experiment(USES["fedstaleweight"], 20).checked(privacy=privacy)
+        models.append(np.concatenate([each.ravel() for each in simulate(chosen, workers=1).tensors().values()]))
+    clear, masked = models
+    assert 0 < np.abs(clear - masked).max() < 1e-5
+    free = simulate(secure(USES["fedstaleweight"]), workers=1).tensors().values()
+    assert np.abs(np.concatenate([each.ravel() for each in free]) - masked).max() > 0.01
+
+
+def test_noise_is_the_same_with_and_without_masks(tmp_path: Path) -> None:
+    privacy = {"secure": True, "bound": 0.6, "clip": 0.5, "noise": 0.5, "delta": 1e-3}
+    chosen = experiment(USES["fedstaleweight"], 20)
+    masked = made(tmp_path / "masked", chosen.checked(privacy=privacy))
+    assert masked == made(tmp_path / "plain", chosen.checked(privacy={**privacy, "masks": False}))
+
+
 def test_models_with_statistics_are_refused_before_anything_is_written(tmp_path: Path) -> None:
     chosen = secure(USES["fedbuff"]).checked(model={"use": "tests.support.models:normalised_mlp"})
     with pytest.raises(StrategyError, match="the model has statistics"):

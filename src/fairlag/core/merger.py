@@ -68,9 +68,9 @@ class Merger:
         """The rule for each task's number of local steps, if the strategy has one."""
         self._secure, self._privacy = secure, privacy
         made = provenance(strategy.weigh)
-        self._may_be_nothing = (
-            self._shows_updates or strategy.account is not None or (made is not None and made.make is bounded)
-        )
+        self._bound = made.arguments["bound"] if made is not None and made.make is bounded else None
+        """The largest share of one client in a version, if there is a bound."""
+        self._may_be_nothing = self._shows_updates or strategy.account is not None or self._bound is not None
         width, dtype = (self._size, np.float32) if secure is None else (secure.words, np.uint64)
         self._rows = np.empty((strategy.trigger.needs, width), dtype)
         # Silences overflow warnings; entering it takes a tenth of the time of np.errstate.
@@ -154,6 +154,10 @@ class Merger:
         if self.stepper is not None:
             with rule_errors("rule of steps", self._strategy.local.steps):
                 self.stepper.merged(buffer, self._view)
+        if self._bound is not None and self._strategy.account is None and not weights.any():
+            self._versions.publish(newest)
+            clients = len(set(buffer.clients.tolist()))
+            return f"no weights of its {clients} clients are within the bound of {self._bound:g} per client"
         if self._secure is None or not weights.any():
             step = self._step(buffer, weights)
         else:

@@ -4,6 +4,7 @@ from importlib.util import find_spec
 
 import numpy as np
 
+from fairlag.core.mechanism import Mechanism
 from fairlag.core.secure import SecureSum, masked_update
 from fairlag.core.types import Dispatch, Update
 from fairlag.core.vector import finite
@@ -24,11 +25,14 @@ def hidden(
     from fairlag.privacy.secure.simulated import SimulatedClients
 
     size = setting.layout.size
+    mechanism = None if privacy.clip is None else Mechanism(privacy.clip)
     clients = SimulatedClients(seed=setting.seed, size=size, bound=privacy.bound, masks=privacy.masks)
 
     def sent(update: Update, task: Dispatch) -> Update:
         if not finite(update.delta):  # there is nothing to mask, and the server is told so
             return masked_update(np.empty(0, np.uint64), update.report)
+        if mechanism is not None:  # the server cannot do it
+            update = mechanism.clipped(update)
         return masked_update(clients.sent(update.delta, task), update.report)
 
     return Sending(executor, sent), clients.sum
