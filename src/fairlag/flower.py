@@ -6,5 +6,7 @@
 """
 
 from fairlag.runtime.flower.client import introduced
+from fairlag.runtime.flower.masking import masked
+from fairlag.runtime.flower.options import KeeperAddress
 
-__all__ = ["introduced"]
+__all__ = ["KeeperAddress", "introduced", "masked"]

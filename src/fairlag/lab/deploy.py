@@ -22,6 +22,7 @@ from fairlag.lab.evaluations import MOST_PENDING, Evaluations
 from fairlag.lab.events import Event, Progress, Tell
 from fairlag.lab.executors import ExecutorChoice
 from fairlag.lab.experiment import Experiment
+from fairlag.lab.keeping import keeper_sum
 from fairlag.lab.loop import RunLoop
 from fairlag.lab.orders import Orders
 from fairlag.lab.plan import Plan, Planned
@@ -36,11 +37,13 @@ from fairlag.lab.trusted import Trusted, TrustedTraining, check_trusted
 from fairlag.learn.evaluation import Asked, Found
 from fairlag.learn.task import LOSS, ScoreSums
 from fairlag.privacy.noise import SYSTEM
+from fairlag.privacy.secure.sums import KeeperSum
 from fairlag.rules.admit import all_of, max_norm
 from fairlag.rules.local import Local
 from fairlag.runtime.flower.link import Link, Work
+from fairlag.runtime.flower.masked_wire import MaskedWire
 from fairlag.runtime.flower.nodes import LOG
-from fairlag.runtime.flower.options import Options
+from fairlag.runtime.flower.options import KeeperAddress, Options
 from fairlag.runtime.flower.roster import Roster
 from fairlag.runtime.flower.wire import Wire
 from fairlag.text.scored import Scored
@@ -65,6 +68,7 @@ def deploy(
     arrays: "Arrays | nn.Module | None" = None,
     evaluate: Judge | None = None,
     trusted: Trusted | None = None,
+    secure: KeeperAddress | None = None,
     track: str | Sequence[str] | None = None,
     watch: Tell | None = None,
     keep: int = 5,
@@ -76,9 +80,11 @@ def deploy(
     the model and the test examples, unless `arrays` are given to begin with: a model, its `state_dict()`, or named
     arrays; then `evaluate`, if given, scores the versions. Defences that compare updates with a step of the server's
     own (`zeno`, `aflguard`) make it on the `trusted` examples of [data]. Without [data], `trusted` is a function that
-    trains as a client does: from the arrays of a version and a configuration to the arrays after training. A run that
-    is already in `out` continues from its last version. `keep` checkpoints are kept, at increasing distances, so that
-    `fairlag rollback` can go back to one. `options` are those of `fairlag.runtime.flower.options.Options`.
+    trains as a client does: from the arrays of a version and a configuration to the arrays after training. If its
+    [privacy] has `secure = true`, `secure` names the mask keeper, and clients mask their updates
+    (`fairlag.flower.masked`). A run that is already in `out` continues from its last version. `keep` checkpoints are
+    kept, at increasing distances, so that `fairlag rollback` can go back to one. `options` are those of
+    `fairlag.runtime.flower.options.Options`.
 
     >>> import fairlag
     >>> from flwr.serverapp import ServerApp
@@ -110,13 +116,14 @@ def deploy(
         model = _given(chosen, arrays, evaluate) if arrays is not None else _own(resources, planned)
         chosen.strategy(planned.use).check_model(model.setting.layout)
         check_trusted(chosen, planned.use, trusted)
+        sums = keeper_sum(chosen, chosen.strategy(planned.use), model.setting.layout, secure, LOG.warning)
         work = _work(resources, planned, model.setting.examples, how)
         if not plan.saved:
             plan.save()
         teller = _Teller(Trackers(chosen.track, plan.home), watch)
         groups = [(table.group, table.count) for table in chosen.clients]
         roster = Roster(groups, by_key=how.by_key, most=how.max_clients)
-        _run(resources, planned, model, _Fleet(grid, roster, how, work, trusted), teller, keep)
+        _run(resources, planned, model, _Fleet(grid, roster, how, work, trusted, sums), teller, keep)
     return Run(planned.folder)
 
 
@@ -185,6 +192,8 @@ class _Fleet:
     options: Options
     work: Work
     trusted: Trusted | None
+    sums: KeeperSum | None = None
+    """What adds up their updates, if these are masked."""
 
     def group_of(self, client: int) -> str:
         return self.roster.group_of[client // self.options.queued]
@@ -224,11 +233,15 @@ def _run(resources: Resources, planned: Planned, model: _Model, fleet: _Fleet, t
             group_of=fleet.group_of,
             max_growth=fleet.options.max_growth,
             reference=_reference(resources, strategy, model, fleet),
+            secure=fleet.sums,
             privacy=deployed(experiment.privacy, strategy),
             record=store.record,
             on_version=evaluations.offer,
         )
-        link = Link(server, fleet.grid, model.wire, fleet.work, fleet.roster, fleet.options)
+        wire = model.wire
+        if fleet.sums is not None and experiment.privacy is not None:
+            wire = MaskedWire(setting.layout, model.fixed, run=fleet.sums.run, clip=experiment.privacy.clip)
+        link = Link(server, fleet.grid, wire, fleet.work, fleet.roster, fleet.options)
         held.enter_context(closing(link))
         news = _News(link, fleet.group_of)
         RunLoop(server, link, store, evaluations, setting.layout, teller, real=True, news=news).to_the_end()
@@ -294,18 +307,19 @@ def _work(resources: Resources, planned: Planned, examples: Integers, options: O
 
 
 def _fitting(options: Options, experiment: Experiment) -> Options:
-    """The options as differential privacy allows them.
+    """The options as [privacy] allows them.
 
-    It bounds the length of updates itself, by a number that does not depend on other updates. A node must be one
-    client, because the noise hides one client.
+    The server cannot see the length of masked updates. Differential privacy bounds it by a number that does not depend
+    on other updates. A node must be one client, because that is what both hide.
     """
-    if experiment.privacy is None or not experiment.privacy.differential:
+    privacy = experiment.privacy
+    if privacy is None or not (privacy.secure or privacy.differential):
         return options
     if options.queued > 1:
         raise InputError(
-            f"queued is {options.queued}, so a node counts as {options.queued} clients, but noise hides one: use 1"
+            f"queued is {options.queued}, so a node counts as {options.queued} clients, but [privacy] hides one: use 1"
         )
-    return replace(options, max_norm=None, max_growth=None)
+    return replace(options, max_norm=None, max_growth=None if privacy.differential else options.max_growth)
 
 
 def _bounded(strategy: Strategy, options: Options) -> Strategy:

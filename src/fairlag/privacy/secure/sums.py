@@ -50,8 +50,8 @@ class KeeperSum:
     ) -> None:
         """For updates of `size` numbers. `used` is what a keeper in this process must remember; `warn` is told of
         updates that the keeper refuses."""
-        self.words = size + _SEAL
-        self._run, self._ask, self._used, self._warn = run, ask, used, warn
+        self.words, self.run = size + _SEAL, run
+        self._ask, self._used, self._warn = ask, used, warn
 
     def objection(self, row: Words, task: Dispatch) -> str | None:
         """Why the row cannot be the update of this task, as far as its seal says; None if it can."""
@@ -68,7 +68,7 @@ class KeeperSum:
         while True:
             try:
                 whole = whole_weights(weights[left].tolist())
-                mean = mean_of(self._run, [updates[place] for place in left], whole, self._ask)
+                mean = mean_of(self.run, [updates[place] for place in left], whole, self._ask)
             except RefusedError as reason:
                 if reason.update is None:
                     return str(reason)

@@ -1,7 +1,8 @@
-"""Options of a deployment: how often nodes are checked, how long they wait after failures, and which bounds apply."""
+"""Options of a deployment: how often nodes are checked, how long they wait after failures, bounds, and its keeper."""
 
 from dataclasses import dataclass
 from math import inf
+from pathlib import Path
 
 from fairlag.errors import InputError
 
@@ -10,6 +11,22 @@ _FACTORS = {"max_norm": 1.0, "max_growth": 1.0, "max_loss": 0.0, "steps_within":
 """The options that must be numbers, with their lower bounds."""
 _OPTIONAL = ("max_norm", "max_growth")
 """Those that may be None."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeeperAddress:
+    """Where the mask keeper of a deployment listens, and the files with the keys that the server needs.
+
+    >>> KeeperAddress("127.0.0.1:9800", key="keys/server.key", keeper="keys/keeper.pub").listen
+    '127.0.0.1:9800'
+    """
+
+    listen: str
+    """Its host and port."""
+    key: str | Path
+    """The server's own private key, server.key."""
+    keeper: str | Path
+    """The keeper's certificate, keeper.pub: no other keeper is accepted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -110,15 +111,18 @@ class Wire:
         content = reply.content
         if len(content.array_records) != 1:
             return "it does not hold exactly one record of arrays"
-        after = self._vector(next(iter(content.array_records.values())), parameters)
-        if isinstance(after, str):
-            return after
         told = _statements(content.metric_records.values())
         if isinstance(told, str):
             return told
         report = believed(told)
         if isinstance(report, str):
             return report
+        return self._update(next(iter(content.array_records.values())), parameters, report)
+
+    def _update(self, arrays: ArrayRecord, parameters: Vector, report: Report) -> Update | str:
+        after = self._vector(arrays, parameters)
+        if isinstance(after, str):
+            return after
         with np.errstate(over="ignore", invalid="ignore"):  # values that are not finite are refused later
             after[: self._changing] -= parameters[: self._changing]
         update = Update(after, report)
@@ -140,18 +144,9 @@ class Wire:
         after = parameters.copy()
         parts = self._layout.split(after)
         for name in self._sent:
-            array, shape = arrays[name], self._shapes[name]
-            # Checked before anything is unpacked: the announced size, and the size of the bytes.
-            if tuple(array.shape) != shape or len(array.data) > 4 * parts[name].size + _HEADER:
-                return "an array has a different shape than the one that was sent"
-            if array.dtype != "float32":
-                return "an array is not float32"
-            try:
-                values = unpacked(array)
-            except Exception:  # numpy may raise anything on forged bytes
-                return "an array cannot be read"
-            if values.shape != shape or values.dtype != np.float32:
-                return "an array is not what it says it is"
+            values = read(arrays[name], self._shapes[name], np.float32)
+            if isinstance(values, str):
+                return values
             parts[name][...] = values
         return after
 
@@ -159,6 +154,23 @@ class Wire:
 def configured(task: Dispatch, asked: Mapping[str, Any]) -> dict[str, Any]:
     """What whoever trains a task is told, besides the arrays: its version, and what is asked of it."""
     return {"server-round": task.version + 1, "version": task.version, **asked}
+
+
+def read(array: Array, shape: tuple[int, ...], dtype: type[np.generic]) -> NDArray[Any] | str:
+    """The values of a received array, which must have this shape and type; or why it cannot be read."""
+    kind = np.dtype(dtype)
+    # Checked before anything is unpacked: the announced size, and the size of the bytes.
+    if tuple(array.shape) != shape or len(array.data) > kind.itemsize * prod(shape) + _HEADER:
+        return "an array has a different shape than the one that was sent"
+    if array.dtype != kind.name:
+        return f"an array is not {kind.name}"
+    try:
+        values = unpacked(array)
+    except Exception:  # numpy may raise anything on forged bytes
+        return "an array cannot be read"
+    if values.shape != shape or values.dtype != kind:
+        return "an array is not what it says it is"
+    return values
 
 
 def unpacked(array: Array) -> NDArray[Any]:
