@@ -1,10 +1,11 @@
 """A real federation on this machine: one SuperLink and some SuperNodes with TLS and node authentication, on loopback.
 
-    python federation.py start [--folder federation] [--nodes fast:0 fast:1 slow:2 slow:3] [--port 9700]
+    python federation.py start [--folder federation] [--nodes fast:0 fast:1 slow:2 slow:3] [--port 9700] [--secure]
 
 makes certificates and keys in the folder, starts everything, prints the command that runs the app on it, and ends all
 processes at Ctrl-C. A node is written as its group and the number of its partition. A SuperNode on another machine
-needs `ca.pem`, its own key, and the address of the SuperLink, whose certificate must then name that address.
+needs `ca.pem`, its own key, and the address of the SuperLink, whose certificate must then name that address. With
+`--secure`, a mask keeper is started too, and the nodes send only masked updates.
 """
 
 import argparse
@@ -33,6 +34,7 @@ from cryptography.x509.oid import NameOID
 import fairlag
 from fairlag.errors import InputError
 from fairlag.lab.resources import Resources
+from fairlag.privacy.secure.keys import make_keys
 
 HERE = Path(__file__).resolve().parent
 LOOPBACK = "127.0.0.1"
@@ -46,15 +48,23 @@ NODES = ("fast:0", "fast:1", "slow:2", "slow:3")
 
 
 class Federation:
-    """A SuperLink and its SuperNodes; each can be killed and started again."""
+    """A SuperLink, its SuperNodes and perhaps a mask keeper; each can be killed and started again."""
 
-    def __init__(self, folder: Path, nodes: tuple[str, ...] = NODES, port: int = 9700, fleet: str = "four") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        nodes: tuple[str, ...] = NODES,
+        port: int = 9700,
+        fleet: str = "four",
+        *,
+        secure: bool = False,
+    ) -> None:
         self.folder = folder.resolve()
         self.port = port
         self.nodes = dict(enumerate(nodes))
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         resources = Resources(fairlag.load(HERE / "digits_fleet" / f"{fleet}.toml"))
-        _check(nodes, resources, port)
+        _check(nodes, resources, port, ports=1 + len(nodes) + secure)
         for place in ("data", "keys", "logs", "flwr"):
             (self.folder / place).mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o700)
@@ -64,6 +74,10 @@ class Federation:
         for number in self.nodes:
             if not self.key(number).exists():
                 make_key(self.key(number))
+        self.secure = secure
+        self.size = resources.setting(0).layout.size
+        if secure:
+            self._make_mask_keys()
         self._deal(resources)
         (self.folder / "flwr" / "config.toml").write_text(
             f'[superlink]\ndefault = "fleet"\n\n[superlink.fleet]\naddress = "{LOOPBACK}:{port}"\n'
@@ -81,9 +95,21 @@ class Federation:
         """The private key of a node; its public key is beside it."""
         return self.folder / "keys" / f"node-{number}"
 
+    @property
+    def mask_keys(self) -> Path:
+        """The keys of secure aggregation. On real machines, each party has only its own and the others' `.pub`."""
+        return self.folder / "masks"
+
+    @property
+    def keeper(self) -> str:
+        """The address of the mask keeper."""
+        return f"{LOOPBACK}:{self.port + 1 + len(self.nodes)}"
+
     def start(self) -> None:
-        """Starts the SuperLink, then registers and starts every node."""
+        """Starts the SuperLink and the keeper, then registers and starts every node."""
         self.start_superlink()
+        if self.secure:
+            self.start_keeper()
         for number in self.nodes:
             # The SuperLink remembers earlier keys.
             self.flwr("supernode", "register", f"{self.key(number)}.pub", "fleet", tolerated="already in use")
@@ -107,9 +133,31 @@ class Federation:
         )
         self._wait_for_superlink()
 
+    def start_keeper(self) -> None:
+        """Starts the mask keeper, and waits until it listens."""
+        files = {name: str(self.mask_keys / name) for name in ("keeper.key", "server.pub", "clients.txt")}
+        self._start(
+            "keeper",
+            [sys.executable, "-m", "fairlag", "keeper", "--listen", self.keeper, "--key", files["keeper.key"]]
+            + ["--server", files["server.pub"], "--clients", files["clients.txt"]]
+            + ["--run", "digits", "--size", str(self.size), "--least", "2", "--bound", "0.6"],
+        )
+        until = time.monotonic() + 60
+        host, port = self.keeper.split(":")
+        while time.monotonic() < until and self.processes["keeper"].poll() is None:
+            with suppress(OSError):
+                socket.create_connection((host, int(port)), timeout=5).close()
+                return
+            time.sleep(0.2)
+        raise SystemExit(f"the keeper did not start: see {self.folder / 'logs' / 'keeper.log'}")
+
     def start_node(self, number: int) -> None:
         """Starts a node, with its key and its configuration."""
         group, partition = self.nodes[number].split(":")
+        config = f'partition-id={partition} group="{group}" data="{self._data(self.nodes[number])}"'
+        if self.secure:
+            key = self.mask_keys / f"node-{number}" / "client.key"
+            config += f' keeper="{self.mask_keys / "keeper.pub"}" client-key="{key}"'
         self._start(
             f"node-{number}",
             ["flower-supernode", "--superlink", f"{LOOPBACK}:{self.port}"]
@@ -120,7 +168,7 @@ class Federation:
                 str(self.key(number)),
             ]
             + ["--host", LOOPBACK, "--port", str(self.port + 1 + number)]
-            + ["--node-config", f'partition-id={partition} group="{group}" data="{self._data(self.nodes[number])}"'],
+            + ["--node-config", config],
         )
 
     def stop(self, *names: str, kill: bool = False) -> None:
@@ -136,7 +184,7 @@ class Federation:
                     process.wait(timeout=max(0.0, until - time.monotonic()))
 
     def supervise(self) -> None:
-        """Restarts nodes that have ended, as a service manager would.
+        """Restarts nodes and the keeper if they have ended, as a service manager would.
 
         A node that was killed cannot come back before Flower has noticed, which takes a minute. Until then its key
         counts as in use, and a rejected SuperNode ends.
@@ -144,7 +192,10 @@ class Federation:
         for name, process in list(self.processes.items()):
             if name != "superlink" and process.poll() is not None:
                 self.stop(name, kill=True)
-                self.start_node(int(name.removeprefix("node-")))
+                if name == "keeper":
+                    self.start_keeper()
+                else:
+                    self.start_node(int(name.removeprefix("node-")))
 
     def close(self) -> None:
         """Ends everything, the SuperLink last."""
@@ -161,6 +212,19 @@ class Federation:
         if done.returncode and (tolerated is None or tolerated not in said):
             raise SystemExit(f"flwr {' '.join(words)} failed: {said}")
         return done.stdout
+
+    def _make_mask_keys(self) -> None:
+        """Makes the keys of the keeper, the server and the nodes that have none, and the keeper's list of clients."""
+        for party in ("keeper", "server"):
+            if not (self.mask_keys / f"{party}.key").exists():
+                make_keys(self.mask_keys, party)
+        listed = []
+        for number, node in self.nodes.items():
+            file = self.mask_keys / f"node-{number}" / "client.pub"
+            if not file.exists():
+                make_keys(file.parent, "client")
+            listed.append(f"{file.read_text().strip()} {node}\n")
+        (self.mask_keys / "clients.txt").write_text("".join(listed))
 
     def _deal(self, resources: Resources) -> None:
         """Writes the data of each node into a file."""
@@ -189,7 +253,7 @@ class Federation:
         raise SystemExit(f"the SuperLink did not start: see {self.folder / 'logs' / 'superlink.log'}")
 
 
-def _check(nodes: tuple[str, ...], resources: Resources, port: int) -> None:
+def _check(nodes: tuple[str, ...], resources: Resources, port: int, ports: int) -> None:
     """Checks before anything is made that the nodes are in the fleet and their ports are free."""
     last = resources.experiment.population - 1
     for node in nodes:
@@ -198,7 +262,7 @@ def _check(nodes: tuple[str, ...], resources: Resources, port: int) -> None:
             raise InputError(f"the node is {node!r}; it must be a group and a partition from 0 to {last}, like fast:0")
     if len(set(nodes)) < len(nodes):
         raise InputError(f"the nodes are {' '.join(nodes)}; each may be given only once")
-    for number in range(port, port + 1 + len(nodes)):
+    for number in range(port, port + ports):
         try:
             socket.create_server((LOOPBACK, number)).close()
         except (OSError, OverflowError) as error:
@@ -272,10 +336,11 @@ def main() -> None:
     parser.add_argument("command", choices=["start"])
     parser.add_argument("--folder", type=Path, default=Path("federation"))
     parser.add_argument("--nodes", nargs="+", default=list(NODES), metavar="GROUP:PARTITION")
-    parser.add_argument("--port", type=int, default=9700, help="port of the SuperLink; nodes use the next ports")
+    parser.add_argument("--port", type=int, default=9700, help="port of the SuperLink; the others use the next ports")
+    parser.add_argument("--secure", action="store_true", help="start a mask keeper, and mask all updates")
     options = parser.parse_args()
     try:
-        federation = Federation(options.folder, tuple(options.nodes), options.port)
+        federation = Federation(options.folder, tuple(options.nodes), options.port, secure=options.secure)
     except (InputError, OSError) as error:
         parser.error(str(error))
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends as with Ctrl-C
@@ -284,6 +349,8 @@ def main() -> None:
         home = shlex.quote(str(federation.folder / "flwr"))
         print(f"{len(federation.nodes)} nodes are running. In another terminal, in {HERE}:", flush=True)
         config = "by-key=true out='runs/digits-real'"
+        if options.secure:
+            config += f" keeper='{federation.keeper}' keys='{federation.mask_keys}'"
         print(f'  FLWR_HOME={home} flwr run . fleet --stream --run-config "{config}"', flush=True)
         print(f"The run will be in {Path('runs/digits-real').resolve()}; Ctrl-C here ends all nodes.", flush=True)
         while True:

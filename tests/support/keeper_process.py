@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from fairlag.privacy.secure.keys import make_keys
 from fairlag.privacy.secure.link import KeeperLink
+from fairlag.privacy.secure.wire import Terms
 from tests.support.secure import BOUND, CLIENTS, KEEPER, LEAST, RUN, SIZE
 
 
@@ -51,11 +52,15 @@ class Started:
 
 
 @contextmanager
-def started(folder: Path, listen: str = "127.0.0.1:0") -> Iterator[Started]:
+def started(
+    folder: Path,
+    listen: str = "127.0.0.1:0",
+    terms: Terms = Terms(RUN, SIZE, LEAST, BOUND),  # noqa: B008 (frozen)
+) -> Iterator[Started]:
     """A keeper's process over the files in a folder, which ends with the block."""
     command = [sys.executable, "-m", "fairlag", "keeper", "--listen", listen, "--key", f"{folder}/keeper.key"]
-    command += ["--server", f"{folder}/server.pub", "--clients", f"{folder}/clients.txt", "--run", RUN]
-    command += ["--size", f"{SIZE}", "--least", f"{LEAST}", "--bound", f"{BOUND}"]
+    command += ["--server", f"{folder}/server.pub", "--clients", f"{folder}/clients.txt", "--run", terms.run]
+    command += ["--size", f"{terms.size}", "--least", f"{terms.least}", "--bound", f"{terms.bound}"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         lines: list[str] = []

@@ -1,4 +1,4 @@
-"""An ordinary Flower client, with one line that lets the server recognise it after a restart."""
+"""An ordinary Flower client; one line lets the server recognise it after a restart, and masks its updates if wanted."""
 
 import time
 from typing import Any
@@ -9,10 +9,11 @@ from flwr.clientapp import ClientApp
 from torch.nn.utils import parameters_to_vector
 
 from digits_fleet.task import Net, examples, fleet, misbehave
-from fairlag.flower import introduced
+from fairlag.flower import introduced, masked
 from fairlag.lab.resources import Resources
 
-app = introduced(ClientApp())
+# A node whose configuration names a keeper sends only masked updates; the others send theirs in the clear.
+app = masked(introduced(ClientApp()), required=False)
 
 
 @app.train()

@@ -1,5 +1,6 @@
 """The addition to a Flower ClientApp that masks its updates: they leave the node only in a form that hides them."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,33 +22,37 @@ KEEPER, KEY = "keeper", "client-key"
 """The keys of a node's configuration: its copy of keeper.pub, and its own client.key."""
 
 
-def masked(app: ClientApp, *, keeper: str | Path | None = None, key: str | Path | None = None) -> ClientApp:
+def masked(
+    app: ClientApp, *, keeper: str | Path | None = None, key: str | Path | None = None, required: bool = True
+) -> ClientApp:
     """The same app, whose trained arrays leave the node masked: the server learns only sums of many clients' updates.
 
     `keeper` is the file keeper.pub of the mask keeper, and `key` the file client.key of this client. By default the
     node's own configuration names them, as `keeper` and `client-key`: Flower sends an app's code to its nodes, so what
     the code says, the server could say. Nothing of it is ever read from a message. A task that does not ask for a
     masked update fails, because the update would be sent in the clear. Metrics are sent as they are.
+    If it is not `required`, a node whose own configuration names no keeper sends its updates in the clear.
 
     >>> from fairlag.flower import introduced
     >>> app = masked(introduced(ClientApp()))
     >>> @app.train()
     ... def train(message, context): ...
     """
-    return _MaskedApp(app, keeper, key)
+    return _MaskedApp(app, {KEEPER: keeper, KEY: key}, required)
 
 
 class _MaskedApp(ClientApp):
     """Passes everything on to another app, and masks the replies of its train functions."""
 
-    def __init__(self, inner: ClientApp, keeper: str | Path | None, key: str | Path | None) -> None:
+    def __init__(self, inner: ClientApp, files: Mapping[str, str | Path | None], required: bool) -> None:
         super().__init__()
-        self._inner, self._files = inner, {KEEPER: keeper, KEY: key}
+        self._inner, self._files, self._required = inner, files, required
         self.train, self.evaluate = inner.train, inner.evaluate  # type: ignore[method-assign]
         self.query, self.lifespan = inner.query, inner.lifespan  # type: ignore[method-assign]
 
     def __call__(self, message: Message, context: Context) -> Message:
-        if message.metadata.message_type.partition(".")[0] != MessageType.TRAIN:
+        trains = message.metadata.message_type.partition(".")[0] == MessageType.TRAIN
+        if not trains or not (self._required or self._files[KEEPER] or KEEPER in context.node_config):
             return self._inner(message, context)
         keeper, signer = keeper_public(self._file(KEEPER, context)), client_key(self._file(KEY, context))
         asked: dict[str, Any] = dict(message.content.config_records.get(CONFIG, {}))
