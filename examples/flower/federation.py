@@ -74,7 +74,7 @@ class Federation:
         for number in self.nodes:
             if not self.key(number).exists():
                 make_key(self.key(number))
-        self.secure = secure
+        self.secure, self.keeper = secure, f"{LOOPBACK}:{port + 1 + len(nodes)}"
         self.size = resources.setting(0).layout.size
         if secure:
             self._make_mask_keys()
@@ -99,11 +99,6 @@ class Federation:
     def mask_keys(self) -> Path:
         """The keys of secure aggregation. On real machines, each party has only its own and the others' `.pub`."""
         return self.folder / "masks"
-
-    @property
-    def keeper(self) -> str:
-        """The address of the mask keeper."""
-        return f"{LOOPBACK}:{self.port + 1 + len(self.nodes)}"
 
     def start(self) -> None:
         """Starts the SuperLink and the keeper, then registers and starts every node."""
