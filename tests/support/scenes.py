@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fairlag.core.mechanism import Mechanism
 from fairlag.core.server import Server
 from fairlag.core.strategy import Strategy
 from fairlag.core.types import (
@@ -61,6 +62,7 @@ class Scene:
         until_time: float | None = None,
         seed: int = 0,
         examples: Sequence[int] | None = None,
+        privacy: Mechanism | None = None,
     ) -> None:
         self.records: list[Row] = []
         self.server = Server(
@@ -72,6 +74,7 @@ class Scene:
             until_time=until_time,
             seed=seed,
             examples=None if examples is None else np.array(examples),
+            privacy=privacy,
             record=self.records.append,
         )
         self.time = -1.0

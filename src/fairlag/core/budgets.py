@@ -9,7 +9,7 @@ from fairlag.core.state import State, rows, table, take
 from fairlag.core.types import Dispatch
 
 _SLACK = 1e-9
-"""A budget is taken to be this much smaller, so that rounding never exceeds it."""
+"""What differs from a budget by less, relatively, is rounding."""
 
 
 class Budgets:
@@ -29,7 +29,7 @@ class Budgets:
 
     def __init__(self, allowed: float, least: int = 1) -> None:
         """`allowed` is the budget of every client; a version is made of at least `least` clients."""
-        self._allowed = allowed * (1 - _SLACK)
+        self._allowed = allowed * (1 + _SLACK)
         self.least = least
         self.used: dict[int, float] = {}
         self.waiting: dict[int, None] = {}

@@ -16,6 +16,9 @@ Draw = Callable[[int, int], Floats]
 _ROUNDED = 1 - 2.0**-20
 """Shortened updates are this much shorter, so that rounding to 32 bits does not make them too long again."""
 
+_SLACK = 1e-9
+"""Numbers that differ by less, relatively, are the same."""
+
 
 @dataclass(frozen=True, slots=True)
 class Mechanism:
@@ -40,7 +43,7 @@ class Mechanism:
     def __post_init__(self) -> None:
         if self.noise and (self.draw is None or self.most == inf):
             raise InputError(f"noise is {self.noise}, which needs `draw` and `most`, the largest weight of a client")
-        if self.allowed < 1:
+        if self.allowed < 1 - _SLACK:
             raise InputError(
                 f"the budget allows a loss of {self.budget:.3g}, but one update of the largest weight costs "
                 f"{0.5 / self.noise**2:.3g}: give more noise, or a larger budget"
@@ -87,7 +90,7 @@ class Mechanism:
         for client, weight in zip(clients.tolist(), weights.tolist(), strict=True):
             sums[client] = sums.get(client, 0.0) + weight
         for client, weight in sums.items():
-            if not abs(weight) <= self.most * (1 + 1e-9):
+            if not abs(weight) <= self.most * (1 + _SLACK):
                 raise StrategyError(
                     f"client {client} would have the weight {weight:.6g}, but the noise hides at most {self.most:.6g}: "
                     "nothing was released"

@@ -21,6 +21,11 @@ FROM clients LEFT JOIN (
 """
 """An update that is kept counts in every version that it is part of; any other, in the version that merged it."""
 
+PER_VERSION = """
+SELECT aggregation AS version, client, SUM(weight) AS weight FROM tasks WHERE outcome = 'aggregated'
+GROUP BY aggregation, client ORDER BY aggregation, client
+"""
+
 PER_GROUP = f"""
 SELECT "group", COUNT(*) AS clients, SUM(examples) AS examples, SUM(updates) AS updates, SUM(weight) AS weight,
     SUM(staleness * updates) / SUM(updates) AS staleness

@@ -185,6 +185,29 @@ class Run:
         frame[["entitled", "presence"]] = self._attended(by, frame)
         return frame.assign(per_presence=(frame["influence"] / frame["presence"]).where(frame["presence"] > 0))
 
+    def privacy(self) -> "pd.DataFrame":
+        """One row per version and client in it: its weight, and its loss ρ and ε up to this version.
+
+        >>> import fairlag
+        >>> private = {"bound": 0.2, "clip": 1.0, "noise": 2.0, "delta": 1e-3}
+        >>> experiment = fairlag.load("demo").only(["buffered_fedavg"]).checked(aggregations=5, privacy=private)
+        >>> run = fairlag.simulate(experiment, workers=1)
+        >>> run.privacy().columns.tolist(), f"{run.privacy()['epsilon'].max():.2f}"
+        (['version', 'client', 'weight', 'loss', 'epsilon'], '2.63')
+        """
+        from fairlag.privacy.accounting import epsilons, losses
+
+        table, most = self.settings.get("privacy", {}), self.meta.get("largest_weight")
+        if most is None:
+            raise InputError(
+                f"the run in {str(self.folder)!r} added no noise, so its clients have no ε: give [privacy]"
+            )
+        frame = self._frame(queries.PER_VERSION)
+        squares = (frame["weight"] ** 2).groupby(frame["client"]).cumsum()
+        frame["loss"] = losses(squares, noise=table["noise"], bound=most)
+        frame["epsilon"] = epsilons(frame["loss"], table["delta"])
+        return frame
+
     def _attended(self, by: str, frame: "pd.DataFrame") -> "pd.DataFrame":
         """The frame with what each client or group was entitled to, and how long it was present, as parts of all."""
         import pandas as pd

@@ -51,14 +51,21 @@ def loss(weights: Iterable[float], *, noise: float, bound: float) -> float:
     >>> loss([0.0], noise=0.0, bound=1.0), loss([0.1], noise=0.0, bound=1.0)
     (0.0, inf)
     """
+    return float(losses(sum(weight * weight for weight in weights), noise=noise, bound=bound))
+
+
+def losses(squares: npt.ArrayLike, *, noise: float, bound: float) -> Floats:
+    """The losses of clients from the sums Σ_t α_t² of the squares of their weights.
+
+    >>> losses([0.5, 0.125], noise=1.0, bound=0.5).tolist()
+    [1.0, 0.25]
+    """
     if not 0 <= noise < inf:
         raise InputError(f"noise is {noise}, it must be a number of at least 0")
     if not 0 < bound < inf:
         raise InputError(f"the largest weight of a client is {bound}, it must be a positive number")
-    squares = sum(weight * weight for weight in weights)
-    if noise == 0:
-        return inf if squares else 0.0
-    return squares / (2 * (noise * bound) ** 2)
+    found = np.asarray(squares, np.float64)
+    return np.asarray(found / (2 * (noise * bound) ** 2) if noise else np.where(found > 0, inf, 0.0))
 
 
 def epsilon(loss: float, delta: float) -> float:
@@ -69,7 +76,7 @@ def epsilon(loss: float, delta: float) -> float:
     >>> round(epsilon(0.5, 1e-5), 6), epsilon(0.0, 1e-5), epsilon(inf, 1e-5)
     (4.377178, 0.0, inf)
     """
-    _check_delta(delta)
+    check_delta(delta)
     _check_loss(loss)
     if loss == 0 or loss == inf:
         return loss
@@ -86,7 +93,7 @@ def epsilons(losses: npt.ArrayLike, delta: float) -> Floats:
     array([0.      , 4.377178, 4.377178])
     """
     found, where = np.unique(np.asarray(losses, np.float64), return_inverse=True)
-    _check_delta(delta)
+    check_delta(delta)
     _check_loss(float(found.min(initial=0.0)))
     least = 2 * ndtri((1 + delta) / 2) ** 2  # up to this loss ε is 0, then comes a kink: δ = Φ(μ/2) − Φ(−μ/2)
     smooth = (found > least) & np.isfinite(found)
@@ -108,14 +115,20 @@ def allowance(epsilon: float, delta: float) -> float:
     >>> round(allowance(4.377178, 1e-5), 6)
     0.5
     """
-    _check_delta(delta)
+    check_delta(delta)
     if not 0 < epsilon < inf:
         raise InputError(f"epsilon is {epsilon}, it must be a positive number")
     with np.errstate(divide="ignore"):
         return 1 / (2 * float(_library().get_sigma_gaussian(epsilon, delta)) ** 2)
 
 
-def _check_delta(delta: float) -> None:
+def check_delta(delta: float) -> None:
+    """Refuses anything but a number above 0 and below 1.
+
+    >>> check_delta(1.0)
+    Traceback (most recent call last):
+    fairlag.errors.InputError: delta is 1.0, it must be above 0 and below 1
+    """
     if not 0 < delta < 1:
         raise InputError(f"delta is {delta}, it must be above 0 and below 1")
 

@@ -7,6 +7,7 @@ from fairlag.core.strategy import Strategy
 from fairlag.errors import StrategyError
 from fairlag.rules import bounded, select, trigger, weigh
 from fairlag.rules.keep import Keeping
+from fairlag.rules.reduce import weighted_sum
 from fairlag.rules.rule import label_of, made_with, provenance, traits
 
 _ACCEPTED = "use one that reads only who sent an update and how late, such as fedbuff, fedstaleweight or fairshare"
@@ -61,7 +62,7 @@ def check_reads_sums(strategy: Strategy) -> None:
 
 
 def check_reads_records(strategy: Strategy) -> None:
-    """Refuses a strategy that reads what clients report, because that follows from their examples.
+    """Refuses a strategy that reads what clients report, or that does more with updates than add them up by weight.
 
     >>> from fairlag.zoo import fedavg
     >>> check_reads_records(fedavg())  # doctest: +ELLIPSIS
@@ -76,6 +77,12 @@ def check_reads_records(strategy: Strategy) -> None:
         raise StrategyError(
             f"{found} reads what clients report of their examples, which noise does not hide: {_ACCEPTED}"
         )
+    for slot, rule in (("edit", strategy.edit), ("reduce", strategy.reduce)):
+        if rule not in (None, weighted_sum):
+            raise StrategyError(
+                f"{label_of(rule)} in {slot} may make more of an update than its weight says, and noise follows from "
+                "weights: use weighted_sum, and no rule of edit"
+            )
     if strategy.local.shares:
         raise StrategyError(
             f"{strategy.local!r} sends a second vector with each update, which clip and noise do not cover: {_ACCEPTED}"
