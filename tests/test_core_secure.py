@@ -140,10 +140,10 @@ def test_every_algorithm_is_accepted_or_refused_by_name(name: str) -> None:
     if name in ACCEPTED:
         check_hidden(strategy, PLAIN)
     else:
-        with pytest.raises(StrategyError, match="secure aggregation accepts weightings of who sent an update") as said:
+        with pytest.raises(StrategyError, match="such as fedbuff") as said:
             check_hidden(strategy, PLAIN)
-        slots = ("weigh = ", "edit = ", "reduce = ", "local = ", "Local(", "trigger = count(1)")
-        assert str(said.value).startswith(slots)
+        words = ("in edit", "in reduce", "in local", "in trigger", "second vector")
+        assert any(word in str(said.value) for word in words)
 
 
 def test_rules_that_read_single_updates_are_refused() -> None:
@@ -155,10 +155,10 @@ def test_rules_that_read_single_updates_are_refused() -> None:
         "reduce": replace(strategy, reduce=trimmed_mean(0.1)),
     }
     for slot, reader in readers.items():
-        with pytest.raises(StrategyError, match=rf"{slot} = \w+\(.*\) reads single updates, which secure aggregation"):
+        with pytest.raises(StrategyError, match=rf"\w+\(.*\) in {slot} reads single updates, which \[privacy\] hides"):
             check_hidden(reader, PLAIN)
     mine = replace(strategy, reduce=lambda weights, updates: updates[0])
-    with pytest.raises(StrategyError, match="reduce = <lambda> reads single updates"):
+    with pytest.raises(StrategyError, match="<lambda> in reduce reads single updates"):
         check_hidden(mine, PLAIN)
 
 

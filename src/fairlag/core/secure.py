@@ -11,6 +11,7 @@ from fairlag.core.strategy import Strategy
 from fairlag.core.types import Dispatch, Floats, Report, Update
 from fairlag.core.vector import Layout, Vector
 from fairlag.errors import StrategyError
+from fairlag.rules.keep import Keeping
 from fairlag.rules.reduce import weighted_sum
 from fairlag.rules.rule import label_of, provenance
 from fairlag.rules.trigger import count
@@ -20,10 +21,8 @@ Words = NDArray[np.uint64]
 
 A client whose update is not finite sends an empty row: there is nothing to mask."""
 
-_ACCEPTED = (
-    "secure aggregation accepts weightings of who sent an update and how late it is, such as those of buffered_fedavg, "
-    "fedbuff, fedstaleweight and fairshare, with weighted_sum and any server rule"
-)
+ACCEPTED = "use one that reads only who sent an update and how late, such as fedbuff, fedstaleweight or fairshare"
+"""The end of a sentence that refuses a strategy."""
 
 
 def masked_update(row: Words, report: Report = Report()) -> Update:  # noqa: B008 (frozen)
@@ -48,34 +47,44 @@ class SecureSum(Savable, Protocol):
         """
 
 
-def check_hidden(strategy: Strategy, layout: Layout) -> None:
-    """Refuses a strategy that needs single updates, and a model for which a sum of updates is not enough.
+def check_reads_sums(strategy: Strategy) -> None:
+    """Refuses a strategy that needs single updates.
 
-    >>> from fairlag.zoo import fedasync
-    >>> check_hidden(fedasync(), Layout((), ()))  # doctest: +ELLIPSIS
+    >>> from fairlag.zoo import defended, fedbuff
+    >>> check_reads_sums(defended(fedbuff(), "median"))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    ...
-    fairlag.errors.StrategyError: edit = whole_models reads single updates, which secure aggregation hides: ...
+    fairlag.errors.StrategyError: median in reduce reads single updates, which [privacy] hides: use one that ...
     """
     for slot in strategy.readers:
         rule = getattr(strategy, slot)
-        name = f"local = {rule}" if slot == "local" else f"{slot} = {label_of(rule)}"
-        raise StrategyError(f"{name} reads single updates, which secure aggregation hides: {_ACCEPTED}")
+        keeps = "remembers" if isinstance(rule, Keeping) else "reads"
+        raise StrategyError(f"{label_of(rule)} in {slot} {keeps} single updates, which [privacy] hides: {ACCEPTED}")
+
+
+def check_hidden(strategy: Strategy, layout: Layout) -> None:
+    """Refuses a strategy and a model for which a weighted sum of updates is not enough.
+
+    >>> from fairlag.zoo import async_fedavg
+    >>> check_hidden(async_fedavg(), Layout((), ()))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    fairlag.errors.StrategyError: count(1) in trigger makes a version of every single update, which shows it: use ...
+    """
+    check_reads_sums(strategy)
     if strategy.reduce is not weighted_sum:
         raise StrategyError(
-            f"reduce = {label_of(strategy.reduce)} is not the weighted sum of the updates, and secure aggregation "
-            f"computes nothing else: {_ACCEPTED}"
+            f"{label_of(strategy.reduce)} in reduce is not the weighted sum of the updates, and secure aggregation "
+            "computes nothing else: use weighted_sum"
         )
     made = provenance(strategy.trigger.ready)
     if made is not None and made.make is count and made.arguments["k"] == 1:
         raise StrategyError(
-            "trigger = count(1) makes a version of every update, which shows it, so secure aggregation needs a larger "
-            f"buffer: {_ACCEPTED}"
+            "count(1) in trigger makes a version of every single update, which shows it: use a larger buffer, or a "
+            "strategy that has one, such as fedbuff"
         )
     if strategy.local.shares:
         raise StrategyError(
-            f"{strategy.local} adds a vector per client to its updates, whose weights are not those of the updates, "
-            f"and secure aggregation has one sum per version: {_ACCEPTED}"
+            f"{strategy.local!r} sends a second vector with each update, whose weights are not those of the updates, "
+            f"and secure aggregation has one sum per version: {ACCEPTED}"
         )
     if layout.statistics:
         raise StrategyError(

@@ -3,14 +3,13 @@
 import math
 from dataclasses import replace
 
+from fairlag.core.secure import ACCEPTED, check_reads_sums
 from fairlag.core.strategy import Strategy
 from fairlag.errors import StrategyError
 from fairlag.rules import bounded, select, trigger, weigh
-from fairlag.rules.keep import Keeping
 from fairlag.rules.reduce import weighted_sum
 from fairlag.rules.rule import label_of, made_with, provenance, traits
 
-_ACCEPTED = "use one that reads only who sent an update and how late, such as fedbuff, fedstaleweight or fairshare"
 _REPORTED = (weigh.by_examples, weigh.by_share, weigh.by_effort)
 
 
@@ -47,20 +46,6 @@ def largest_part(strategy: Strategy) -> float:
     return known.arguments["most"] if known is not None and known.make is bounded.bounded else math.inf
 
 
-def check_reads_sums(strategy: Strategy) -> None:
-    """Refuses a strategy that needs single updates.
-
-    >>> from fairlag.zoo import defended, fedbuff
-    >>> check_reads_sums(defended(fedbuff(), "median"))  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    fairlag.errors.StrategyError: median in reduce reads single updates, which [privacy] hides: use one that ...
-    """
-    for slot in strategy.readers:
-        rule = getattr(strategy, slot)
-        keeps = "remembers" if isinstance(rule, Keeping) else "reads"
-        raise StrategyError(f"{label_of(rule)} in {slot} {keeps} single updates, which [privacy] hides: {_ACCEPTED}")
-
-
 def check_reads_records(strategy: Strategy) -> None:
     """Refuses a strategy that reads what clients report, or that does more with updates than add them up by weight.
 
@@ -75,7 +60,7 @@ def check_reads_records(strategy: Strategy) -> None:
         found = "importance = 'examples'"
     if found is not None:
         raise StrategyError(
-            f"{found} reads what clients report of their examples, which noise does not hide: {_ACCEPTED}"
+            f"{found} reads what clients report of their examples, which noise does not hide: {ACCEPTED}"
         )
     for slot, rule in (("edit", strategy.edit), ("reduce", strategy.reduce)):
         if rule not in (None, weighted_sum):
@@ -85,7 +70,7 @@ def check_reads_records(strategy: Strategy) -> None:
             )
     if strategy.local.shares:
         raise StrategyError(
-            f"{strategy.local!r} sends a second vector with each update, which clip and noise do not cover: {_ACCEPTED}"
+            f"{strategy.local!r} sends a second vector with each update, which clip and noise do not cover: {ACCEPTED}"
         )
 
 
