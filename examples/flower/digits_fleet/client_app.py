@@ -32,8 +32,9 @@ def train(message: Message, context: Context) -> Message:
             told["start-loss"] = task.losses(model(inputs), labels).mean().item()
     received = parameters_to_vector(model.parameters()).detach().clone()
     optimizer = torch.optim.SGD(model.parameters(), lr=config["lr"])
+    draws = torch.Generator().manual_seed(hash((config["seed"], client, config["ordinal"])))  # the same in every run
     for _ in range(config["local-steps"]):
-        batch = torch.randperm(len(labels))[: config["batch-size"]]
+        batch = torch.randperm(len(labels), generator=draws)[: config["batch-size"]]
         optimizer.zero_grad()
         loss = task.losses(model(inputs[batch]), labels[batch]).mean()
         loss.backward()  # type: ignore[no-untyped-call]
