@@ -57,7 +57,7 @@ def test_a_masked_fleet_survives_a_killed_server_a_killed_node_and_a_killed_keep
     run = Run(out)
     refused, lost = run.aggregations["refused"], run.tasks[run.tasks["outcome"] == "lost"]
     assert run.version == AGGREGATIONS and not refused[: kept + 3].any()
-    assert {reason.split(" at ")[0] for reason in refused if reason} == {"cannot reach the keeper"}
+    assert all("the keeper" in reason for reason in refused if reason)
     # Each restart costs buffers or tasks, which are counted with their reason, and nothing else.
     assert "the server was restarted" in set(lost["reason"]) and run.refusals.empty
     assert run.curve()["accuracy"].max() > 0.3
