@@ -1,9 +1,9 @@
 """What privacy costs: the accuracy of the preset `private` if no client's ε may be above a target, per fleet size.
 
 A fleet of a different size has its groups, buffer, bound and `most` in proportion, and the same number of versions. For
-each strategy and target, the noise is the smallest with which no client pays more than the target; weights do not depend on
-the noise, so one run without noise is enough to find it. Accuracies are means over seeds ± the standard deviation, on
-all test examples and on the labels that only slow clients hold.
+each strategy and target, the noise is the smallest with which no client pays more than the target; weights do not
+depend on the noise, so one run without noise is enough to find it. Accuracies are means over seeds ± the standard
+deviation, on all test examples and on the labels that only slow clients hold.
 
     python benchmarks/epsilon.py [--sizes 15 150] [--targets 2 8 32] [--seeds 5] [--data fashion_mnist]
 """

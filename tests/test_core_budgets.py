@@ -1,4 +1,4 @@
-"""Privacy budgets: never exceeded, for any strategy, fleet and order of events; and what happens once they are spent."""
+"""Privacy budgets: never exceeded, in any strategy, fleet and order of events; and what happens once they are spent."""
 
 from math import inf
 
