@@ -25,8 +25,8 @@ NOISE: Mapping[str, Any] = {"bound": 0.5, "clip": 0.25, "noise": 1.0, "delta": 1
 STRATEGIES = ["buffered_fedavg", "fedstaleweight", "fairshare(most=0.4)"]
 
 
-def small(strategy: str, privacy: Mapping[str, Any] | None = NOISE, **changes: Any) -> Experiment:
-    only = load("demo").only([strategy])
+def small(*strategies: str, privacy: Mapping[str, Any] | None = NOISE, **changes: Any) -> Experiment:
+    only = load("demo").only([*strategies])
     return only.checked(aggregations=40, privacy=None if privacy is None else dict(privacy), **changes)
 
 
@@ -43,31 +43,36 @@ def closed_form(loss: float, delta: float) -> float:
 
 @pytest.mark.parametrize("strategy", ["buffered_fedavg", "fairshare"])
 def test_bounds_that_nothing_reaches_change_no_byte(strategy: str, tmp_path: Path) -> None:
-    plain, bounded = small(strategy, None), small(strategy, {"bound": 1.0, "clip": 1e6})
+    plain, bounded = small(strategy, privacy=None), small(strategy, privacy={"bound": 1.0, "clip": 1e6})
     for name, experiment in (("plain", plain), ("bounded", bounded)):
         simulate(experiment, out=tmp_path / name, workers=1)
     assert contents(tmp_path / "plain") == contents(tmp_path / "bounded")
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_workers_and_a_stop_give_the_bytes_of_one_process(
-    strategy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    chosen = small(strategy, {**NOISE, "budget": 6.0})
+def test_workers_and_a_stop_give_the_bytes_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = small(*STRATEGIES, privacy={**NOISE, "budget": 6.0})
     plans = {how: Plan(chosen, (0,), tmp_path / how) for how in ("alone", "workers", "stopped")}
     monkeypatch.setattr(loop, "_LOOK", 0.0)
     execute(plans["alone"], new=True, workers=1)
     execute(plans["workers"], new=True, workers=2, executor="processes")
     stopped_halfway(plans["stopped"])
-    (alone,), *others = plans.values()
-    assert "the privacy budgets of" in Run(alone.folder).meta["reason"]
-    for (other,) in others:
-        assert contents(other.folder) == contents(alone.folder)
+    for alone, *others in zip(*plans.values(), strict=True):
+        assert "the privacy budgets of" in Run(alone.folder).meta["reason"]
+        for other in others:
+            assert contents(other.folder) == contents(alone.folder), other.use.label
+
+
+def test_a_run_ends_well_if_some_budgets_are_spent_and_the_other_clients_left(tmp_path: Path) -> None:
+    demo = load("demo").clients
+    fleet = [demo[0].model_copy(update={"count": 4}), demo[1].model_copy(update={"leave": 1.0})]
+    chosen = small("buffered_fedavg(buffer=2)", privacy={**NOISE, "budget": 6.0}, clients=fleet)
+    run = simulate(chosen.checked(aggregations=500), out=tmp_path / "run", workers=1)
+    assert run.status == "finished" and run.meta["reason"].startswith("the privacy budgets of 4 clients are spent")
 
 
 def test_noise_depends_on_the_seed_and_changes_the_model_alone(tmp_path: Path) -> None:
     for name, change in (("a", {}), ("b", {"noise": 2.0}), ("c", {"clip": 0.125, "noise": 2.0})):
-        simulate(small("fedstaleweight", {**NOISE, **change}), out=tmp_path / name, workers=1)
+        simulate(small("fedstaleweight", privacy={**NOISE, **change}), out=tmp_path / name, workers=1)
     one, louder, shorter = (contents(tmp_path / name) for name in "abc")
     assert one["model"] != louder["model"] != shorter["model"]
     for table in ("tasks", "aggregations", "presence"):
@@ -77,11 +82,11 @@ def test_noise_depends_on_the_seed_and_changes_the_model_alone(tmp_path: Path) -
 def test_the_record_says_where_the_noise_came_from() -> None:
     run = simulate(small("fairshare(most=0.4)"), workers=1)
     assert run.meta["noise_source"] == "seeded" and run.meta["largest_weight"] == 0.4
-    assert {"noise_source", "largest_weight"}.isdisjoint(simulate(small("fairshare", None), workers=1).meta)
+    assert {"noise_source", "largest_weight"}.isdisjoint(simulate(small("fairshare", privacy=None), workers=1).meta)
 
 
 def test_epsilon_of_equal_weights_has_a_closed_form() -> None:
-    run = simulate(small("buffered_fedavg", {**NOISE, "bound": 0.2}), workers=1)
+    run = simulate(small("buffered_fedavg", privacy={**NOISE, "bound": 0.2}), workers=1)
     frame = run.privacy()
     merges = (
         frame.groupby("client").cumcount() + 1
@@ -92,7 +97,9 @@ def test_epsilon_of_equal_weights_has_a_closed_form() -> None:
 
 
 def test_epsilon_grows_with_versions_and_weights_and_falls_with_noise() -> None:
-    frames = {z: simulate(small("fedstaleweight", {**NOISE, "noise": z}), workers=1).privacy() for z in (1.0, 2.0)}
+    frames = {
+        z: simulate(small("fedstaleweight", privacy={**NOISE, "noise": z}), workers=1).privacy() for z in (1.0, 2.0)
+    }
     assert (frames[1.0]["epsilon"] > frames[2.0]["epsilon"]).all()
     for _, mine in frames[1.0].groupby("client"):
         assert (np.diff(mine["epsilon"]) > 0).all() and (np.diff(mine["version"]) > 0).all()
@@ -102,12 +109,12 @@ def test_epsilon_grows_with_versions_and_weights_and_falls_with_noise() -> None:
 
 def test_a_run_without_noise_has_no_epsilon() -> None:
     with pytest.raises(InputError, match="added no noise, so its clients have no ε"):
-        simulate(small("fedbuff", None), workers=1).privacy()
+        simulate(small("fedbuff", privacy=None), workers=1).privacy()
 
 
 @pytest.mark.parametrize("strategy", [*STRATEGIES, "fedbuff"])
 def test_a_run_ends_when_budgets_are_spent_and_says_so(strategy: str) -> None:
-    run = simulate(small(strategy, {**NOISE, "budget": 8.0}).checked(aggregations=2000), workers=1)
+    run = simulate(small(strategy, privacy={**NOISE, "budget": 8.0}).checked(aggregations=2000), workers=1)
     assert run.status == "finished" and run.version < 2000
     assert run.meta["reason"].startswith("the privacy budgets of")
     paid = run.privacy().groupby("client")["epsilon"].max()
@@ -116,7 +123,9 @@ def test_a_run_ends_when_budgets_are_spent_and_says_so(strategy: str) -> None:
 
 
 def test_budgets_hold_on_the_wall_clock() -> None:
-    experiment = small("fedstaleweight", {**NOISE, "budget": 8.0}).checked(aggregations=500, clock="wall", speed=500.0)
+    experiment = small("fedstaleweight", privacy={**NOISE, "budget": 8.0}).checked(
+        aggregations=500, clock="wall", speed=500.0
+    )
     run = simulate(experiment, workers=1)
     assert run.meta["reason"].startswith("the privacy budgets of")
     assert run.privacy()["epsilon"].max() <= 8.0 * (1 + 1e-6)

@@ -197,7 +197,12 @@ class Server:
     @property
     def barred(self) -> int:
         """How many clients, present or away, will never get a task again."""
-        return self._selector.barred + (0 if self._budgets is None else len(self._budgets.spent))
+        return self._selector.barred + self.spent
+
+    @property
+    def spent(self) -> int:
+        """How many clients get no task because their privacy budget is spent."""
+        return 0 if self._budgets is None else len(self._budgets.spent)
 
     @property
     def waits_for(self) -> str:
@@ -208,7 +213,7 @@ class Server:
         return (
             f"{self.strategy} has {view.buffered} of the {max(self._trigger.needs, view.target)} updates it waits for, "
             f"{view.running} tasks are running, {view.present} clients are present" + (f", but {why}" if why else "")
-        )
+        ) + (f"; the privacy budgets of {self.spent} clients are spent" if self.spent else "")
 
     def handle(self, event: Event) -> list[Command]:
         """Takes the next event and returns the commands for the runtime, in order; none after a Stop."""

@@ -10,7 +10,6 @@ from fairlag.core.strategy import Strategy
 from fairlag.errors import StrategyError
 from fairlag.lab.learning import Table
 from fairlag.privacy import noise
-from fairlag.privacy.accounting import allowance
 from fairlag.zoo.private import hidden, largest_part, noisy
 
 
@@ -95,6 +94,8 @@ class Privacy(Table):
             return None
         if self.noise is None or self.delta is None:
             return Mechanism(self.clip)
+        from fairlag.privacy.accounting import allowance  # it imports scipy, which takes long
+
         return Mechanism(
             self.clip,
             most=largest_part(strategy),

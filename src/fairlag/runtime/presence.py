@@ -8,7 +8,7 @@ import numpy as np
 
 from fairlag.core.server import Server
 from fairlag.core.state import State, rows, table, take
-from fairlag.core.types import Dispatch, Event, Joined, Left, Stop, Woke, record_of
+from fairlag.core.types import Dispatch, Event, Joined, Left, Stop, Woke, budgets_spent, record_of
 from fairlag.errors import StalledError
 from fairlag.fleet.clients import Fleet
 from fairlag.fleet.schedule import Schedule
@@ -155,6 +155,6 @@ def nothing_more(server: Server) -> Stop:
 
     Raises StalledError if there are clients that never get a task: then the strategy waits for something impossible.
     """
-    if server.view.present or server.barred:
+    if server.view.present or server.barred > server.spent:
         raise StalledError(f"nothing more can happen after time {server.view.time:.6g}: {server.waits_for}")
-    return NOTHING_MORE
+    return Stop(budgets_spent(server.spent, 0, 1)) if server.spent else NOTHING_MORE
