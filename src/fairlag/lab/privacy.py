@@ -50,7 +50,7 @@ class Privacy(Table):
         default=None,
         gt=0,
         lt=1,
-        description="The δ of (ε, δ)-differential privacy: less than 1 / the number of clients.",
+        description="The δ of (ε, δ)-differential privacy. Choose it well below 1 / the number of clients.",
     )
     budget: float | None = Field(
         default=None,

@@ -22,6 +22,7 @@ from fairlag.lab.attacks import Attack
 from fairlag.lab.clients import Clients
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.learning import Data, Evaluate, LocalTraining, Model, TaskTable
+from fairlag.lab.privacy import Privacy
 from fairlag.lab.strategies import Use
 from fairlag.lab.sweep.table import Sweep
 from fairlag.learn.behave import BEHAVIOURS
@@ -42,6 +43,7 @@ TABLES: Mapping[str, type[BaseModel]] = {
     "[task]": TaskTable,
     "[local]": LocalTraining,
     "[evaluate]": Evaluate,
+    "[privacy]": Privacy,
     "[sweep]": Sweep,
 }
 """The tables of an experiment file, by their headers."""
@@ -81,6 +83,7 @@ _LEADS = {
     "[task]": "## Task\n\n`[task]`: what is to be learnt. Further keys are parameters of the task.\n",
     "[local]": "## Local\n\n`[local]`: how a client trains the model that it receives.\n",
     "[evaluate]": "## Evaluate\n\n`[evaluate]`: how often the model is tested, and on how much.\n",
+    "[privacy]": "## Privacy\n\n`[privacy]`: what hides single clients from the server, and from the model.\n",
     "[sweep]": "## Sweep\n\n`[sweep]`: what [`fairlag sweep`](sweeps.md) tries.\n",
 }
 
@@ -137,7 +140,7 @@ def _keys(model: type[BaseModel]) -> str:
     return _table(("key", "accepts", "default", "what it does"), rows)
 
 
-_KINDS: Mapping[Any, str] = {int: "whole number", float: "number", str: "text", tuple: "list"}
+_KINDS: Mapping[Any, str] = {bool: "true or false", int: "whole number", float: "number", str: "text", tuple: "list"}
 _SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
