@@ -9,7 +9,6 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-import fairlag
 from fairlag.errors import InputError, StrategyError
 from fairlag.lab import loop
 from fairlag.lab.deploy import deploy
@@ -156,5 +155,13 @@ def test_a_node_is_one_client_under_differential_privacy(tmp_path: Path) -> None
         deploy(four(), {**FLEET, "privacy": dict(NOISE)}, out=tmp_path / "run", **QUICK, queued=2)
 
 
-def test_the_preset_is_read() -> None:
-    assert fairlag.load("private").privacy is not None
+def test_the_fast_pay_for_fedavg_and_the_slow_for_fairness(tmp_path: Path) -> None:
+    paid = {}
+    for use in load("private").strategies:
+        run = simulate("private", strategy=use.label, out=tmp_path / use.use, workers=1)
+        group = run.clients.set_index("client")["group"]
+        paid[use.use] = run.privacy().groupby("client")["epsilon"].max().groupby(group).mean()
+        assert run.accuracy() > 0.5
+    assert paid["buffered_fedavg"]["fast"] > 2 * paid["buffered_fedavg"]["slow"]
+    assert paid["fairshare"]["slow"] > 2 * paid["fairshare"]["fast"]
+    assert paid["fedstaleweight"]["slow"] > 2 * paid["fedstaleweight"]["fast"]
