@@ -121,6 +121,15 @@ def test_a_run_ends_when_budgets_are_spent_and_says_so(strategy: str) -> None:
     assert paid.max() > 4.0  # and they are used
 
 
+def test_a_budget_that_allows_no_update_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    experiment = small("fedbuff", privacy={**NOISE, "budget": 0.1})
+    with pytest.raises(InputError, match="give more noise, or a larger budget"):
+        simulate(experiment, out=tmp_path / "run", workers=1)
+    with pytest.raises(InputError, match="give more noise, or a larger budget"):
+        deploy(four(), {**FLEET, "privacy": {**NOISE, "budget": 0.1}}, out=tmp_path / "run", **QUICK)
+    assert not (tmp_path / "run").exists()
+
+
 def test_budgets_hold_on_the_wall_clock() -> None:
     experiment = small("fedstaleweight", privacy={**NOISE, "budget": 8.0}).checked(
         aggregations=500, clock="wall", speed=500.0

@@ -112,6 +112,7 @@ def deploy(
             return Run(planned.folder)
     else:
         plan.check_new()
+    deployed(chosen.privacy, chosen.strategy(planned.use))  # refuses a budget that allows no update
     with closing(Resources(chosen, ExecutorChoice("serial", 1))) as resources:
         model = _given(chosen, arrays, evaluate) if arrays is not None else _own(resources, planned)
         chosen.strategy(planned.use).check_model(model.setting.layout)

@@ -21,7 +21,7 @@ from fairlag.lab.folder import is_run
 from fairlag.lab.hidden import check_extra, hidden
 from fairlag.lab.loop import Facts, RunLoop
 from fairlag.lab.plan import Plan, Planned
-from fairlag.lab.privacy import noise_facts
+from fairlag.lab.privacy import noise_facts, simulated
 from fairlag.lab.records import (
     begun,
     check_device,
@@ -82,6 +82,8 @@ def execute(
     left = [each for each in readable if _status(each) != "finished"]
     left.sort(key=lambda each: _status(each) == "failed")
     if left:
+        for use in plan.experiment.strategies:  # refuses a budget that allows no update
+            simulated(plan.experiment.privacy, plan.experiment.strategy(use), plan.experiment.seed)
         if plan.experiment.data is not None:
             choice.check()
             _check_extra(plan.experiment)
