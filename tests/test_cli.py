@@ -87,7 +87,7 @@ def test_strategies_and_presets_are_listed(call: Call) -> None:
     rows = json.loads(call("strategies", "--json").out)
     assert [row["use"] for row in rows] == list(ALGORITHMS)
     parameters = {row["use"]: row["parameters"] for row in rows}
-    assert parameters["fedavg"] == {"cohort": 10, "over": 0.0, "deadline": None, "lr": 1.0}
+    assert parameters["fedavg"] == {"cohort": 10, "over": 0.0, "deadline": None, "importance": "examples", "lr": 1.0}
     assert all(row["description"].endswith(".") and row["formula"] and row["reference"] for row in rows)
     assert {row["use"]: row["needs"] for row in rows}["safa"] == [
         *("rounds", "memory (server: averaging())", "identities", "reads (reduce)")

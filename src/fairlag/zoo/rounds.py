@@ -1,18 +1,26 @@
 """Methods that work in rounds: FedAvg, its variants, and SAFA, whose rounds tolerate lag."""
 
 from dataclasses import replace
+from typing import Literal
 
 from fairlag.core.strategy import Strategy
 from fairlag.rules import apply, keep, select, tolerant, trigger, weigh
 from fairlag.rules.local import Local
-from fairlag.zoo.registry import LARGEST_TOTAL, algorithm
+from fairlag.zoo.registry import LARGEST_TOTAL, algorithm, choice
 
 
 @algorithm("FedAvg")
-def fedavg(*, cohort: int = 10, over: float = 0.0, deadline: float | None = None, lr: float = 1.0) -> Strategy:
+def fedavg(
+    *,
+    cohort: int = 10,
+    over: float = 0.0,
+    deadline: float | None = None,
+    importance: Literal["uniform", "examples"] = "examples",
+    lr: float = 1.0,
+) -> Strategy:
     """Synchronous rounds of a random cohort, weighted by examples (McMahan et al., 2017).
 
-    w ← w + η_g Σ_i n_i/Σn_j Δ_i
+    w ← w + η_g Σ_i n_i/Σn_j Δ_i; with `importance="uniform"`, all clients of a cohort weigh the same
 
     Departs: a server step size, over-selection and a deadline are options, so that no straggler can hang a round.
 
@@ -24,7 +32,7 @@ def fedavg(*, cohort: int = 10, over: float = 0.0, deadline: float | None = None
     return Strategy(
         select.cohort(cohort, over=over, deadline=deadline),
         trigger.cohort_done(),
-        weigh.by_examples,
+        choice("importance", importance, {"uniform": weigh.uniform, "examples": weigh.by_examples}),
         apply=apply.scale(lr),
     )
 
