@@ -16,9 +16,12 @@ _ROWS = 4096
 class Tally:
     """Counts of one trial. Memory does not grow with the trial, apart from one row per mark."""
 
-    def __init__(self, fleet: Fleet, client: int, terms: Entitlement | None) -> None:
-        """Marks follow the influence of `client` and of all groups; `terms` say which clients are entitled."""
-        self._fleet, self._client = fleet, client
+    def __init__(self, fleet: Fleet, client: int, terms: Entitlement | None, *, squares: bool = False) -> None:
+        """Marks follow the influence of `client` and of all groups; `terms` say which clients are entitled.
+
+        With `squares`, rows also count for `squares`.
+        """
+        self._fleet, self._client, self._squares = fleet, client, squares
         self.histogram: list[Integers] = [np.zeros(0, np.int64) for _ in fleet.groups]
         self.lightest, self.heaviest = np.inf, -np.inf
         self.busy = 0.0
@@ -28,6 +31,8 @@ class Tally:
         self.unmerged: Integers = np.zeros(fleet.clients, np.int64)
         self.refused: Integers = np.zeros(fleet.clients, np.int64)
         self.attendance = _attendance(fleet, terms)
+        self.squares: Floats = np.zeros(fleet.clients)
+        """Per client: the square of its weight in a version, summed over versions."""
         self._marks: list[Floats] = []
         self._waiting: list[Aggregation] = []
 
@@ -50,11 +55,13 @@ class Tally:
         rows, self._waiting = self._waiting, []
         if rows:
             tasks = [task for row in rows for task in row.tasks]
-            self.count(
+            senders, weights = (
                 np.array([task.client for task in tasks], np.int64),
-                np.concatenate([row.staleness for row in rows]),
                 np.concatenate([row.weights for row in rows]),
             )
+            self.count(senders, np.concatenate([row.staleness for row in rows]), weights)
+            if self._squares:
+                self.square(np.repeat(np.arange(len(rows)), [len(row.tasks) for row in rows]), senders, weights)
             arrivals = np.concatenate([np.asarray(row.arrivals) for row in rows])
             self.work(arrivals - np.array([task.time for task in tasks]))
 
@@ -65,6 +72,12 @@ class Tally:
             self.histogram[group] = added([before, np.bincount(staleness[groups == group])])
         self.lightest = min(self.lightest, float(weights.min(initial=np.inf)))
         self.heaviest = max(self.heaviest, float(weights.max(initial=-np.inf)))
+
+    def square(self, versions: Integers, senders: Integers, weights: Floats) -> None:
+        """Counts merged updates for `squares`; all updates of a version must be given together."""
+        clients = self._fleet.clients
+        pairs, where = np.unique(versions * clients + senders, return_inverse=True)
+        self.squares += np.bincount(pairs % clients, np.bincount(where, weights) ** 2, clients)
 
     def work(self, seconds: Floats) -> None:
         """Adds the durations of merged tasks one by one, so that the sum does not depend on how they are batched."""

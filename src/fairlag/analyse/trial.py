@@ -54,6 +54,8 @@ class Trial:
     """The influence so far is noted at every version that is a multiple of this."""
     compiled: bool = False
     """May the compiled loop run it, if it supports the strategy and the fleet? The results are the same."""
+    squares: bool = False
+    """Are the squares of clients' weights summed, too?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,8 @@ class Observation:
     """Per client: its tasks that ended without being merged."""
     uploaded: Integers
     """Per client: its tasks that sent an update, which was refused."""
+    squares: Floats
+    """Per client: the square of its weight in a version, summed over versions; zeros if the trial does not ask."""
 
 
 class Heard(NamedTuple):
@@ -158,7 +162,7 @@ def _world(experiment: Experiment, trial: Trial) -> tuple[Strategy, Fleet]:
 
 def _by_the_server(strategy: Strategy, fleet: Fleet, trial: Trial) -> Observation:
     """The results by the reference: the server in virtual time."""
-    tally = Tally(fleet, trial.client, strategy.account)
+    tally = Tally(fleet, trial.client, strategy.account, squares=trial.squares)
 
     def record(row: Row) -> None:
         tally.add(row)
@@ -199,6 +203,7 @@ def _by_the_server(strategy: Strategy, fleet: Fleet, trial: Trial) -> Observatio
         presence=tally.attendance.seconds(view.time),
         unmerged=tally.unmerged,
         uploaded=tally.refused,
+        squares=tally.squares,
     )
 
 
@@ -241,12 +246,15 @@ def _quickly(strategy: Strategy, fleet: Fleet, trial: Trial) -> Observation | No
     from fairlag.runtime.compiled.moment import running
     from fairlag.runtime.compiled.weights import Fallback
 
-    tally = Tally(fleet, trial.client, strategy.account)
+    tally = Tally(fleet, trial.client, strategy.account, squares=trial.squares)
     tally.add(Presence(0.0, 0, range(fleet.clients), True))
     try:
         for merges in timeline:
             tally.count(merges.clients.ravel(), merges.staleness.ravel(), merges.weights.ravel())
             tally.work((merges.arrivals - merges.given_at).ravel())
+            if trial.squares:
+                versions = np.repeat(np.arange(len(merges.clients)), merges.clients.shape[1])
+                tally.square(versions, merges.clients.ravel(), merges.weights.ravel())
             if not timeline.version % trial.stride:
                 tally.mark(float(merges.times[-1]), timeline.weights, timeline.updates)
     except Fallback:
@@ -274,6 +282,7 @@ def _quickly(strategy: Strategy, fleet: Fleet, trial: Trial) -> Observation | No
         presence=tally.attendance.seconds(timeline.time),
         unmerged=refused + cancelled,
         uploaded=refused,
+        squares=tally.squares,
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Group, RenderableType
 from rich.progress import MofNCompleteColumn
 
 from fairlag.analyse import audit as auditing
@@ -17,6 +18,7 @@ from fairlag.analyse.progress import Progress
 from fairlag.analyse.settling import priced
 from fairlag.analyse.throttling import COMPILED_UPDATES, SERVER_UPDATES
 from fairlag.analyse.timings import COMPILED_SEARCH, SERVER_SEARCH
+from fairlag.cli.bill import Asked, Bound, Delta, Epsilon, Noise, Private, bill, check_alone
 from fairlag.cli.terminal import (
     Aggregations,
     Costs,
@@ -81,6 +83,11 @@ def audit(
     theory: Annotated[
         bool, typer.Option("--theory", help="Also print what the paper's theory predicts for the fleet.")
     ] = False,
+    privacy: Private = False,
+    noise: Noise = None,
+    delta: Delta = None,
+    epsilon: Epsilon = None,
+    bound: Bound = None,
     as_json: Json = False,
     file: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Also write the JSON to a file.")] = None,
     page: Annotated[
@@ -94,21 +101,29 @@ def audit(
         at_least_one("--incentive-updates", incentive_updates)
     check_file("--out", file)
     check_page("--report", page)
+    asked = Asked(noise, delta, epsilon, bound)
+    if privacy:
+        others = {"--report": page, "--theory": theory, "--cost": cost, "--incentive-updates": incentive_updates}
+        check_alone([name for name, value in others.items() if value])
+    else:
+        asked.check_unused()
     # Output of a user's rule must not mix with the result.
     with redirect_stdout(sys.stderr):
         experiment = _changed(chosen(load(source), strategy, settings), buffers, aggregations, cost)
         seeds = enough_seeds(experiment) if seeds is None else number_of_seeds(seeds)
-        with trials_progress("fairness", "incentives") as progress:
-            audits = auditing.audit(
-                experiment,
-                seeds=seeds,
-                workers=workers,
-                incentive_updates=incentive_updates,
-                incentive_error=incentive_error,
-                progress=progress,
-            )
-    strategies = [each.as_json() for each in audits]
-    text = json.dumps({"experiment": experiment.name, "strategies": strategies, "answer": answer(audits)}, indent=2)
+        with trials_progress(*([] if privacy else ["fairness", "incentives"])) as progress:
+            if privacy:
+                text, table = bill(experiment, asked, seeds=seeds, workers=workers, progress=progress)
+            else:
+                audits = auditing.audit(
+                    experiment,
+                    seeds=seeds,
+                    workers=workers,
+                    incentive_updates=incentive_updates,
+                    incentive_error=incentive_error,
+                    progress=progress,
+                )
+                text, table = _json(experiment, audits), _table(experiment, audits, seeds, theory=theory)
     if file is not None:
         save(file, text + "\n")
     if page is not None:
@@ -116,7 +131,7 @@ def audit(
     if as_json:
         print(text)
         return
-    _show(experiment, audits, seeds, theory=theory)
+    show(table)
     if file is not None:
         show(f"The audit was written to {file}")
     if page is not None:
@@ -134,13 +149,21 @@ def _changed(
     return with_costs(experiment, cost) if cost else experiment
 
 
-def _show(experiment: Experiment, audits: Sequence[auditing.StrategyAudit], seeds: int, *, theory: bool) -> None:
-    show(tables.audit_table(experiment, audits, seeds))
+def _json(experiment: Experiment, audits: Sequence[auditing.StrategyAudit]) -> str:
+    strategies = [each.as_json() for each in audits]
+    return json.dumps({"experiment": experiment.name, "strategies": strategies, "answer": answer(audits)}, indent=2)
+
+
+def _table(
+    experiment: Experiment, audits: Sequence[auditing.StrategyAudit], seeds: int, *, theory: bool
+) -> RenderableType:
+    parts = [tables.audit_table(experiment, audits, seeds)]
     if priced(experiment):
-        show(settled_table(audits))
+        parts.append(settled_table(audits))
     if theory:
         for buffer in sorted({each.whole_buffer for each in audits}):
-            show(tables.theory_table(experiment, buffer, audits))
+            parts.append(tables.theory_table(experiment, buffer, audits))
+    return Group(*parts)
 
 
 def _sizes(text: str) -> list[int]:
