@@ -139,3 +139,27 @@ def runs_of(folder: Path, experiment: dict[str, Any], *seeds: int) -> list[Run]:
     """The runs of an experiment, one per strategy and seed."""
     execute(Plan(parse(experiment), seeds or (0,), folder), new=True, workers=1)
     return runs(folder)
+
+
+NOISE = {"clip": 1.0, "noise": 2.0, "delta": 1e-5}
+
+
+def noisy(
+    folder: Path,
+    use: str = "buffered_fedavg",
+    *,
+    privacy: dict[str, Any] | None = NOISE,
+    aggregations: int = 250,
+) -> Run:
+    """A run without training of four fast and two slow clients; `privacy` is its table of that name."""
+    tables = {
+        "name": "noisy",
+        "aggregations": aggregations,
+        "clients": [
+            {"group": "fast", "count": 4, "delay": "uniform(1, 2)"},
+            {"group": "slow", "count": 2, "delay": "uniform(3, 6)"},
+        ],
+        "strategies": [{"use": use, "buffer": 2}],
+    }
+    (run,) = runs_of(folder, tables if privacy is None else {**tables, "privacy": privacy})
+    return run

@@ -39,7 +39,7 @@ def figure(
     cost: Costs = None,
     workers: Workers = None,
 ) -> None:
-    """Draw a figure for a paper: the curve of the leading metric, influence, staleness, a timeline, or incentives."""
+    """Draw a figure for a paper, such as the curve of the leading metric, influence, staleness or a timeline."""
     chosen = Kind(kind, size, begin, until)
     if cost and kind != REWARDS:
         raise InputError(f"--cost is only for --kind {REWARDS}, not for {kind}")

@@ -12,10 +12,16 @@ from fairlag.report.figures.curve import curve_figure
 from fairlag.report.figures.identity import Sheet, check_panels, check_size, strategy_looks
 from fairlag.report.figures.incentives import incentives_figure
 from fairlag.report.figures.influence import influence_figure
+from fairlag.report.figures.privacy import privacy_figure
 from fairlag.report.figures.staleness import staleness_figure
 from fairlag.report.figures.timeline import timeline_figure
 
-_OVER_RUNS = {"curve": curve_figure, "influence": influence_figure, "staleness": staleness_figure}
+_OVER_RUNS = {
+    "curve": curve_figure,
+    "influence": influence_figure,
+    "staleness": staleness_figure,
+    "privacy": privacy_figure,
+}
 REWARDS, SWEEP = "rewards", "sweep"
 KINDS = (*_OVER_RUNS, "timeline", "incentives", REWARDS, SWEEP)
 

@@ -12,6 +12,7 @@ from fairlag.analyse.evidence import GroupStaleness, Influence, influence_if_any
 from fairlag.analyse.outcomes import audited_outcomes, outcomes
 from fairlag.analyse.own_data import own_data
 from fairlag.analyse.ranking import Ranking, ranked
+from fairlag.analyse.spending import private
 from fairlag.analyse.timeline import timeline_if_any
 from fairlag.analyse.weights import weights
 from fairlag.lab.experiment import Experiment
@@ -26,6 +27,7 @@ from fairlag.report.page.incentives import incentives_section
 from fairlag.report.page.influence import influence_section
 from fairlag.report.page.losses import losses_section
 from fairlag.report.page.own_data import own_data_section
+from fairlag.report.page.privacy import privacy_sections
 from fairlag.report.page.score import score_section
 from fairlag.report.page.settled import settled_sections
 from fairlag.report.page.spec import Named, Page, Section
@@ -79,6 +81,7 @@ def runs_page(
             *(_learnt(found, named, groups, clock) if trained else []),
             *_own(found, named, groups),
             *_heard(found, named, clock),
+            *privacy_sections(_each(found, named, lambda each: private(each.runs[0])), clock),
             incentives_section(audited, notes),
             *settled_sections(audited),
             losses_section(_each(found, named, lambda each: outcomes(each.runs))),
