@@ -150,7 +150,7 @@ def test_the_command_shows_a_table(call: Call) -> None:
     done = call("audit", "demo", "--privacy", *BRIEF, *words)
     assert done.code == 0
     assert done.out.startswith("Who pays how much privacy in demo: ε at δ = 1e-05, 8 wanted\n")
-    assert "Buffered FedAvg  noise 1, weight 0.5, unequal ×" in done.out
+    assert "Buffered FedAvg\n  noise 1, weight 0.5, unequal ×" in done.out
     assert "no ε: FedAvg does not fit [privacy]: by_examples reads" in done.out
     assert "needed: the smallest noise" in done.out and max(map(len, done.out.splitlines())) <= 80
 

@@ -130,5 +130,5 @@ def spending(run: Run) -> Spending | None:
         budget=privacy.budget,
         versions=-(-np.arange(1, points + 1) * newest // points),
         epsilon=epsilons(lost, privacy.delta),
-        stopped=lost[-1] + next_one > allowed * (1 - 1e-9),
+        stopped=lost[-1] + next_one > allowed * (1 + 1e-9),
     )

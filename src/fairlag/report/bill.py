@@ -44,7 +44,7 @@ def bill_table(experiment: Experiment, wanted: Terms, found: Sequence[Bill | Unb
             parts.append(Text(each.label, style="bold"))
             parts += [Text(f"  {line}", style="yellow") for line in wrap(f"no ε: {each.reason}", 76)]
             continue
-        parts.append(Text.assemble((each.label, "bold"), (f"  {_summary(each)}", "dim")))
+        parts += [Text(each.label, style="bold"), Text(f"  {_summary(each)}", style="dim")]
         parts.append(block(columns, (_cells(group, wanted) for group in each.groups)))
     parts += [Text(), *(Text(line, style="dim") for line in _reading(wanted, found, seeds))]
     return Group(*parts)
