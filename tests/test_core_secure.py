@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from fairlag import zoo
+from fairlag.core.mechanism import Mechanism
 from fairlag.core.secure import Words, check_hidden, masked_update
 from fairlag.core.server import Server
 from fairlag.core.state import State, take
@@ -97,6 +98,19 @@ def test_a_step_that_is_too_large_is_refused_without_suspects() -> None:
     server.handle(Arrived(1.0, 0, row(10**6, 2)))
     server.handle(Arrived(2.0, 1, row(2, 2)))
     assert server.refused == "the step is more than 10 times as large as the model"
+
+
+def test_a_client_that_does_not_clip_moves_the_model_no_further_than_a_version_could() -> None:
+    strategy, guard = zoo.buffered_fedavg(buffer=2), Mechanism(clip=5.0)
+    server = Server(strategy, clients=2, parameters=vec(1, 1), secure=Sum(), privacy=guard)
+    server.handle(Joined(0.0, [0, 1]))
+    server.handle(Arrived(1.0, 0, row(3 * 10**6, 4 * 10**6)))
+    server.handle(Arrived(2.0, 1, row(0, 0)))
+    assert server.versions.newest.tolist() == pytest.approx([4.0, 5.0], rel=1e-5)
+    before = server.versions.newest
+    server.handle(Arrived(3.0, 2, row(3, 4)))
+    server.handle(Arrived(4.0, 3, row(3, 4)))  # as long as they may be
+    assert (server.versions.newest == before + vec(3, 4)).all()
 
 
 @pytest.mark.parametrize(

@@ -65,10 +65,22 @@ class Mechanism:
         >>> Mechanism(clip=1.0).clipped(Update(np.array([3, 4], np.float32))).delta.round(4).tolist()
         [0.6000000238418579, 0.800000011920929]
         """
-        delta = update.delta
-        if (found := length(delta)) <= self.clip:
-            return update
-        return update._replace(delta=(delta * (self.clip / found * _ROUNDED)).astype(np.float32))
+        short = self._shortened(update.delta, self.clip)
+        return update if short is update.delta else update._replace(delta=short)
+
+    def sum_of_clipped(self, step: Vector, weights: Floats) -> Vector:
+        """A sum of updates that nobody saw, made no longer than it can be if they were clipped: C Σ|α|.
+
+        Without this, a client that does not clip could move the model anywhere. Two sums that are shortened do not
+        differ by more than before, so the noise still hides every client that did clip.
+        """
+        return self._shortened(step, self.clip * float(np.abs(weights).sum()))
+
+    @staticmethod
+    def _shortened(vector: Vector, most: float) -> Vector:
+        if (found := length(vector)) <= most:
+            return vector
+        return (vector * (most / found * _ROUNDED)).astype(np.float32)
 
     def noised(self, step: Vector, version: int) -> Vector:
         """The step that makes this version, with its noise."""

@@ -70,6 +70,7 @@ class Merger:
         made = provenance(strategy.weigh)
         self._bound = made.arguments["bound"] if made is not None and made.make is bounded else None
         """The largest share of one client in a version, if there is a bound."""
+        self._may_refuse = max_growth is not None or secure is not None or self._bound is not None
         self._may_be_nothing = self._shows_updates or strategy.account is not None or self._bound is not None
         width, dtype = (self._size, np.float32) if secure is None else (secure.words, np.uint64)
         self._rows = np.empty((strategy.trigger.needs, width), dtype)
@@ -109,7 +110,7 @@ class Merger:
         weights, parts, refused = self._weigh(buffer), None, ""
         if self._privacy is not None:
             self._privacy.uses(buffer.clients, weights)  # refuses weights that the noise does not hide
-        before = {} if self._max_growth is None else {name: part.state() for name, part in self._parts.items()}
+        before = {name: part.state() for name, part in self._parts.items()} if self._may_refuse else {}
         self._credited = None
         late = isinstance(self._strategy.reduce, Keeping) and self._strategy.reduce.late
         if self._reducer is not None and not late:
@@ -166,6 +167,8 @@ class Merger:
                 self._versions.publish(newest)
                 return found
             step, self._credited = found
+            if self._privacy is not None:
+                step = self._privacy.sum_of_clipped(step, self._credited)
         if self._privacy is not None:
             step = self._privacy.noised(step, self._view.version + 1)
         # Check the step too: Adam turns an enormous step into a small one, but would remember it for ever.
