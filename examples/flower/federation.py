@@ -193,8 +193,9 @@ class Federation:
                     self.start_node(int(name.removeprefix("node-")))
 
     def close(self) -> None:
-        """Ends everything, the SuperLink last."""
-        self.stop(*(name for name in self.processes if name != "superlink"))
+        """Ends all nodes, then the SuperLink, then the keeper, which a run that is under way may still ask."""
+        self.stop(*(name for name in self.processes if name.startswith("node-")))
+        self.stop(*(name for name in self.processes if name == "superlink"))
         self.stop(*self.processes)
         os.close(self._lock)
 
