@@ -71,7 +71,7 @@ def test_the_clock_is_part_of_what_an_experiment_is() -> None:
         ({"clock": "wal"}, "clock is 'wal': it must be 'virtual' or 'wall'"),
         ({"clock": "wall", "speed": 0}, "speed is 0: it must be greater than 0"),
         ({"clock": "wall", "speed": -1.0}, "speed is -1.0: it must be greater than 0"),
-        ({"clock": "wall", "speed": float("inf")}, "speed is inf: it must be finite and within its range"),
+        ({"clock": "wall", "speed": float("inf")}, "speed is inf: it must be finite"),
         ({"clock": "wall", "speed": "fast"}, "speed is 'fast': it must be a valid number"),
         (
             {"speed": 200},

@@ -11,7 +11,6 @@ _OWN_WORDS = {
     "tuple_type": "it must be a list (write tables with double brackets, as in [[clients]])",
     "too_short": "it must not be empty",
     "string_too_short": "it must not be empty",
-    "less_than": "it must be finite and within its range",
 }
 
 
@@ -40,5 +39,5 @@ def in_our_words(message: str) -> str:
     >>> in_our_words("Input should be greater than 0")
     'it must be greater than 0'
     """
-    words = message.replace("Input should", "it must")
+    words = message.replace("Input should", "it must").replace("be less than inf", "be finite")
     return words[0].lower() + words[1:]
