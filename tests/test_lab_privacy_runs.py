@@ -160,7 +160,7 @@ def test_a_deployment_clips_adds_strong_noise_and_keeps_budgets(tmp_path: Path) 
 
 @pytest.mark.usefixtures("quick_grid")
 def test_a_node_is_one_client_under_differential_privacy(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="a node counts as 2 clients, but noise hides one"):
+    with pytest.raises(InputError, match=r"a node counts as 2 clients, but \[privacy\] hides one"):
         deploy(four(), {**FLEET, "privacy": dict(NOISE)}, out=tmp_path / "run", **QUICK, queued=2)
 
 

@@ -51,12 +51,14 @@ def keeper(
 
     terms = Terms(_given(run, "--run"), _given(size, "--size"), _given(least, "--least"), _given(bound, "--bound"))
     files = _given(key, "--key"), _given(server, "--server"), _given(clients, "--clients")
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         keep(listen, *files, terms, tell)
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # already stopping
         tell("stopped")
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _given(value: Kind | None, option: str) -> Kind:

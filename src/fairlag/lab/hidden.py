@@ -10,7 +10,6 @@ from fairlag.core.types import Dispatch, Update
 from fairlag.core.vector import finite
 from fairlag.errors import InputError
 from fairlag.execute import Learning
-from fairlag.execute.sending import Sending
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.resources import Setting
 
@@ -22,6 +21,7 @@ def hidden(
     privacy = experiment.privacy
     if executor is None or privacy is None or not privacy.secure:
         return executor, None
+    from fairlag.execute.sending import Sending
     from fairlag.privacy.secure.simulated import SimulatedClients
 
     size = setting.layout.size
