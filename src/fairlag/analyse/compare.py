@@ -50,6 +50,9 @@ class Leading:
     final: Spread
     best: Spread
     reached: tuple[Reached, ...]
+    examples: int = 0
+    """The number of test examples that the final value is computed on; 0 if there is none, or if each client has its
+    own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +278,11 @@ class _Facts:
             return nan if own is None else own.by_group.get(name, nan)
         return final_of(self.evaluations, metric, scope, name or None) if self.finished else nan
 
+    def examples(self, scope: str, name: str | None) -> int:
+        """The number of test examples of the last evaluation."""
+        found = final_of(self.evaluations, "examples", scope, name)
+        return int(found) if isfinite(found) else 0
+
 
 class _Strategy(NamedTuple):
     called: Repeated
@@ -342,6 +350,7 @@ def _leading(
         metric=lead,
         final=measured[lead.name],
         best=Spread.of(best_of(curve[lead.name], lead) for curve in curves),
+        examples=min((each.examples(scope, name) for each in facts if each.finished), default=0),
         reached=tuple(
             Reached(
                 target,
@@ -394,10 +403,12 @@ def _remarks(facts: list[_Facts], strategies: list[_Strategy]) -> tuple[str, ...
     every_run = [run for others in strategies for run in others.called.runs]
     remarks = []
     for each in facts:
+        lead, made, failure = each.run.lead, made_of(each.version, each.run.planned), each.run.failure
         if not each.finished:
-            made, failure = made_of(each.version, each.run.planned), each.run.failure
             failed = f"failed: {failure.partition(';')[0]}; it was last saved" if failure else "is unfinished,"
             remarks.append(f"seed {each.run.seed} {failed} at {made} aggregations")
+        elif len(curve_of(each.evaluations)) and not isfinite(each.final(lead.name)):
+            remarks.append(f"seed {each.run.seed} diverged: its final {lead.words} is not finite")
     if any(each.groups_by_own for each in facts):
         remarks.append(
             "the scores of client groups are on their clients' own test data, because the task has no labels"

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from statistics import fmean
 from typing import Any, NamedTuple
 
 from fairlag.analyse.compare import Comparison, GroupComparison, Reached, groups_scored
 from fairlag.analyse.metrics import Better, Judged, Metric, Scope, criteria
-from fairlag.analyse.significance import Test, told_apart
+from fairlag.analyse.significance import Test, holm, told_apart
 from fairlag.analyse.spread import Spread
 from fairlag.errors import InputError, nearest
 
@@ -16,7 +17,10 @@ class Ranked(NamedTuple):
     """A strategy and its rank."""
 
     rank: int
-    """One more than the number of better strategies. Equals share a rank, and so do all that lack the metric."""
+    """One more than the number of better strategies. Equals share a rank, and so do all that lack the metric.
+
+    Strategies whose means differ by less than one test example are equals.
+    """
     comparison: Comparison
     group: GroupComparison | None
     """The results of the least served group, if the strategy's fleet has that group."""
@@ -31,10 +35,6 @@ class Ranked(NamedTuple):
         """Did some of its seeds reach that target, but not all?"""
         return self.reached is not None and 0 < self.reached.virtual_time.seeds < len(self.comparison.seeds)
 
-    def as_json(self) -> dict[str, Any]:
-        """The comparison as `fairlag compare --json` prints it, with its rank."""
-        return {"rank": self.rank, **self.comparison.as_json()}
-
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
@@ -47,6 +47,8 @@ class Ranking:
     group: str | None
     """The least served group, which every row shows; None if no client has sent an update yet."""
     rows: tuple[Ranked, ...]
+    floor: float = 0.0
+    """The smallest difference that counts: that of one test example, if the metric is a share of examples."""
 
     @property
     def uneven(self) -> bool:
@@ -63,18 +65,35 @@ class Ranking:
         """The metrics that models are judged by, the leading one first."""
         return self.rows[0].comparison.judged
 
+    def as_json(self) -> list[dict[str, Any]]:
+        """The comparisons as `fairlag compare --json` prints them, with ranks and tests against the first."""
+        tests = {id(row): test.as_json() for row, test in self.rivals()}
+        return [
+            {"rank": row.rank, **row.comparison.as_json(), "against_first": tests.get(id(row))} for row in self.rows
+        ]
+
     def knows(self, row: Ranked) -> bool:
         """Does the strategy have the metric that is ranked by?"""
         return _key(self.metric, row.comparison, row.group) is not None
 
     def rivals(self, place: int = 0) -> list[tuple[Ranked, Test]]:
-        """The other strategies that have the metric, each with a test against the one at `place`."""
+        """The other strategies that have the metric, each with a test against the one at `place`.
+
+        The difference is its own value − that of the one at `place`. The p-values are corrected for all pairs of the
+        ranking, not only for these: which strategy is at `place` follows from the same numbers.
+        """
         known = [row for row in self.rows if self.knows(row)]
         if not known:
             return []
-        mine = known[place]
-        found = self._by_seed(mine)
-        return [(row, told_apart(found, self._by_seed(row))) for row in known if row is not mine]
+        found = [self._by_seed(row) for row in known]
+        pairs = list(combinations(range(len(known)), 2))
+        tests = holm([told_apart(found[two], found[one], self.floor) for one, two in pairs])
+        mine = range(len(known))[place]
+        return [
+            (known[two], test) if one == mine else (known[one], test._replace(difference=-test.difference))
+            for (one, two), test in zip(pairs, tests, strict=True)
+            if mine in (one, two)
+        ]
 
     def _by_seed(self, row: Ranked) -> Mapping[int, float]:
         """The number that is ranked by, per seed."""
@@ -130,11 +149,32 @@ def _ranking(experiment: str, strategies: Sequence[Comparison], by: str | None) 
     found = [_key(metric, each, each.group(name)) for each in strategies]
     keys = [(key is None, key or ()) for key in found]
     order = sorted(range(len(keys)), key=keys.__getitem__)
+    floor = _floor(metric, strategies, name)
     rows = (
-        Ranked(1 + sum(key < keys[place] for key in keys), strategies[place], strategies[place].group(name))
+        Ranked(
+            1 + sum(_better(key, keys[place], floor) for key in keys), strategies[place], strategies[place].group(name)
+        )
         for place in order
     )
-    return Ranking(experiment, by, metric, name, tuple(rows))
+    return Ranking(experiment, by, metric, name, tuple(rows), floor)
+
+
+def _floor(metric: Metric, strategies: Sequence[Comparison], group: str | None) -> float:
+    """What one test example changes in the metric; 0 if the metric is not a share of test examples."""
+    if metric.name not in {each.name for each in strategies[0].judged if each.rate}:
+        return 0.0
+    scored = (each if metric.scope is Scope.RUN else each.group(group) for each in strategies)
+    return max((1 / each.leading.examples for each in scored if each and each.leading.examples), default=0.0)
+
+
+_Key = tuple[bool, tuple[float, ...]]
+
+
+def _better(one: _Key, other: _Key, floor: float) -> bool:
+    """Does the first come before the second, by at least the floor?"""
+    if one[0] or other[0] or not floor:
+        return one < other
+    return other[1][0] - one[1][0] > floor * (1 - 1e-9)
 
 
 def _key(metric: Metric, found: Comparison, group: GroupComparison | None) -> tuple[float, ...] | None:

@@ -125,7 +125,7 @@ def compare(
     swept = [Swept.of(folder) for folder in sweeps]
     rankings = looked_at(folders, make)
     if as_json:
-        told = {"strategies": [row.as_json() for ranking in rankings for row in ranking.rows]}
+        told = {"strategies": [row for ranking in rankings for row in ranking.as_json()]}
         print(json.dumps(told | ({"sweeps": [each.as_json() for each in swept]} if swept else {}), indent=2))
         return
     for each in swept:

@@ -17,10 +17,12 @@ from fairlag.analyse.ranking import Ranking
 from fairlag.errors import InputError
 from fairlag.lab.damaged import without_damaged
 from fairlag.lab.run import Run
+from fairlag.report.differences import differences
 from fairlag.report.labels import number
 from fairlag.report.own_data import OWN, own_data_table
 from fairlag.report.ranking import about, with_least_served
 from fairlag.report.ranking_terminal import ranking_terminal
+from fairlag.report.sheet import sheet_terminal
 from fairlag.report.tables import block, metric_widths, titled, with_groups
 from fairlag.text import numerals
 from fairlag.text.scored import ACCURACY, Scored
@@ -130,12 +132,26 @@ def compare_table(
         group = "" if ranking.group is None else f"; group: {ranking.group}"
         parts += [Text(shown.title + group, style="bold"), Text(), ranking_terminal(shown), Text()]
         if details or len(strategies) <= _FEW:
+            parts += _differences(ranking)
             parts += _details(strategies, uneven=ranking.uneven)
         else:
             words = f"{len(strategies)} strategies: {more} shows the groups of each"
             parts.append(Text(words, style="dim"))
         parts += [Text(remark, style="yellow") for remark in shown.remarks]
     return Group(*parts)
+
+
+def _differences(ranking: Ranking) -> list[RenderableType]:
+    """How far the strategies are from the first, if there are enough seeds."""
+    found = differences(ranking)
+    if found is None:
+        return []
+    return [
+        Text(found.title, style="bold"),
+        sheet_terminal(found),
+        *(Text(each, style="dim") for each in found.notes),
+        Text(),
+    ]
 
 
 def _details(strategies: Sequence[Comparison], *, uneven: bool) -> list[RenderableType]:

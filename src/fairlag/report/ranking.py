@@ -6,16 +6,13 @@ from dataclasses import dataclass
 from fairlag.analyse.compare import Comparison, groups_have_labels
 from fairlag.analyse.metrics import Metric, Scope, Shown, lead_of, select
 from fairlag.analyse.ranking import Ranked, Ranking, spread_of
-from fairlag.analyse.significance import LEVEL
+from fairlag.report.differences import CLEAR, why_unclear
 from fairlag.report.labels import number
 from fairlag.text import numerals
 from fairlag.text.numerals import NONE
 
 MARK = "▾"
 """At the head of the column that decides."""
-
-UNCLEAR = f"t-test over seeds, paired over those that both have, p ≥ {LEVEL:g}"
-"""Why two strategies are not told apart if both have enough seeds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,10 +170,9 @@ def told_apart(ranking: Ranking) -> Iterator[str]:
     unclear = [(row.comparison.label, test) for row, test in rivals if not test.clear]
     if unclear:
         labels = several([label for label, _ in unclear])
-        why = unclear[0][1].words if len({test.words for _, test in unclear}) == 1 else UNCLEAR
-        yield f"not distinguishable from the first: {labels} ({why})"
+        yield f"not distinguishable from the first: {labels} ({why_unclear([test for _, test in unclear])})"
     elif rivals:
-        yield f"the first is distinguishable from all others ({UNCLEAR.replace('≥', '<')})"
+        yield f"the first is distinguishable from all others ({CLEAR})"
 
 
 def _remarks(ranking: Ranking) -> list[str]:

@@ -9,9 +9,10 @@ from typing import Any
 from fairlag.analyse.compare import Comparison, Repeated
 from fairlag.analyse.metrics import Shown
 from fairlag.analyse.ranking import Ranking, ranked
+from fairlag.report.differences import differences, why_unclear
 from fairlag.report.labels import sentences, shortened
 from fairlag.report.page.spec import Named, Section, Table, group_colour
-from fairlag.report.ranking import MARK, UNCLEAR, RankingTable, several, with_all_groups
+from fairlag.report.ranking import MARK, RankingTable, several, with_all_groups
 from fairlag.text.numerals import NONE, VIRTUAL
 from fairlag.text.scored import ACCURACY, Scored
 
@@ -56,10 +57,15 @@ def experiment_section(
         title="What was run",
         lead=" ".join(described(tables, clock) for tables in experiments),
         tables=[
-            *(_ranking(table, ranking.experiment, named) for table, ranking in zip(shown, rankings, strict=True)),
+            *(
+                table
+                for each, ranking in zip(shown, rankings, strict=True)
+                for table in (_ranking(each, ranking.experiment, named), *_differences(ranking, named))
+            ),
             *_fleets(experiments, groups, classes, assumed=assumed),
         ],
-        remarks=list(dict.fromkeys(line for each in shown for line in (*each.remarks, _legend(each)))),
+        remarks=list(dict.fromkeys(line for each in shown for line in (*each.remarks, _legend(each))))
+        + _notes(rankings),
         source="\n\n".join(json.dumps(tables, indent=2, ensure_ascii=False) for tables in experiments),
     )
 
@@ -68,13 +74,34 @@ def _ranking(shown: RankingTable, experiment: str, named: Sequence[Named]) -> Ta
     """The strategies, best first, with the metrics of each client group."""
     names = list(dict.fromkeys(column.group for column in shown.columns if column.group is not None))
     short = dict(zip(names, shortened(names, _HEAD), strict=True))
-    colours = {name.label: name.colour for name in named}
     return Table(
         caption=shown.title,
         head=["", *(f"{short[each.group]}: {each.title}" if each.group else each.title for each in shown.columns)],
         rows=[[f"{row.rank} {row.comparison.label}", *row.cells] for row in shown.rows],
-        marks=[colours.get(label, colours.get(f"{label}, {experiment}", "")) for label in shown.labels],
+        marks=_marks(shown.labels, experiment, named),
     )
+
+
+def _differences(ranking: Ranking, named: Sequence[Named]) -> list[Table]:
+    """How far the strategies are from the first, if there are enough seeds."""
+    found = differences(ranking)
+    if found is None:
+        return []
+    return [
+        Table(found.title, found.head, found.rows, _marks([row[0] for row in found.rows], ranking.experiment, named))
+    ]
+
+
+def _notes(rankings: Sequence[Ranking]) -> list[str]:
+    """How to read the differences."""
+    found = (differences(ranking) for ranking in rankings)
+    return list(dict.fromkeys(sentences(list(each.notes)) for each in found if each is not None))
+
+
+def _marks(labels: Sequence[str], experiment: str, named: Sequence[Named]) -> list[str]:
+    """The colours of strategies on this page."""
+    colours = {name.label: name.colour for name in named}
+    return [colours.get(label, colours.get(f"{label}, {experiment}", "")) for label in labels]
 
 
 def _legend(shown: RankingTable) -> str:
@@ -214,8 +241,8 @@ def _ended(ranking: Ranking) -> str:
     if worst is best:
         return f"{best.label} ended with {lead.some} of {_final(best)}."
     above, below = ([found for found in ranking.rivals(place) if not found[1].clear] for place in (0, -1))
+    words = why_unclear([test for _, test in above])
     if len(above) == len(ended) - 1:
-        words = above[0][1].words if len({test.words for _, test in above}) == 1 else UNCLEAR
         return (
             f"The strategies are not distinguishable by {lead.words} ({words}): it ranges from {_final(worst)} "
             f"for {worst.label} to {_final(best)} for {best.label}."
@@ -224,7 +251,7 @@ def _ended(ranking: Ranking) -> str:
     if above:
         rivals = several([row.comparison.label for row, _ in above])
         line = f"No strategy is clearly {_most(lead)}: {best.label}, {_final(best)}, is not distinguishable from "
-        line += f"{rivals} ({UNCLEAR})."
+        line += f"{rivals} ({words})."
     return line if below else f"{line} {worst.label} ended with the {lowest}, {_final(worst)}."
 
 
