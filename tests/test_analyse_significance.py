@@ -16,7 +16,7 @@ from fairlag.lab.store import Store
 from fairlag.report.differences import differences
 from fairlag.report.page.summary import findings
 from fairlag.report.ranking import told_apart as words
-from tests.support.runs import played
+from tests.support.runs import strategies
 
 
 def by_seed(*values: float, first: int = 0) -> dict[int, float]:
@@ -108,15 +108,6 @@ def test_equal_strategies_are_told_apart_about_once_in_twenty(shared: bool) -> N
     found = [told_apart(by_seed(*one), by_seed(*other, first=0 if shared else 9)) for one, other in draws.tolist()]
     # The standard error of 2000 is 0.5 %; Welch's test is a little conservative with five seeds each.
     assert np.mean([test.clear for test in found]) == pytest.approx(0.05, abs=0.016)
-
-
-def strategies(folder: Path, **rights: list[int]) -> list[Run]:
-    """One run per seed: how many of a hundred were right in the end."""
-    return [
-        played(folder / f"{label}{seed}", label, right=(right, right), seed=seed)
-        for label, values in rights.items()
-        for seed, right in enumerate(values)
-    ]
 
 
 def test_the_first_sentence_crowns_nobody_whom_seeds_do_not_carry(tmp_path: Path) -> None:

@@ -44,6 +44,9 @@ def test_the_table_and_the_figure(call: Call, tmp_path: Path) -> None:
     assert "Attack: sign_flip(10) by three fast (20% of all clients)" in found.out and "No attack" in found.out
     assert "FairShare + median was left out" in " ".join(found.out.split())
     assert picture.read_bytes().startswith(b"\x89PNG")
+    again = ("attack", "siege", *FEW, *FLIP, *SHORT, "--out", str(tmp_path / "siege"), "--export")
+    assert call(*again, "csv").out.startswith("strategy,defence,attack,score,lost,")
+    assert "| attack | strategy | defence |" in call(*again, "markdown").out
 
 
 @pytest.mark.parametrize(

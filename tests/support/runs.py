@@ -94,6 +94,15 @@ def played(
     return Run(folder)
 
 
+def strategies(folder: Path, **rights: list[int]) -> list[Run]:
+    """One run per seed: how many of a hundred were right in the end."""
+    return [
+        played(folder / f"{label}{seed}", label, right=(right, right), seed=seed)
+        for label, values in rights.items()
+        for seed, right in enumerate(values)
+    ]
+
+
 def made(
     folder: Path,
     *,

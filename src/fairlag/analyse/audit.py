@@ -170,6 +170,20 @@ class StrategyAudit(Measured[float]):
         }
 
 
+def records(audits: Iterable[StrategyAudit]) -> list[dict[str, Any]]:
+    """One record of plain values per strategy and group, for a file of numbers."""
+    return [
+        {"strategy": audit.label, "group": group.name}
+        | {
+            name: value
+            for name, value in group.as_json(tried=audit.throttling.tried).items()
+            if not isinstance(value, dict | list)
+        }
+        for audit in audits
+        for group in audit.groups
+    ]
+
+
 _JSON = {"per_presence": "influence_per_presence"}
 """Metrics of groups that have a different name in JSON."""
 

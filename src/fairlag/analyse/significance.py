@@ -36,6 +36,16 @@ class Test(NamedTuple):
     """The number of comparisons for which `p` was corrected."""
 
     @property
+    def low(self) -> float:
+        """The lower end of the confidence interval."""
+        return self.difference - self.margin
+
+    @property
+    def high(self) -> float:
+        """The upper end of the confidence interval."""
+        return self.difference + self.margin
+
+    @property
     def equal(self) -> bool:
         """Is the difference smaller than one test example?"""
         return abs(self.difference) < max(_ROUNDING, self.floor - _ROUNDING)
@@ -69,7 +79,7 @@ class Test(NamedTuple):
         known = self.seeds >= FEWEST
         return {
             "difference": self.difference if self.seeds else None,
-            "interval": [self.difference - self.margin, self.difference + self.margin] if known else None,
+            "interval": [self.low, self.high] if known else None,
             "p": self.p,
             "comparisons": self.comparisons,
             "seeds": self.seeds,

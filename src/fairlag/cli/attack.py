@@ -13,6 +13,7 @@ from fairlag.analyse.siege import assaults
 from fairlag.cli.progress import watching
 from fairlag.cli.terminal import (
     Aggregations,
+    Export,
     Json,
     NoCode,
     Settings,
@@ -36,7 +37,8 @@ from fairlag.lab.run import Run
 from fairlag.lab.simulate import execute
 from fairlag.report.figures import check_format
 from fairlag.report.figures.siege import siege_figure
-from fairlag.report.siege import siege_table
+from fairlag.report.plain import exported
+from fairlag.report.siege import siege_plain, siege_table
 
 
 def attack(
@@ -64,6 +66,7 @@ def attack(
     ] = None,
     figure: Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw it: .png, .pdf or .svg.")] = None,
     as_json: Json = False,
+    export: Export = None,
     no_code: NoCode = False,
 ) -> None:
     """Train every strategy with every defence, without and under each attack, and show who was heard."""
@@ -85,9 +88,12 @@ def attack(
     rows, lead = assaults(found, runs), runs[0][0].lead
     if figure is not None:
         siege_figure(rows, figure, lead)
-    if as_json:
+    if as_json or export == "json":
         left = [{**each.guarded._asdict(), "reason": each.reason} for each in misfits]
         print(json.dumps({"experiment": experiment.name, "rows": [row.as_json() for row in rows], "left_out": left}))
+        return
+    if export is not None:
+        print(exported(export, [siege_plain(rows, misfits, lead)], [row.as_json() for row in rows]))
         return
     show(siege_table(rows, misfits, lead))
     say(f"The runs are in {folder}" + ("" if figure is None else f", the figure is {figure}"))

@@ -22,6 +22,7 @@ from fairlag.cli.bill import Asked, Bound, Delta, Epsilon, Noise, Private, bill,
 from fairlag.cli.terminal import (
     Aggregations,
     Costs,
+    Export,
     Json,
     NoCode,
     Settings,
@@ -48,6 +49,7 @@ from fairlag.report import tables
 from fairlag.report.answer import answer
 from fairlag.report.page.build import audit_page
 from fairlag.report.page.shell import html
+from fairlag.report.plain import exported
 from fairlag.report.settled import settled_table
 
 
@@ -89,6 +91,7 @@ def audit(
     epsilon: Epsilon = None,
     bound: Bound = None,
     as_json: Json = False,
+    export: Export = None,
     file: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Also write the JSON to a file.")] = None,
     page: Annotated[
         Path | None, typer.Option("--report", metavar="FILE", help="Also write a report page (.html).")
@@ -104,6 +107,7 @@ def audit(
     asked = Asked(noise, delta, epsilon, bound)
     if privacy:
         others = {"--report": page, "--theory": theory, "--cost": cost, "--incentive-updates": incentive_updates}
+        others["--export"] = export if export != "json" else None
         check_alone([name for name, value in others.items() if value])
     else:
         asked.check_unused()
@@ -128,8 +132,11 @@ def audit(
         save(file, text + "\n")
     if page is not None:
         save(page, html(audit_page(experiment, audits, seeds)))
-    if as_json:
+    if as_json or export == "json":
         print(text)
+        return
+    if export is not None:
+        print(exported(export, tables.audit_plain(experiment, audits, seeds), auditing.records(audits)))
         return
     show(table)
     if file is not None:

@@ -6,24 +6,26 @@ from typing import Annotated
 
 import typer
 
-from fairlag.cli.terminal import Json, show
+from fairlag.cli.terminal import Export, Json, show
 from fairlag.errors import InputError, nearest
 from fairlag.lab import experiment
 from fairlag.report import algorithms, tables
+from fairlag.report.plain import exported
 from fairlag.zoo import ALGORITHMS
 
 
 def strategies(
     as_json: Json = False,
+    export: Export = None,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the page docs/algorithms.md.")] = False,
 ) -> None:
     """List every algorithm that `use = "…"` accepts, with its parameters."""
-    if as_json and markdown:
-        raise InputError("--json and --markdown exclude each other: give one of them")
+    if sum((as_json, markdown, export is not None)) > 1:
+        raise InputError("--json, --export and --markdown exclude each other: give one of them")
     if markdown:
         print(algorithms.markdown(), end="")
         return
-    if as_json:
+    if as_json or export is not None:
         rows = [
             {
                 "use": name,
@@ -38,7 +40,10 @@ def strategies(
             }
             for name, algorithm in ALGORITHMS.items()
         ]
-        print(json.dumps(rows, indent=2))
+        if export is None or export == "json":
+            print(json.dumps(rows, indent=2))
+        else:
+            print(exported(export, [tables.strategies_plain()], rows))
         return
     show(tables.strategies_table())
     show('Your own: use = "module:function", a weighting of (buffer, view) or a function that returns a Strategy.')

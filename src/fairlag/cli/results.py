@@ -24,8 +24,10 @@ from fairlag.lab.runs import run_folders
 from fairlag.lab.serialise import toml
 from fairlag.lab.sweep.plan import SweepPlan, is_sweep
 from fairlag.lab.verify import verified
-from fairlag.report.comparison import Listed, compare_table, runs_table
+from fairlag.report.compared import Compared
+from fairlag.report.comparison import Listed, compare_plain, compare_table, runs_table
 from fairlag.report.figures import check_format, curve_figure
+from fairlag.report.plain import FORMATS, check_export, exported
 from fairlag.report.sweep import head_of_best, sweep_table
 
 FIGURE = "curve.png"
@@ -104,14 +106,21 @@ def compare(
         Path | None, typer.Option(metavar="FILE", help="Also draw the leading metric over time: .png, .pdf or .svg.")
     ] = None,
     export: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Of a sweep: also write an experiment file with the best settings, .toml."),
+        str | None,
+        typer.Option(
+            metavar=f"{'|'.join(FORMATS)}|FILE.toml",
+            help="Print only the tables, in this format. Or, of a sweep, also write an experiment file with the best "
+            "settings.",
+        ),
     ] = None,
 ) -> None:
     """Compare and rank strategies over their seeds: accuracy or another metric, influence, time to a target."""
     sweeps = [folder for folder in folders if is_sweep(folder)]
-    if export is not None:
-        _export(sweeps, export)
+    best = Path(export) if export is not None and export.endswith(".toml") else None
+    if best is not None:
+        _export(sweeps, best)
+    else:
+        check_export(export)
     if figure is not None:
         check_file("--figure", figure)
         check_format(figure)
@@ -124,23 +133,26 @@ def compare(
 
     swept = [Swept.of(folder) for folder in sweeps]
     rankings = looked_at(folders, make)
-    if as_json:
+    if as_json or export == "json":
         told = {"strategies": [row for ranking in rankings for row in ranking.as_json()]}
         print(json.dumps(told | ({"sweeps": [each.as_json() for each in swept]} if swept else {}), indent=2))
+        return
+    if export is not None and best is None:
+        print(exported(export, compare_plain(rankings), Compared(rankings).frame().to_dict("records")))
         return
     for each in swept:
         show(sweep_table(each))
     show(compare_table(rankings, details=details))
     if figure is not None:
         say(f"The figure was written to {figure}")
-    if export is not None:
-        say(f"The best settings were written to {export}")
+    if best is not None:
+        say(f"The best settings were written to {best}")
 
 
 def _export(sweeps: Sequence[Path], file: Path) -> None:
     """Writes the experiment file of a sweep's best settings."""
     check_file("--export", file)
-    if len(sweeps) != 1 or file.suffix != ".toml":
+    if len(sweeps) != 1:
         raise InputError(f"--export is {str(file)!r}, but it writes the best settings of one sweep to a .toml file")
     plan, found = SweepPlan.open(sweeps[0], code=False), result_in(sweeps[0])
     save(file, toml(plan.best(found), head_of_best(Swept.of(sweeps[0]), plan.sweep.tests)))

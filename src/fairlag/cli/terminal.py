@@ -19,6 +19,7 @@ from fairlag.lab.experiment import Experiment
 from fairlag.lab.override import changed
 from fairlag.limits import printable
 from fairlag.report.console import SafeConsole
+from fairlag.report.plain import FORMATS, check_export
 
 err = SafeConsole(stderr=True)
 
@@ -126,6 +127,15 @@ NoCode = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print only JSON.")]
+Export = Annotated[
+    str | None,
+    typer.Option(
+        "--export",
+        metavar="|".join(FORMATS),
+        callback=check_export,
+        help="Print only the tables, in this format. CSV has the numbers behind them; json is the same as --json.",
+    ),
+]
 
 
 def show(what: RenderableType) -> None:

@@ -9,6 +9,7 @@ from fairlag.analyse import compare as comparing
 from fairlag.analyse.compare import Comparison
 from fairlag.analyse.metrics import Judged, Measured, Scope, Shown, select
 from fairlag.analyse.ranking import Ranked, Ranking, ranked
+from fairlag.analyse.significance import Test
 from fairlag.analyse.spread import Spread
 from fairlag.lab.damaged import made_of
 from fairlag.lab.runs import Runs
@@ -66,10 +67,15 @@ class Compared(Sequence[Comparison]):
         return len(self._rows)
 
     def frame(self) -> "pd.DataFrame":
-        """One row per strategy: the settings that differ, and means over seeds, for groups as "influence: slow"."""
+        """One row per strategy: the settings that differ, and means over seeds, for groups as "influence: slow".
+
+        The last columns are the difference from the first strategy, its 95 % interval and its p-value, which is
+        corrected for all pairs (Holm).
+        """
         import pandas as pd
 
-        return pd.DataFrame([dict(_columns(ranking, row)) for ranking, row in self._rows])
+        tests = {id(row): test for ranking in self.rankings for row, test in ranking.rivals()}
+        return pd.DataFrame([dict(_columns(ranking, row, tests.get(id(row)))) for ranking, row in self._rows])
 
     def __repr__(self) -> str:
         text = StringIO()
@@ -83,7 +89,7 @@ class Compared(Sequence[Comparison]):
         return element("div", *(ranking_html(with_all_groups(each, Shown.NOTEBOOK)) for each in self.rankings))
 
 
-def _columns(ranking: Ranking, row: Ranked) -> Iterator[tuple[str, object]]:
+def _columns(ranking: Ranking, row: Ranked, test: Test | None) -> Iterator[tuple[str, object]]:
     found, goal = row.comparison, row.reached
     yield from (("experiment", ranking.experiment), ("rank", row.rank), ("strategy", found.label))
     yield from found.settings.items()
@@ -96,6 +102,8 @@ def _columns(ranking: Ranking, row: Ranked) -> Iterator[tuple[str, object]]:
     for group in found.groups:
         for name, value in (*_means(group, Scope.GROUP, found.judged, left_out), ("fair", group.fair)):
             yield f"{name}: {group.name}", value
+    yield "difference", test and test.difference
+    yield from (("difference_low", test and test.low), ("difference_high", test and test.high), ("p", test and test.p))
 
 
 def _means(

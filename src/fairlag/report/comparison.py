@@ -20,9 +20,9 @@ from fairlag.lab.run import Run
 from fairlag.report.differences import differences
 from fairlag.report.labels import number
 from fairlag.report.own_data import OWN, own_data_table
+from fairlag.report.plain import PlainTable, plain_terminal
 from fairlag.report.ranking import about, with_least_served
 from fairlag.report.ranking_terminal import ranking_terminal
-from fairlag.report.sheet import sheet_terminal
 from fairlag.report.tables import block, metric_widths, titled, with_groups
 from fairlag.text import numerals
 from fairlag.text.scored import ACCURACY, Scored
@@ -141,6 +141,22 @@ def compare_table(
     return Group(*parts)
 
 
+def compare_plain(rankings: Sequence[Ranking]) -> list[PlainTable]:
+    """For each experiment, the ranking and the differences from its first strategy."""
+    found: list[PlainTable] = []
+    for ranking in rankings:
+        shown, apart = with_least_served(ranking), differences(ranking)
+        ranks = PlainTable(
+            shown.title,
+            ("", "strategy", *(column.title for column in shown.columns)),
+            tuple((row.rank, row.comparison.label, *row.cells) for row in shown.rows),
+            (*shown.reading, *shown.remarks),
+            words=2,
+        )
+        found += [ranks] if apart is None else [ranks, apart]
+    return found
+
+
 def _differences(ranking: Ranking) -> list[RenderableType]:
     """How far the strategies are from the first, if there are enough seeds."""
     found = differences(ranking)
@@ -148,7 +164,7 @@ def _differences(ranking: Ranking) -> list[RenderableType]:
         return []
     return [
         Text(found.title, style="bold"),
-        sheet_terminal(found),
+        plain_terminal(found),
         *(Text(each, style="dim") for each in found.notes),
         Text(),
     ]

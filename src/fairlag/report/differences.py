@@ -6,7 +6,7 @@ from math import isnan
 from fairlag.analyse.metrics import Better, Metric
 from fairlag.analyse.ranking import Ranking
 from fairlag.analyse.significance import CONFIDENCE, LEVEL, Test
-from fairlag.report.sheet import Sheet
+from fairlag.report.plain import PlainTable
 from fairlag.text.numerals import NONE
 
 UNCLEAR = f"t-test over seeds, paired over those that both have, p ≥ {LEVEL:g} after Holm's correction"
@@ -30,14 +30,14 @@ def why_unclear(tests: Sequence[Test]) -> str:
     return f"{UNCLEAR} or less than one test example apart" if any(test.p < LEVEL for test in tests) else UNCLEAR
 
 
-def differences(ranking: Ranking) -> Sheet | None:
+def differences(ranking: Ranking) -> PlainTable | None:
     """One row per strategy that is compared with the first; None if there are none, or only single seeds."""
     rivals = ranking.rivals()
     if not any(test.seeds > 1 for _, test in rivals):
         return None
     first, metric = next(row for row in ranking.rows if ranking.knows(row)).comparison.label, ranking.metric
     what = f"distance of {metric.title} from fair" if metric.better is Better.FAIR else metric.title
-    return Sheet(
+    return PlainTable(
         title=f"Differences from {first}: {what}",
         head=_HEAD,
         rows=tuple((row.comparison.label, *_cells(metric, test)) for row, test in rivals),
@@ -46,7 +46,7 @@ def differences(ranking: Ranking) -> Sheet | None:
 
 
 def _cells(metric: Metric, test: Test) -> tuple[str, ...]:
-    low, high = (_signed(metric, test.difference + side * test.margin) for side in (-1, 1))
+    low, high = (_signed(metric, end) for end in (test.low, test.high))
     known = not isnan(test.margin)
     return (
         _signed(metric, test.difference),

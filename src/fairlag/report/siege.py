@@ -9,6 +9,7 @@ from rich.text import Text
 
 from fairlag.analyse.siege import Assault
 from fairlag.lab.attacks import HONEST, NO_DEFENCE, Misfit
+from fairlag.report.plain import PlainTable
 from fairlag.text.numerals import number
 from fairlag.text.scored import Scored
 
@@ -47,6 +48,12 @@ def siege_table(rows: Sequence[Assault], misfits: Sequence[Misfit], lead: Scored
                 table.add_row(*map(Text, _cells(row, lead)))
         parts += [table, Text()]
     return Group(*parts, *(Text(line, style="dim") for line in _notes(rows, misfits)))
+
+
+def siege_plain(rows: Sequence[Assault], misfits: Sequence[Misfit], lead: Scored) -> PlainTable:
+    """One row per attack, strategy and defence."""
+    cells = tuple((row.attack, *_cells(row, lead)) for row in rows)
+    return PlainTable("Attacks", ("attack", *_columns(lead)), cells, tuple(_notes(rows, misfits)), words=3)
 
 
 def _notes(rows: Sequence[Assault], misfits: Sequence[Misfit]) -> Iterator[str]:

@@ -19,9 +19,10 @@ from fairlag.lab.experiment import Experiment
 from fairlag.report.answer import DEPLOYMENT, answer, deployment_cells, device_cells
 from fairlag.report.figures.incentives import brief_verdict, brief_words, how_tried
 from fairlag.report.labels import gain, span
+from fairlag.report.plain import PlainTable
 from fairlag.report.remarks import remarks
 from fairlag.text.numerals import NONE, number
-from fairlag.zoo import ALGORITHMS
+from fairlag.zoo import ALGORITHMS, Algorithm
 
 _WIDE = 80
 """Columns of a terminal."""
@@ -82,6 +83,42 @@ def audit_table(experiment: Experiment, audits: Sequence[StrategyAudit], seeds: 
     ]
     parts += [Text(), *(Text(sentence, style="bold") for sentence in answer(audits))]
     return Group(*parts)
+
+
+def audit_plain(experiment: Experiment, audits: Sequence[StrategyAudit], seeds: int) -> list[PlainTable]:
+    """The same tables as records, with one row per strategy and group: influence, cheating and deployment."""
+    uneven = any(audit.comes_and_goes for audit in audits)
+    metrics = select(Shown.AUDIT, Scope.GROUP, uneven=uneven)
+    columns = _columns(metrics, uneven=uneven)
+    found = [
+        _plain(
+            f"Audit of {experiment.name}",
+            columns,
+            (
+                (audit, [_group_cells(group, metrics, tried=audit.throttling.tried)[name] for name in columns])
+                for audit in audits
+                for group in audit.groups
+            ),
+            _reading(audits, seeds, metrics, uneven=uneven),
+        )
+    ]
+    if any(group.cheat.tried for audit in audits for group in audit.groups):
+        cheats = ((audit, _cheating_row(group)) for audit in audits for group in audit.groups)
+        found.append(_plain(f"Cheating in {experiment.name}", _CHEATING, cheats, _on_cheating(audits)))
+    rows = ((audit, row) for audit in audits for row in _deployment_rows(audit))
+    notes = [f"{name}: {meaning}" for name, meaning in DEPLOYMENT.items()]
+    return [*found, _plain(f"Deployment of {experiment.name}", _DEPLOYED, rows, notes)]
+
+
+def _plain(
+    title: str, columns: Iterable[str], rows: Iterable[tuple[StrategyAudit, Sequence[Text]]], notes: Sequence[str]
+) -> PlainTable:
+    """A table with the strategy in front and no row too short; notes that were wrapped for a terminal are joined."""
+    head = ("strategy", *columns)
+    written = ([audit.label, *(cell.plain.strip() for cell in row)] for audit, row in rows)
+    cells = tuple((*row, *[""] * (len(head) - len(row))) for row in written)
+    joined = "\n".join(notes).replace("\n  ", " ").split("\n")
+    return PlainTable(title, head, cells, tuple(joined), words=2)
 
 
 def _columns(metrics: Sequence[Metric], *, uneven: bool) -> dict[str, int]:
@@ -236,18 +273,30 @@ def theory_table(experiment: Experiment, buffer: int, audits: Sequence[StrategyA
     return Group(Text(), table, Text("\n".join(lines), style="dim"))
 
 
+_STRATEGIES = ("use", "what it is", "parameters and defaults")
+
+
 def strategies_table() -> RenderableType:
     """Every registered algorithm with its parameters and their defaults."""
     table = titled("Strategies")
-    table.add_column("use", no_wrap=True, style="bold")
-    table.add_column("what it is")
-    table.add_column("parameters and defaults")
+    for name in _STRATEGIES:
+        table.add_column(name, no_wrap=name == "use", style="bold" if name == "use" else "")
     for _, family in groupby(ALGORITHMS.values(), lambda algorithm: algorithm.family):
         for each in family:
-            words = [f"{key}={parameter.default!r}" for key, parameter in each.parameters.items()]
-            table.add_row(each.name, each.description, ", ".join(words))
+            table.add_row(*_strategy_cells(each))
         table.add_section()
     return table
+
+
+def strategies_plain() -> PlainTable:
+    """The same as a record."""
+    rows = tuple(map(_strategy_cells, ALGORITHMS.values()))
+    return PlainTable("Strategies", _STRATEGIES, rows, words=len(_STRATEGIES))
+
+
+def _strategy_cells(algorithm: Algorithm) -> tuple[str, ...]:
+    words = [f"{key}={parameter.default!r}" for key, parameter in algorithm.parameters.items()]
+    return algorithm.name, algorithm.description, ", ".join(words)
 
 
 def presets_json(presets: dict[str, str]) -> list[dict[str, str]]:

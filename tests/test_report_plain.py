@@ -1,0 +1,121 @@
+"""Tables for papers: LaTeX that is well formed, Markdown, and CSV that can be read back."""
+
+import json
+import re
+from io import StringIO
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from fairlag.report.plain import PlainTable, escaped, latex, markdown
+from tests.support.command import Call
+from tests.support.runs import strategies
+
+ODD = PlainTable(
+    "50 % of a_b & {c}",
+    ("strategy", "R² #1"),
+    ((r"FedAvg [lr=0.1] \x ~ ^ $5", "92.00 ±1.58"), ("[first]", "–")),
+    ("p < 0.05 × 2 ÷ 3 ≥ 1 … a–b",),
+)
+
+
+def check_latex(text: str) -> list[list[str]]:
+    """The rows of every tabular, if LaTeX could read it: nothing special is bare, all that opens closes."""
+    rows = []
+    opened: list[str] = []
+    for kind, name in re.findall(r"\\(begin|end)\{(\w+)\}", text):
+        if kind == "begin":
+            opened.append(name)
+        else:
+            assert opened.pop() == name
+    assert not opened
+    for sides, body in re.findall(r"\\begin\{tabular\}\{([lr]+)\}\n(.*?)\\end\{tabular\}", text, re.DOTALL):
+        for line in body.splitlines():
+            if line in (r"\toprule", r"\midrule", r"\bottomrule"):
+                continue
+            assert line.endswith(r" \\")
+            cells = re.split(r"(?<!\\)&", line.removesuffix(r"\\"))
+            assert len(cells) == len(sides)
+            assert not cells[0].startswith("[")  # it would be the argument of the line break before
+            rows.append([cell.strip() for cell in cells])
+    bare = re.sub(r"\\(textbackslash|textasciitilde|textasciicircum|ldots)\{\}", "", text)
+    bare = re.sub(r"\\[&%$#_{}]", "", bare)
+    depth = 0
+    for sign in bare:
+        depth += (sign == "{") - (sign == "}")
+        assert depth >= 0
+    assert depth == 0
+    maths = re.findall(r"\$([^$]*)\$", bare)
+    assert bare.count("$") == 2 * len(maths)
+    outside = re.sub(r"\$[^$]*\$", "", bare)
+    assert not set("%#_^<>") & set(outside)
+    assert all(sign.isascii() or (sign.isalpha() and sign < "\u0180") for sign in outside)  # accents are fine
+    return rows
+
+
+def test_odd_texts_in_latex() -> None:
+    head, first, second = check_latex(latex(ODD))
+    assert head == ["strategy", r"R$^2$ \#1"]
+    assert first == [
+        r"FedAvg {[}lr=0.1] \textbackslash{}x \textasciitilde{} \textasciicircum{} \$5",
+        r"92.00 $\pm$1.58",
+    ]
+    assert second == ["{[}first]", "--"]
+    with pytest.raises(AssertionError):
+        check_latex(latex(ODD).replace(r"\#", "#"))
+    with pytest.raises(AssertionError):
+        check_latex(latex(ODD).replace(" & ", " ", 1))
+
+
+def test_letters_stay() -> None:
+    assert escaped("Gruppe für Müller") == "Gruppe für Müller"
+
+
+def test_markdown_has_as_many_cells_in_every_row() -> None:
+    lines = [line for line in markdown(ODD).splitlines() if line.startswith("|")]
+    assert {len(re.split(r"(?<!\\)\|", line)) for line in lines} == {4}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    where = tmp_path_factory.mktemp("runs")
+    strategies(where, A=[93, 91, 90, 94, 92], B_2=[91, 92, 92, 91, 93], C=[60, 58, 59, 61, 57])
+    return where
+
+
+def test_a_comparison_in_every_format(call: Call, folder: Path) -> None:
+    rows = check_latex(call("compare", str(folder), "--export", "latex").out)
+    assert [row[:3] for row in rows[1:4]] == [
+        ["1", "A", r"92.00 $\pm$1.58"],
+        ["1", r"B\_2", r"91.80 $\pm$0.84"],
+        ["3", "C", r"59.00 $\pm$1.58"],
+    ]
+    assert rows[6] == ["C", "-33.00", "-34.76 to -31.24", "$<$ 0.001", "5", "yes"]
+    assert "| 1 | B_2 | 91.80 ±0.84 |" in call("compare", str(folder), "--export", "markdown").out
+    frame = pd.read_csv(StringIO(call("compare", str(folder), "--export", "csv").out))
+    assert frame["strategy"].tolist() == ["A", "B_2", "C"]
+    assert frame["accuracy"].tolist() == pytest.approx([0.92, 0.918, 0.59])
+    assert frame["difference"].tolist()[1:] == pytest.approx([-0.002, -0.33])
+    exported, asked = (call("compare", str(folder), *option).out for option in (("--export", "json"), ("--json",)))
+    assert exported == asked
+    found = json.loads(asked)["strategies"]
+    assert found[0]["against_first"] is None
+    assert found[2]["against_first"]["interval"] == pytest.approx([-0.3476, -0.3124], abs=1e-4)
+
+
+def test_an_audit_and_the_list_of_strategies_in_every_format(call: Call) -> None:
+    short = ("audit", "demo", "--strategy", "fairshare", "--seeds", "1", "--aggregations", "20")
+    quick = (*short, "--incentive-updates", "2000", "--workers", "1")
+    assert ["FairShare", "fast"] in [row[:2] for row in check_latex(call(*quick, "--export", "latex").out)]
+    frame = pd.read_csv(StringIO(call(*quick, "--export", "csv").out))
+    assert frame["influence"].sum() == pytest.approx(1, abs=1e-5)
+    assert "| FairShare | fast |" in call(*quick, "--export", "markdown").out
+    listed = check_latex(call("strategies", "--export", "latex").out)
+    assert "fedbuff" in [row[0] for row in listed]
+
+
+def test_an_unknown_format_is_refused(call: Call, folder: Path) -> None:
+    assert call("compare", str(folder), "--export", "word").err == (
+        "fairlag: --export is 'word', it must be one of latex, markdown, csv, json\n"
+    )
