@@ -82,7 +82,8 @@ def below(figure: Figure) -> str:
 
 def test_influence_is_drawn_as_it_was_recorded(kept: Path, tmp_path: Path, drawn: list[Figure], call: Call) -> None:
     done = call("figure", str(kept), "--kind", "influence", "--out", str(tmp_path / "figure.svg"))
-    assert (done.code, done.out) == (0, f"The figure was written to {tmp_path / 'figure.svg'}\n")
+    told = f"The figure was written to {tmp_path / 'figure.svg'}, its numbers to {tmp_path / 'figure.numbers.csv'}\n"
+    assert (done.code, done.out) == (0, told)
     fedavg, mine = drawn[0].axes
     assert bars(mine) == [(0, 0.375, FAST.lower()), (1, 0.25, FAST.lower()), (2, 0.375, SLOW.lower())]
     assert [height for _, height, _ in bars(fedavg)] == [0.4375, 0.375, 0.1875]
@@ -275,7 +276,8 @@ def test_rewards_are_drawn_of_an_experiment(
     )
     words = ("--kind", "rewards", "--out", str(tmp_path / "x.svg"), "--workers", "1")
     done = call("figure", str(file), *words)
-    assert (done.code, done.out) == (0, f"The figure was written to {tmp_path / 'x.svg'}\n")
+    told = f"The figure was written to {tmp_path / 'x.svg'}, its numbers to {tmp_path / 'x.numbers.csv'}\n"
+    assert (done.code, done.out) == (0, told)
     (axes,) = drawn[0].axes
     (line,) = axes.get_lines()
     # At full speed a client sends 1/1.5 per second, at rest with s = 1 (n−1)/(n²κ).

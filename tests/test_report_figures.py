@@ -5,6 +5,7 @@ from io import StringIO
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from rich.console import Console, RenderableType
 
@@ -13,7 +14,9 @@ from fairlag.analyse.ranking import ranked
 from fairlag.errors import InputError
 from fairlag.report.comparison import Listed, compare_table, runs_table
 from fairlag.report.figures import curve_figure, holdings_figure
-from tests.support.runs import bare, made
+from fairlag.report.figures.identity import styled
+from tests.support.command import Call
+from tests.support.runs import bare, made, strategies
 
 
 def words(file: Path) -> list[str]:
@@ -180,3 +183,26 @@ def test_the_table_of_a_run_that_has_nothing_to_say(tmp_path: Path) -> None:
     text = shown(compare_table(ranked(compare([bare(tmp_path)]))))
     assert "0 of 1 seed finished, 0 aggregations, Jain index –" in text
     assert "Time to an accuracy" not in text
+
+
+def test_the_numbers_are_written_beside_the_picture_and_a_style_changes_only_the_picture(tmp_path: Path) -> None:
+    runs = strategies(tmp_path / "runs", A=[93, 91, 90], B=[60, 58, 59])
+    plain, other = tmp_path / "plain.svg", tmp_path / "other.svg"
+    curve_figure(runs, plain)
+    with styled("ggplot"):
+        curve_figure(runs, other)
+    found = pd.read_csv(plain.with_suffix(".numbers.csv"))
+    lines = found[(found["kind"] == "line") & (found["panel"] == 1)]
+    assert dict(zip(lines["label"], lines["y"], strict=True)) == pytest.approx({"A": 0.9133333, "B": 0.59})
+    assert plain.with_suffix(".numbers.csv").read_bytes() == other.with_suffix(".numbers.csv").read_bytes()
+    assert plain.read_bytes() != other.read_bytes()
+    curve_figure(runs, other)
+    assert plain.read_bytes() == other.read_bytes()  # nothing stays
+
+
+def test_a_style_that_does_not_exist_is_refused(call: Call, tmp_path: Path) -> None:
+    strategies(tmp_path / "runs", A=[93])
+    words = ("figure", str(tmp_path / "runs"), "--kind", "curve", "--out", str(tmp_path / "a.png"), "--style", "nope")
+    assert call(*words).err.startswith(
+        "fairlag: --style is 'nope', it must be the name of a matplotlib style, such as "
+    )

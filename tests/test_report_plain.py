@@ -4,6 +4,8 @@ import json
 import re
 from io import StringIO
 from pathlib import Path
+from shutil import which
+from subprocess import run
 
 import pandas as pd
 import pytest
@@ -30,13 +32,13 @@ def check_latex(text: str) -> list[list[str]]:
         else:
             assert opened.pop() == name
     assert not opened
-    for sides, body in re.findall(r"\\begin\{tabular\}\{([lr]+)\}\n(.*?)\\end\{tabular\}", text, re.DOTALL):
+    for sides, body in re.findall(r"\\begin\{tabular\}\{(.+?)\}\n(.*?)\\end\{tabular\}", text, re.DOTALL):
         for line in body.splitlines():
             if line in (r"\toprule", r"\midrule", r"\bottomrule"):
                 continue
             assert line.endswith(r" \\")
             cells = re.split(r"(?<!\\)&", line.removesuffix(r"\\"))
-            assert len(cells) == len(sides)
+            assert len(cells) == len(re.sub(r"p\{[^}]*\}", "p", sides))
             assert not cells[0].startswith("[")  # it would be the argument of the line break before
             rows.append([cell.strip() for cell in cells])
     bare = re.sub(r"\\(textbackslash|textasciitilde|textasciicircum|ldots)\{\}", "", text)
@@ -66,6 +68,21 @@ def test_odd_texts_in_latex() -> None:
         check_latex(latex(ODD).replace(r"\#", "#"))
     with pytest.raises(AssertionError):
         check_latex(latex(ODD).replace(" & ", " ", 1))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(which("pdflatex") is None, reason="needs Debian's texlive-latex-recommended")
+def test_latex_reads_it(call: Call, folder: Path, tmp_path: Path) -> None:
+    tables = [latex(ODD), call("compare", str(folder), "--export", "latex").out]
+    whole = ["\\documentclass{article}\\usepackage{booktabs}\\begin{document}", *tables, "\\end{document}"]
+    (tmp_path / "table.tex").write_text("\n".join(whole))
+    done = run(
+        ["pdflatex", "-draftmode", "-interaction=nonstopmode", "-halt-on-error", "table.tex"],
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout.decode()[-2000:]
 
 
 def test_letters_stay() -> None:

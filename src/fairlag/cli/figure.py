@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from fairlag.analyse.progress import Progress
 from fairlag.analyse.sweep import Swept
 from fairlag.cli.audit import trials_progress
 from fairlag.cli.results import looked_at
@@ -15,7 +16,9 @@ from fairlag.lab.executors import cores
 from fairlag.lab.experiment import load
 from fairlag.lab.override import with_costs
 from fairlag.report.figures import check_format
+from fairlag.report.figures.identity import styled
 from fairlag.report.figures.kinds import KINDS, REWARDS, SWEEP, Kind
+from fairlag.report.figures.numbers import beside
 from fairlag.report.figures.rewards import rewards_figure
 from fairlag.report.figures.sweep import sweep_figure
 
@@ -36,25 +39,31 @@ def figure(
         float | None, typer.Option("--from", metavar="TIME", help="Start of a timeline, in virtual time.")
     ] = None,
     until: Annotated[float | None, typer.Option(metavar="TIME", help="End of a timeline, in virtual time.")] = None,
+    style: Annotated[
+        str | None,
+        typer.Option(metavar="NAME|FILE", help="A matplotlib style, on top of fairlag's: a name or an .mplstyle file."),
+    ] = None,
     cost: Costs = None,
     workers: Workers = None,
 ) -> None:
-    """Draw a figure for a paper, such as the curve of the leading metric, influence, staleness or a timeline."""
+    """Draw a figure for a paper, such as the curve of the leading metric, influence, staleness or a timeline.
+
+    The numbers in it are written beside it, as .numbers.csv.
+    """
     chosen = Kind(kind, size, begin, until)
     if cost and kind != REWARDS:
         raise InputError(f"--cost is only for --kind {REWARDS}, not for {kind}")
     check_file("--out", file)
     check_format(file)
     workers = cores() if workers is None else at_least_one("--workers", workers)
-    if kind == REWARDS:
-        _rewards(folders, cost or [], file, size, workers)
-        return
-    if kind == SWEEP:
-        _sweep(folders, file, size)
-        return
-    with trials_progress() as progress:
-        looked_at(folders, lambda runs: chosen.draw(runs, file, workers=workers, progress=progress))
-    say(f"The figure was written to {file}")
+    with styled(style), trials_progress() as progress:
+        if kind == REWARDS:
+            _rewards(folders, cost or [], file, size, workers, progress)
+        elif kind == SWEEP:
+            _sweep(folders, file, size)
+        else:
+            looked_at(folders, lambda runs: chosen.draw(runs, file, workers=workers, progress=progress))
+    say(f"The figure was written to {file}, its numbers to {beside(file)}")
 
 
 def _sweep(folders: Sequence[Path], file: Path, size: str) -> None:
@@ -62,15 +71,14 @@ def _sweep(folders: Sequence[Path], file: Path, size: str) -> None:
     if len(folders) > 1:
         raise InputError(f"one sweep is drawn at a time, but {len(folders)} folders were given")
     sweep_figure(Swept.of(folders[0]), file, size)
-    say(f"The figure was written to {file}")
 
 
-def _rewards(sources: Sequence[Path], cost: Sequence[str], file: Path, size: str, workers: int) -> None:
+def _rewards(
+    sources: Sequence[Path], cost: Sequence[str], file: Path, size: str, workers: int, progress: Progress
+) -> None:
     """Draws what each reward achieves on the fleet of an experiment, which need not have been run."""
     if len(sources) > 1:
         raise InputError(f"rewards are drawn for one experiment, but {len(sources)} were given")
     experiment = load(sources[0])
     experiment = with_costs(experiment, cost) if cost else experiment
-    with trials_progress() as progress:
-        rewards_figure(experiment, file, size, workers=workers, progress=progress)
-    say(f"The figure was written to {file}")
+    rewards_figure(experiment, file, size, workers=workers, progress=progress)

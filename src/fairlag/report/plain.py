@@ -72,6 +72,10 @@ def markdown(table: PlainTable) -> str:
     return "\n".join([f"**{table.title}**", "", *lines, *notes])
 
 
+_LONG, _WRAPPED = 40, r"p{0.35\linewidth}"
+"""A column with a longer text than this is wrapped."""
+
+
 def latex(table: PlainTable) -> str:
     """A table in LaTeX; it needs the package booktabs.
 
@@ -92,7 +96,8 @@ def latex(table: PlainTable) -> str:
     \\end{minipage}
     \\end{table}
     """
-    sides = "l" * table.words + "r" * (len(table.head) - table.words)
+    wide = [max((len(row[place]) for row in table.rows), default=0) > _LONG for place in range(table.words)]
+    sides = "".join(_WRAPPED if each else "l" for each in wide) + "r" * (len(table.head) - table.words)
     head, *rows = (" & ".join(map(escaped, row)) + r" \\" for row in (table.head, *table.rows))
     notes = [f"{escaped(note.rstrip('.'))}." for note in table.notes]
     below = [r"\par\smallskip", r"\begin{minipage}{\linewidth}\footnotesize", *notes, r"\end{minipage}"]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from io import BytesIO
 from pathlib import Path
 from textwrap import fill
@@ -11,6 +12,7 @@ from fairlag.analyse.compare import Repeated
 from fairlag.errors import InputError
 from fairlag.files import save
 from fairlag.report.colours import GROUPS, LINES, STRATEGIES, Shade, strategy_places
+from fairlag.report.figures.numbers import beside, numbers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -121,6 +123,30 @@ def check_panels(count: int) -> None:
         raise InputError(f"there are {count} strategies, but a figure has room for {PANELS} panels: give fewer runs")
 
 
+_style: ContextVar[str | None] = ContextVar("style", default=None)
+
+
+@contextmanager
+def styled(style: str | None) -> Iterator[None]:
+    """Inside, figures are drawn with this matplotlib style on top of their own: a name, or a file (.mplstyle)."""
+    if style is not None:
+        from matplotlib import style as sheets
+
+        try:
+            with sheets.context(style):
+                pass
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"--style is {style!r}, it must be the name of a matplotlib style, such as "
+                f"{', '.join(sorted(sheets.available)[-3:])}, or a file of one: {' '.join(str(error).split())}"
+            ) from None
+    before = _style.set(style)
+    try:
+        yield
+    finally:
+        _style.reset(before)
+
+
 @contextmanager
 def drawing(sheet: Sheet, height: float, size: str = "double") -> Iterator["Figure"]:
     """An empty figure, which is written at the end of the `with` block."""
@@ -129,17 +155,19 @@ def drawing(sheet: Sheet, height: float, size: str = "double") -> Iterator["Figu
         check_format(sheet)
         suffix = sheet.suffix.lower()
     check_size(size)
-    from matplotlib import rc_context
+    from matplotlib import rc_context, style
     from matplotlib.figure import Figure
 
-    dates = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
-    with rc_context(_STYLE | (_SMALLER if size == "single" else {})):
+    chosen, dates = _style.get(), {".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
+    own = _STYLE | (_SMALLER if size == "single" else {})
+    with rc_context(own), style.context([] if chosen is None else chosen):
         figure = Figure(figsize=(SIZES[size], height), layout="constrained")
         yield figure
         drawn = BytesIO() if isinstance(sheet, Path) else sheet
         figure.savefig(drawn, format=suffix[1:], metadata=dates.get(suffix))
     if isinstance(sheet, Path):
         save(sheet, drawn.getvalue())
+        save(beside(sheet), numbers(figure).to_csv(index=False))
 
 
 def columns(panels: int, size: str) -> int:
