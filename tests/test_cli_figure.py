@@ -222,7 +222,7 @@ def test_a_strategy_keeps_its_colour_without_the_others(kept: Path, tmp_path: Pa
     [
         (
             "--kind pie --out x.pdf",
-            "the kind of a figure is 'pie', it must be one of curve, influence, staleness, privacy, timeline",
+            "the kind of a figure is 'pie', it must be one of curve, influence, staleness, ranks, privacy, timeline",
         ),
         ("--kind influence --out x.jpg", "'x.jpg' cannot be drawn: the name must end with .png, .pdf, .svg"),
         ("--kind influence --out no/x.pdf", "there is no folder 'no'"),

@@ -13,6 +13,7 @@ from fairlag.report.figures.identity import Sheet, check_panels, check_size, str
 from fairlag.report.figures.incentives import incentives_figure
 from fairlag.report.figures.influence import influence_figure
 from fairlag.report.figures.privacy import privacy_figure
+from fairlag.report.figures.ranks import ranks_figure
 from fairlag.report.figures.staleness import staleness_figure
 from fairlag.report.figures.timeline import timeline_figure
 
@@ -20,6 +21,7 @@ _OVER_RUNS = {
     "curve": curve_figure,
     "influence": influence_figure,
     "staleness": staleness_figure,
+    "ranks": ranks_figure,
     "privacy": privacy_figure,
 }
 REWARDS, SWEEP = "rewards", "sweep"

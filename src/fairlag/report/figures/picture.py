@@ -20,7 +20,7 @@ def figure(
     begin: float | None = None,
     until: float | None = None,
 ) -> "Picture":
-    """Draws the curve (of the leading metric), influence, staleness, privacy, timeline or incentives of runs.
+    """Draws the curve (of the leading metric), influence, staleness, ranks, privacy, timeline or incentives of runs.
 
     `runs` are Runs, or the folder with them; `size` is "single" or "double", the columns of a paper. A timeline
     shows the virtual time from `begin` to `until`.
