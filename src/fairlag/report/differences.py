@@ -5,7 +5,7 @@ from math import isnan
 
 from fairlag.analyse.metrics import Better, Metric
 from fairlag.analyse.ranking import Ranking
-from fairlag.analyse.significance import CONFIDENCE, LEVEL, Test
+from fairlag.analyse.significance import CONFIDENCE, FEWEST, LEVEL, Test
 from fairlag.report.plain import PlainTable
 from fairlag.text.numerals import NONE
 
@@ -31,9 +31,9 @@ def why_unclear(tests: Sequence[Test]) -> str:
 
 
 def differences(ranking: Ranking) -> PlainTable | None:
-    """One row per strategy that is compared with the first; None if there are none, or only single seeds."""
+    """One row per strategy that is compared with the first; None if there are too few seeds for a test."""
     rivals = ranking.rivals()
-    if not any(test.seeds > 1 for _, test in rivals):
+    if not any(test.seeds >= FEWEST for _, test in rivals):
         return None
     first, metric = next(row for row in ranking.rows if ranking.knows(row)).comparison.label, ranking.metric
     what = f"distance of {metric.title} from fair" if metric.better is Better.FAIR else metric.title
