@@ -1,6 +1,7 @@
 """Whether seeds tell strategies apart: the test against scipy's, how often it errs, and the sentences that use it."""
 
 from itertools import combinations
+from math import nan
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from fairlag.report.differences import differences
 from fairlag.report.page.summary import findings
 from fairlag.report.ranking import told_apart as words
 from tests.support.runs import strategies
+from tests.support.scores import regressed
 
 
 def by_seed(*values: float, first: int = 0) -> dict[int, float]:
@@ -186,3 +188,9 @@ def test_seeds_that_failed_or_diverged_are_named(tmp_path: Path) -> None:
         "seed 2 failed at 0 of 9 aggregations and has no final value: version 3 is not finite: the model diverged, "
         "smaller steps may help"
     ) in second.remarks
+
+
+def test_a_finished_run_without_a_finite_score_is_named(tmp_path: Path) -> None:
+    (found,) = compare([regressed(tmp_path / "0", 3.0, 2.0), regressed(tmp_path / "1", 3.0, nan, seed=1)])
+    assert "seed 1 diverged: its final MSE is not finite" in found.remarks
+    assert found.leading.final.seeds == 1
