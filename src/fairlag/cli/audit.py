@@ -107,7 +107,7 @@ def audit(
     asked = Asked(noise, delta, epsilon, bound)
     if privacy:
         others = {"--report": page, "--theory": theory, "--cost": cost, "--incentive-updates": incentive_updates}
-        others["--export"] = export if export != "json" else None
+        others |= {"--export": export not in (None, "json")}
         check_alone([name for name, value in others.items() if value])
     else:
         asked.check_unused()
