@@ -25,7 +25,10 @@ PAGES = {
 """Where files and folders outside docs/ are shown; any other that a page links to gets a page below source/."""
 LINK = re.compile(r"(?<=\]\()([^)\s#:]+)(#[^)\s]*)?(?=\))")
 VERBATIM = re.compile(r"(<pre.*?</pre>|<code.*?</code>|<h\d.*?</h\d>|<[^>]*>)", re.DOTALL)
-SUBSCRIPT = re.compile(r"\b(\w|[Σ∇]\w?|(?:soft)?max|spent|earned|held|cache)_(?:\{([^}]*)\}|(max|[\wℓ]{1,2}))(?!\w)")
+LETTER = r"[^\W⁰¹²³⁴-⁹]"  # the power of r_i² is not part of its index
+SUBSCRIPT = re.compile(
+    rf"\b(\w|[Σ∇]\w?|(?:soft)?max|spent|earned|held|cache)_(?:\{{([^}}]*)\}}|(max|{LETTER}{{1,2}}))(?!{LETTER})"
+)
 SUPERSCRIPT = re.compile(r"\^([−\w½]+(?:<sub>\w+</sub>)?)")
 
 
