@@ -30,6 +30,12 @@ def test_version_and_help(call: Call) -> None:
     assert all(word in helped.out for word in ("audit", "strategies", "presets"))
 
 
+@pytest.mark.parametrize(("command", "table"), [("sweep", "[sweep]"), ("audit", "[privacy]")])
+def test_help_shows_the_names_of_tables(call: Call, command: str, table: str) -> None:
+    """Square brackets are markup in a help text, unless they are escaped."""
+    assert table in call(command, "--help").out
+
+
 def test_json_is_exactly_what_is_promised(call: Call) -> None:
     done = call("audit", "demo", "--json", "--strategy", "buffered_fedavg", *BRIEF, "--incentive-error", "0.5")
     assert done.code == 0

@@ -17,8 +17,8 @@ Private = Annotated[
     bool,
     typer.Option(
         "--privacy",
-        help="Instead, show who pays how much privacy: ε per client group with the noise of [privacy] in the file, or "
-        "with the next four options.",
+        help="Instead, show who pays how much privacy: ε per client group with the noise of \\[privacy] in the file, "
+        "or with the next four options.",
     ),
 ]
 Noise = Annotated[float | None, typer.Option(metavar="Z", help="For --privacy: the noise.")]

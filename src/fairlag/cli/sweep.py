@@ -44,7 +44,7 @@ def sweep(
         typer.Option(
             metavar="KEY=VALUES",
             help="What to try: lr=0.1,0.3,1 (every strategy that has it), local.lr='log(0.01,0.3)', or "
-            "strategies.fedbuff.buffer=5,10. Repeatable; added to `over` in [sweep].",
+            "strategies.fedbuff.buffer=5,10. Repeatable; added to `over` in \\[sweep].",
         ),
     ] = None,
     search: Annotated[
