@@ -1,6 +1,7 @@
 """Bills of privacy: fleets whose answer is known, a plain twin of the sums, and what the command says."""
 
 import json
+import sys
 from collections import defaultdict
 from math import inf
 from typing import Any
@@ -143,6 +144,12 @@ def test_terms_that_mean_nothing_get_one_sentence(given: dict[str, float], sente
 
 
 BRIEF = ("--seeds", "1", "--aggregations", "200", "--workers", "1", "--strategy", "buffered_fedavg")
+
+
+def test_a_missing_library_is_named_before_anything_is_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    with pytest.raises(InputError, match="computing ε needs dp-accounting"):
+        terms(load("demo"), noise=1.0, delta=1e-5)
 
 
 def test_the_command_shows_a_table(call: Call) -> None:

@@ -12,7 +12,7 @@ from fairlag.analyse.trial import Bench, Observation, Trial, observe
 from fairlag.errors import InputError, StrategyError
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.privacy import Privacy
-from fairlag.privacy.accounting import allowance, check_delta, epsilons, losses
+from fairlag.privacy.accounting import allowance, check_delta, check_extra, epsilons, losses
 from fairlag.zoo.private import largest_part
 
 
@@ -124,6 +124,7 @@ def terms(
     if noise is None and epsilon is None:
         raise InputError("there is no noise: give --noise, or --epsilon to find it, or [privacy] in the file")
     check_delta(delta)
+    check_extra()  # before minutes of simulation
     if epsilon is not None:
         allowance(epsilon, delta)
     return Terms(delta, noise, epsilon)

@@ -133,6 +133,11 @@ def check_delta(delta: float) -> None:
         raise InputError(f"delta is {delta}, it must be above 0 and below 1")
 
 
+def check_extra() -> None:
+    """Refuses to compute ε without the extra that it needs."""
+    _library()
+
+
 def _check_loss(loss: float) -> None:
     if not loss >= 0:
         raise InputError(f"the loss is {loss}, it must be a number of at least 0")
