@@ -152,6 +152,24 @@ def test_a_finished_deployment_that_lost_its_model_makes_it_again(tmp_path: Path
     assert run.version == 30 and (out / "model.safetensors").read_bytes() == content
 
 
+NOISE = {"clip": 1.0, "noise": 1.0, "delta": 1e-5, "bound": 0.5}
+
+
+@pytest.mark.usefixtures("quick_grid")
+def test_versions_with_noise_that_were_released_are_never_forgotten(tmp_path: Path, call: Call) -> None:
+    """Made again, they would have fresh noise: clients would pay twice, and their accounts would say once."""
+    out, privacy = tmp_path / "run", {**OWN, "privacy": NOISE}
+    paid = deploy(counted(), privacy, out=out, **BEGIN).privacy()["epsilon"].max()
+    back = rollback.points(out)[-1].version
+    done = call("rollback", str(out), "--version", str(back))
+    assert done.code == 2 and f"versions {back + 1} to 30 of the run" in done.err
+    assert Run(out).version == 30 and Run(out).privacy()["epsilon"].max() == paid
+    content = (out / "model.safetensors").read_bytes()
+    (out / "model.safetensors").unlink()
+    deploy(counted(), privacy, out=out, **BEGIN)  # goes back to its last version: nothing is forgotten
+    assert (out / "model.safetensors").read_bytes() == content
+
+
 @pytest.mark.parametrize("how", ["gone", "damaged"])
 def test_a_finished_simulation_that_lost_its_model_is_refused(tmp_path: Path, call: Call, how: str) -> None:
     words = ["--set", "model.use=logistic", "--aggregations", "3", "--strategy", "fedavg"]

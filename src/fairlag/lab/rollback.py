@@ -9,10 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairlag.errors import UnreadableError
+from fairlag.errors import InputError, UnreadableError
 from fairlag.lab import checkpoints
 from fairlag.lab.database import Database
 from fairlag.lab.folder import MODEL, SUMS, check_is_run, explained, reading
+from fairlag.privacy.noise import SYSTEM
 
 ENDS = ("virtual_time", "counts", "model_sha256")
 """The facts that only a finished run has."""
@@ -61,13 +62,18 @@ def rollback(folder: Path, version: int) -> Point:
     """Makes this version the newest: the server's state becomes that of its checkpoint, and later rows are removed.
 
     If the version is newer than the database, for example because its WAL file was lost, the rows in between are
-    missing, and `meta` says so.
+    missing, and `meta` says so. Refused if it would forget versions that were released with noise.
     """
     point = chosen(folder, version)
     remedy = f"`fairlag rollback {folder} --version {version}` tries it again"
     with explained(folder, "the run", remedy), closing(Database(folder)) as database:
-        (folder / SUMS).unlink(missing_ok=True)
         newest = int(database.execute("SELECT COALESCE(MAX(version), 0) FROM aggregations").fetchone()[0])
+        if newest > version and database.meta.get("noise_source") == SYSTEM:
+            raise InputError(
+                f"versions {version + 1} to {newest} of the run in {str(folder)!r} were released, and clients paid for "
+                "them with their privacy: going back would forget that, and their ε would be too small"
+            )
+        (folder / SUMS).unlink(missing_ok=True)
         gaps = [gap for gap in database.meta.get("missing", []) if gap[0] <= version]
         with database.transaction():
             if point.known:
