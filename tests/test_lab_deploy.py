@@ -13,7 +13,7 @@ from flwr.app import Message
 from safetensors import safe_open
 from torch import nn
 
-from fairlag.core.types import Floats
+from fairlag.core.types import Dispatch, Floats
 from fairlag.core.vector import Matrix, Vector
 from fairlag.errors import InputError
 from fairlag.lab.checkpoints import found
@@ -22,6 +22,7 @@ from fairlag.lab.events import Event, Kept, Progress
 from fairlag.lab.experiment import parse
 from fairlag.lab.resources import Resources
 from fairlag.lab.run import Run
+from fairlag.runtime.flower.courier import Courier
 from fairlag.zoo import buffered_fedavg
 from tests.support.command import Call
 from tests.support.flower_deploy import FLEET, OWN, QUICK, Crash, Trained, adding, counted, values_of
@@ -110,6 +111,25 @@ def test_a_crash_costs_no_version(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     assert counts["dispatched"] == sum(count for name, count in counts.items() if name != "dispatched")
     again = deploy(grid, FLEET, out=tmp_path / "run", **QUICK)
     assert again.version == 30 and "there is nothing to do" in caplog.text
+
+
+def test_a_version_is_on_disk_before_a_node_gets_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a crash in between would make it again: with noise, from other numbers, and nobody would know."""
+    kept, early = 0, []
+    send = Courier.send
+
+    def look(event: Event) -> None:
+        nonlocal kept
+        kept = event.version if isinstance(event, Kept) else kept
+
+    def sent(self: Courier, name: Any, message: Message) -> None:
+        if isinstance(name, Dispatch) and name.version > kept:
+            early.append((name.version, kept))
+        send(self, name, message)
+
+    monkeypatch.setattr(Courier, "send", sent)
+    deploy(counted(), OWN, out=tmp_path, arrays={"weight": np.zeros(2, np.float32)}, watch=look, **QUICK)
+    assert kept == 30 and not early
 
 
 def test_a_model_of_ones_own_and_its_own_judge(tmp_path: Path) -> None:

@@ -73,6 +73,8 @@ class Link:
         self._messages: SimpleQueue[Callable[[], Event | None]] = SimpleQueue()
         self._followups: deque[Callable[[], Event | None]] = deque()
         """What follows from the last message; an event is made only when the server is ready for it."""
+        self._held: list[Command] = []
+        """The commands that came with a new version, which may not be saved yet."""
         self._began, self._before = monotonic(), 0.0
         self._courier: Courier | None = None
         self._watcher: NodeWatcher | None = None
@@ -83,20 +85,29 @@ class Link:
         return max(self._server.view.time, self._before + monotonic() - self._began)
 
     def proceed(self, events: int, patience: float = 0.1) -> Stop | None:
-        """Handles at most this many events; returns when none comes for a moment: why the run is over, or None."""
+        """Handles at most this many events; returns when none comes for a moment: why the run is over, or None.
+
+        Returns as soon as there is a new version, and sends it in the next call: until then, the caller can save it.
+        If nodes had a version that a crash makes again, with other noise, its clients would pay for both.
+        """
         if self._server.stopped is not None:  # it was saved when only the last evaluation was missing
             return self._server.stopped
         if self._courier is None:
             self._start()
+        held, self._held = self._held, []
+        self._obey(held)
         for _ in range(events):
             event = self._next(patience)
             if event is None:
                 return None
             version = self._server.view.version
-            stop = self._obey(self._server.handle(event))
-            if self._server.refused and self._server.view.version > version:
-                LOG.warning("Version %s repeats the last one: %s", self._server.view.version, self._server.refused)
-            if stop is not None:
+            commands = self._server.handle(event)
+            if self._server.view.version > version:
+                if self._server.refused:
+                    LOG.warning("Version %s repeats the last one: %s", self._server.view.version, self._server.refused)
+                self._held = commands
+                return self._server.stopped
+            if (stop := self._obey(commands)) is not None:
                 return stop
         return None
 
