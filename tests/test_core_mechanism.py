@@ -167,6 +167,20 @@ def test_a_weight_that_the_noise_does_not_hide_stops_the_run() -> None:
     assert scene.server.versions.newest.tolist() == [0.0]
 
 
+def test_updates_of_one_client_with_opposite_weights_do_not_cancel() -> None:
+    guard = Mechanism(clip=1.0, most=0.5, noise=1.0, draw=lambda version, count: np.zeros(count))
+    assert guard.uses(np.array([7, 7]), np.array([0.25, -0.25])) == {7: 1.0}
+    with pytest.raises(StrategyError, match=r"client 7 would have the weight 0.8"):
+        guard.uses(np.array([7, 7]), np.array([0.4, -0.4]))
+
+
+@pytest.mark.parametrize("longer", [2**-22, 2**-12, 1.0])
+def test_sums_that_are_shortened_do_not_move_away_from_each_other(longer: float) -> None:
+    one, other = vec(1, 0), vec(1 + longer, 0)
+    shortened = [Mechanism(clip=1.0).sum_of_clipped(each, np.ones(1)) for each in (one, other)]
+    assert length(shortened[0] - shortened[1]) <= length(one - other) + 2**-24
+
+
 def test_statistics_are_refused() -> None:
     strategy = noisy(zoo.buffered_fedavg(buffer=2), bound=0.5, clients=2)
     layout = Layout(("weight", "running_mean"), ((1,), (1,)), 1)

@@ -64,6 +64,10 @@ def test_weights_in_one_version_add_up_before_they_are_squared() -> None:
     assert sum(once) == pytest.approx(twice[3] / 2)
 
 
+def test_opposite_weights_in_one_version_do_not_cancel() -> None:
+    assert charges([3, 3], [0.2, -0.2], noise=1.0, bound=0.4) == charges([3], [0.4], noise=1.0, bound=0.4)
+
+
 def test_more_noise_costs_less_and_more_versions_or_weight_cost_more() -> None:
     noises = [ours([0.1] * 10, noise, 0.4, 1e-5) for noise in (0.5, 1.0, 2.0, 4.0)]
     steps = [ours([0.1] * versions, 1.0, 0.4, 1e-5) for versions in (1, 2, 10, 100)]

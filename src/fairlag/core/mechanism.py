@@ -65,22 +65,22 @@ class Mechanism:
         >>> Mechanism(clip=1.0).clipped(Update(np.array([3, 4], np.float32))).delta.round(4).tolist()
         [0.6000000238418579, 0.800000011920929]
         """
-        short = self._shortened(update.delta, self.clip)
+        short = self._shortened(update.delta, self.clip, _ROUNDED)
         return update if short is update.delta else update._replace(delta=short)
 
     def sum_of_clipped(self, step: Vector, weights: Floats) -> Vector:
         """A sum of updates that nobody saw, made no longer than it can be if they were clipped: C Σ|α|.
 
-        Without this, a client that does not clip could move the model anywhere. Two sums that are shortened do not
-        differ by more than before, so the noise still hides every client that did clip.
+        Without this, a client that does not clip could move the model anywhere. It is the nearest such sum, so two sums
+        do not differ by more than before, and the noise still hides every client that did clip.
         """
         return self._shortened(step, self.clip * float(np.abs(weights).sum()))
 
     @staticmethod
-    def _shortened(vector: Vector, most: float) -> Vector:
+    def _shortened(vector: Vector, most: float, factor: float = 1.0) -> Vector:
         if (found := length(vector)) <= most:
             return vector
-        return (vector * (most / found * _ROUNDED)).astype(np.float32)
+        return (vector * (most / found * factor)).astype(np.float32)
 
     def noised(self, step: Vector, version: int) -> Vector:
         """The step that makes this version, with its noise."""
@@ -92,6 +92,8 @@ class Mechanism:
     def uses(self, clients: Integers, weights: Floats) -> dict[int, float]:
         """How much of its budget each client uses in a version, (α / α_max)², α being the sum of its weights.
 
+        Without signs: 0.1 of one update minus 0.1 of another is not nothing.
+
         >>> mechanism = Mechanism(clip=1.0, most=0.5, noise=1.0, draw=lambda version, count: np.zeros(count))
         >>> mechanism.uses(np.array([7, 7]), np.array([0.1, 0.15]))
         {7: 0.25}
@@ -100,9 +102,9 @@ class Mechanism:
             return {}
         sums: dict[int, float] = {}
         for client, weight in zip(clients.tolist(), weights.tolist(), strict=True):
-            sums[client] = sums.get(client, 0.0) + weight
+            sums[client] = sums.get(client, 0.0) + abs(weight)
         for client, weight in sums.items():
-            if not abs(weight) <= self.most * (1 + _SLACK):
+            if not weight <= self.most * (1 + _SLACK):
                 raise StrategyError(
                     f"client {client} would have the weight {weight:.6g}, but the noise hides at most {self.most:.6g}: "
                     "nothing was released"

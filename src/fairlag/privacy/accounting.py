@@ -39,7 +39,7 @@ def charges(clients: Iterable[int], weights: Iterable[float], *, noise: float, b
     """
     sums: dict[int, float] = {}
     for client, weight in zip(clients, weights, strict=True):
-        sums[client] = sums.get(client, 0.0) + weight
+        sums[client] = sums.get(client, 0.0) + abs(weight)
     return {client: loss([weight], noise=noise, bound=bound) for client, weight in sums.items()}
 
 
