@@ -174,3 +174,13 @@ def test_the_fast_pay_for_fedavg_and_the_slow_for_fairness(tmp_path: Path) -> No
     assert paid["buffered_fedavg"]["fast"] > 2 * paid["buffered_fedavg"]["slow"]
     assert paid["fairshare"]["slow"] > 2 * paid["fairshare"]["fast"]
     assert paid["fedstaleweight"]["slow"] > 2 * paid["fedstaleweight"]["fast"]
+
+
+@pytest.mark.usefixtures("quick_grid")
+def test_a_node_without_a_lasting_name_gets_no_tasks(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """After a restart it would be another client, with a budget of its own."""
+    grid = four()
+    nameless = grid.nodes[999] = FakeNode({}, grid.nodes[100].answer)
+    run = deploy(grid, {**FLEET, "privacy": NOISE}, out=tmp_path / "run", **QUICK)
+    assert run.status == "finished" and 999 in grid.greeted and not nameless.sent
+    assert "Node 999 gets no tasks: with noise in [privacy] it needs a name or partition-id" in caplog.text

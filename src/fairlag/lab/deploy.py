@@ -123,7 +123,8 @@ def deploy(
             plan.save()
         teller = _Teller(Trackers(chosen.track, plan.home), watch)
         groups = [(table.group, table.count) for table in chosen.clients]
-        roster = Roster(groups, by_key=how.by_key, most=how.max_clients)
+        noisy = chosen.privacy is not None and chosen.privacy.differential
+        roster = Roster(groups, by_key=how.by_key, most=how.max_clients, lasting=noisy)
         _run(resources, planned, model, _Fleet(grid, roster, how, work, trusted, sums), teller, keep)
     return Run(planned.folder)
 

@@ -72,10 +72,11 @@ class Lobby:
         if isinstance(reply, Exception) or (reply.has_error() and reply.error.code != RAISED):
             self._unanswered(number, online, SILENT if isinstance(reply, Exception) else failure(reply))
             return None
-        online.place = place = self._roster.place(number, online.node.key, introduction(reply))
-        if place is None:
-            LOG.warning("Node %s gets no tasks: there are already %s clients (max_clients)", number, self._roster.most)
+        place = self._roster.place(number, online.node.key, introduction(reply))
+        if isinstance(place, str):
+            LOG.warning("Node %s gets no tasks: %s", number, place)
             return None
+        online.place = place
         LOG.info("Node %s is client %s, %r", number, place.number, self._roster.group_of[place.number])
         return place
 

@@ -33,19 +33,23 @@ class Roster:
     """Are nodes identified by their verified key, whatever name they give?"""
     most: int = 10_000
     """The most clients."""
+    lasting: bool = False
+    """Are nodes refused that could not be recognised after a restart? Each restart would begin a new privacy budget."""
     places: dict[str, Place] = field(default_factory=dict)
     """By name."""
     group_of: dict[int, str] = field(default_factory=dict)
     """The groups of the numbers in use."""
     _by_number: dict[int, Place] = field(default_factory=dict)
 
-    def place(self, node: int, key: str, config: Mapping[str, Any]) -> Place | None:
-        """The client of a node: the one with its name, or a new one; None if there are too many."""
+    def place(self, node: int, key: str, config: Mapping[str, Any]) -> Place | str:
+        """The client of a node: the one with its name, or a new one; or why it gets no tasks."""
+        if self.lasting and not self.by_key and config.keys().isdisjoint((NAME, PARTITION)):
+            return "with noise in [privacy] it needs a name or partition-id, to be the same client after a restart"
         name = self._name(node, key, config)
         place = self.places.get(name)
         if place is None:
             if len(self.places) >= self.most:
-                return None
+                return f"there are already {self.most} clients (max_clients)"
             number = self._number(config)
             place = self.places[name] = self._by_number[number] = Place(number)
             self.group_of[number] = self._group(number, config)
