@@ -1,5 +1,6 @@
 """A deployment makes the same kind of run as a simulation: read, compared, resumed; wrong input is one sentence."""
 
+import signal
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,9 +14,10 @@ from flwr.app import Message
 from safetensors import safe_open
 from torch import nn
 
-from fairlag.core.types import Dispatch, Floats
+from fairlag.core.server import Server
+from fairlag.core.types import Arrived, Dispatch, Floats
 from fairlag.core.vector import Matrix, Vector
-from fairlag.errors import InputError
+from fairlag.errors import InputError, Interrupted
 from fairlag.lab.checkpoints import found
 from fairlag.lab.deploy import deploy
 from fairlag.lab.events import Event, Kept, Progress
@@ -113,10 +115,15 @@ def test_a_crash_costs_no_version(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     assert again.version == 30 and "there is nothing to do" in caplog.text
 
 
-def test_a_version_is_on_disk_before_a_node_gets_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_version_is_on_disk_before_a_node_gets_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupted: bool
+) -> None:
     """Otherwise a crash in between would make it again: with noise, from other numbers, and nobody would know."""
+    rounds = {**OWN, "strategies": [{"use": "fedavg", "cohort": 4}]} if interrupted else OWN
+    begin: dict[str, Any] = {"out": tmp_path, "arrays": {"weight": np.zeros(2, np.float32)}, **QUICK}
     kept, early = 0, []
-    send = Courier.send
+    send, handle = Courier.send, Server.handle
 
     def look(event: Event) -> None:
         nonlocal kept
@@ -127,8 +134,17 @@ def test_a_version_is_on_disk_before_a_node_gets_it(tmp_path: Path, monkeypatch:
             early.append((name.version, kept))
         send(self, name, message)
 
+    def handled(self: Server, event: Any) -> Any:
+        if isinstance(event, Arrived):
+            signal.raise_signal(signal.SIGINT)
+        return handle(self, event)
+
+    if interrupted:  # in the middle of a round, which ends when the run continues and its other clients are gone
+        with monkeypatch.context() as patched, pytest.raises(Interrupted):
+            patched.setattr(Server, "handle", handled)
+            deploy(counted(), rounds, **begin)
     monkeypatch.setattr(Courier, "send", sent)
-    deploy(counted(), OWN, out=tmp_path, arrays={"weight": np.zeros(2, np.float32)}, watch=look, **QUICK)
+    deploy(counted(), rounds, watch=look, **begin)
     assert kept == 30 and not early
 
 

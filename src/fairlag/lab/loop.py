@@ -134,6 +134,8 @@ class RunLoop:
         self._timeline.restore(take(state, "simulation", dict))
         self._kept = self._server.view.version
         self._evaluations.restore(state, self._kept)
+        if self._real:  # all clients are gone, which may have completed a version
+            self._commit()
 
     def _finish(self, stop: Stop) -> None:
         if self._real:
