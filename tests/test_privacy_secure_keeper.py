@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from numpy.typing import NDArray
 
 from fairlag.core.vector import Vector
 from fairlag.errors import InputError, KeeperError, RefusedError
@@ -15,7 +16,7 @@ from fairlag.privacy.secure.seal import Origin, seal
 from fairlag.privacy.secure.server import mean_of, plain_mean
 from fairlag.privacy.secure.stream import add_blur
 from fairlag.privacy.secure.used import UsedInMemory
-from fairlag.privacy.secure.wire import read_reply
+from fairlag.privacy.secure.wire import read_reply, request
 from tests.support.secure import (
     BOUND,
     CLIENTS,
@@ -108,6 +109,33 @@ def test_nearly_equal_weights_reveal_updates_in_an_exact_sum_and_not_in_the_blur
     got = (weighted_sum((each.vector for each in masked), weights, SIZE) - masks).view(np.int64).tolist()
     assert all(abs(each - exact) <= WHOLE // 2 for each in got)
     assert len({low_part(each) for each in got}) == SIZE  # every coordinate is the same, but its low part is noise
+
+
+def blurred(vectors: list[Vector], weights: list[int]) -> NDArray[np.int64]:
+    """What a server gets of these updates, 2^24 times their mean."""
+    size = vectors[0].size
+    masked = [mask(each, Origin(RUN, place, 0), PUBLIC, SIGNERS[place]) for place, each in enumerate(vectors)]
+    lenient = Keeper(Policy(RUN, size, 2, BOUND, CLIENTS), KEEPER, UsedInMemory(), SECRET)
+    request_of = request(RUN, size, [each.sealed for each in masked], weights)
+    masks = np.frombuffer(read_reply(lenient.answer(request_of), size), "<u8")
+    return (weighted_sum((each.vector for each in masked), weights, size) - masks).view(np.int64)
+
+
+def test_the_blur_does_not_hide_equal_coordinates_or_updates_that_the_server_knows() -> None:
+    """The limits that docs/keeper.md states: a blur of one coordinate hides nothing that a thousand say together."""
+    weights = [WHOLE // 2 + 1, WHOLE // 2 - 1]
+    draws = np.random.default_rng(0).normal(0, 1e-3, (2, 1000)).astype(np.float32)
+    quanta = [quantise(each).view(np.int64) for each in draws]
+    got = blurred([*draws], weights)
+    fits = [
+        bool((abs(got - weights[0] * first - weights[1] * second) <= WHOLE // 2).all())
+        for first, second in (quanta, quanta[::-1])
+    ]
+    assert fits == [True, False]  # whose update is whose
+    got = blurred([np.full(2**17, each, np.float32) for each in (1e-3, 7e-4)], weights)
+    total = (int(got.min()) + int(got.max())) // 2  # the middle of the blur
+    low = (total + WHOLE // 4) % (WHOLE // 2) - WHOLE // 4
+    assert low * 2.0**-30 == pytest.approx(3e-4, rel=0.01)  # the difference of the two updates
 
 
 @pytest.mark.parametrize("name", REFUSED)

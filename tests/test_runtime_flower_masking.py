@@ -77,6 +77,12 @@ def test_the_change_of_the_arrays_is_masked_for_the_nodes_own_keeper(folder: Pat
     assert quantise(np.full(6, 0.5, np.float32)).tobytes()[:16] not in sent
 
 
+def test_a_server_that_asks_for_a_tiny_clip_knows_the_mask(folder: Path) -> None:
+    """The limit that docs/keeper.md states: with all clients of a sum but one, the last one's update is in the open."""
+    change = unmasked(masks(folder, 1, trained)(asked(clip=1e-12)), keeper_key(folder / "keeper.key"))
+    assert change is not None and not change.any()
+
+
 def test_the_seal_names_the_task_and_version(folder: Path) -> None:
     row: Any = update_of(masks(folder, 1, trained)(asked())).delta
     sealed = masked_row(row).sealed
