@@ -19,7 +19,7 @@ from fairlag.lab.store import Store
 from fairlag.lab.verify import verified
 from tests.support import resuming
 from tests.support.command import Call
-from tests.support.flower_deploy import OWN, QUICK, counted
+from tests.support.flower_deploy import OWN, QUICK, Crash, counted
 from tests.support.scores import scored
 from tests.support.stores import STATE, aggregation, create, rows
 
@@ -168,6 +168,31 @@ def test_versions_with_noise_that_were_released_are_never_forgotten(tmp_path: Pa
     (out / "model.safetensors").unlink()
     deploy(counted(), privacy, out=out, **BEGIN)  # goes back to its last version: nothing is forgotten
     assert (out / "model.safetensors").read_bytes() == content
+
+
+@pytest.mark.usefixtures("quick_grid")
+def test_versions_with_noise_whose_rows_are_lost_are_not_free(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+
+    def stop(event: Event) -> None:
+        if isinstance(event, Kept) and event.version == 10:
+            shutil.copytree(out, tmp_path / "early")
+        if isinstance(event, Kept) and event.version == 14:
+            raise Crash
+
+    with pytest.raises(Crash):
+        deploy(counted(), {**OWN, "privacy": NOISE}, out=out, watch=stop, **BEGIN)
+    for file in out.glob("run.sqlite*"):
+        file.unlink()
+    for file in (tmp_path / "early").glob("run.sqlite*"):
+        shutil.copy(file, out)  # as if the disk had lost the last rows
+    versions = [each.version for each in rollback.points(out)]
+    assert versions[:2] == [14, 13]
+    with pytest.raises(InputError, match="versions 14 to 14 of the run"):
+        rollback.rollback(out, 13)
+    rollback.rollback(out, 14)
+    with pytest.raises(InputError, match="has lost the rows of versions 11 to 14, so what its clients paid"):
+        Run(out).privacy()
 
 
 @pytest.mark.parametrize("how", ["gone", "damaged"])

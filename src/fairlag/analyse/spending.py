@@ -106,7 +106,7 @@ def spending(run: Run) -> Spending | None:
     >>> found.versions.tolist(), [round(each, 3) for each in found.epsilon.max(axis=1).tolist()]
     ([1, 2, 3], [0.341, 0.341, 0.497])
     """
-    privacy, largest = _table(run), run.meta.get("largest_weight")
+    privacy, largest = _table(run), run.largest_weight
     if privacy is None or privacy.noise is None or privacy.delta is None or largest is None or not run.version:
         return None
     newest = run.version

@@ -68,9 +68,10 @@ def rollback(folder: Path, version: int) -> Point:
     remedy = f"`fairlag rollback {folder} --version {version}` tries it again"
     with explained(folder, "the run", remedy), closing(Database(folder)) as database:
         newest = int(database.execute("SELECT COALESCE(MAX(version), 0) FROM aggregations").fetchone()[0])
-        if newest > version and database.meta.get("noise_source") == SYSTEM:
+        released = max(newest, *(each.version for each in checkpoints.found(folder)))
+        if released > version and database.meta.get("noise_source") == SYSTEM:
             raise InputError(
-                f"versions {version + 1} to {newest} of the run in {str(folder)!r} were released, and clients paid for "
+                f"versions {version + 1} to {released} of the run in {str(folder)!r} were released, and clients paid for "
                 "them with their privacy: going back would forget that, and their ε would be too small"
             )
         (folder / SUMS).unlink(missing_ok=True)

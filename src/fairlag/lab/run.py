@@ -197,7 +197,7 @@ class Run:
         """
         from fairlag.privacy.accounting import epsilons, losses
 
-        table, most = self.settings.get("privacy", {}), self.meta.get("largest_weight")
+        table, most = self.settings.get("privacy", {}), self.largest_weight
         if most is None:
             raise InputError(
                 f"the run in {str(self.folder)!r} added no noise, so its clients have no ε: give [privacy]"
@@ -207,6 +207,17 @@ class Run:
         frame["loss"] = losses(squares, noise=table["noise"], bound=most)
         frame["epsilon"] = epsilons(frame["loss"], table["delta"])
         return frame
+
+    @property
+    def largest_weight(self) -> float | None:
+        """The largest weight of a client in a version, from which its loss follows; None without noise."""
+        most: float | None = self.meta.get("largest_weight")
+        if most is not None and (gaps := self.meta.get("missing")):
+            raise InputError(
+                f"the run in {str(self.folder)!r} has lost the rows of versions {gaps[0][0]} to {gaps[-1][1]}, so what "
+                "its clients paid for them is not known"
+            )
+        return most
 
     def _attended(self, by: str, frame: "pd.DataFrame") -> "pd.DataFrame":
         """The frame with what each client or group was entitled to, and how long it was present, as parts of all."""
