@@ -118,7 +118,8 @@ def blurred(vectors: list[Vector], weights: list[int]) -> NDArray[np.int64]:
     lenient = Keeper(Policy(RUN, size, 2, BOUND, CLIENTS), KEEPER, UsedInMemory(), SECRET)
     request_of = request(RUN, size, [each.sealed for each in masked], weights)
     masks = np.frombuffer(read_reply(lenient.answer(request_of), size), "<u8")
-    return (weighted_sum((each.vector for each in masked), weights, size) - masks).view(np.int64)
+    total: NDArray[np.int64] = (weighted_sum((each.vector for each in masked), weights, size) - masks).view(np.int64)
+    return total
 
 
 def test_the_blur_does_not_hide_equal_coordinates_or_updates_that_the_server_knows() -> None:

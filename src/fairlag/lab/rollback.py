@@ -71,8 +71,8 @@ def rollback(folder: Path, version: int) -> Point:
         released = max(newest, *(each.version for each in checkpoints.found(folder)))
         if released > version and database.meta.get("noise_source") == SYSTEM:
             raise InputError(
-                f"versions {version + 1} to {released} of the run in {str(folder)!r} were released, and clients paid for "
-                "them with their privacy: going back would forget that, and their ε would be too small"
+                f"versions {version + 1} to {released} of the run in {str(folder)!r} were released, and clients paid "
+                "for them with their privacy: going back would forget that, and their ε would be too small"
             )
         (folder / SUMS).unlink(missing_ok=True)
         gaps = [gap for gap in database.meta.get("missing", []) if gap[0] <= version]
