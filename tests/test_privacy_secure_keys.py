@@ -107,3 +107,11 @@ def test_the_wrong_file_is_named_with_the_right_one(folder: Path, tmp_path: Path
 def test_there_are_three_parties(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there are no keys for 'clients': did you mean 'client'"):
         make_keys(tmp_path, "clients")
+
+
+def test_used_seeds_of_an_older_key_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    for file in make_keys(tmp_path, "keeper")[:2]:
+        file.unlink()
+    with pytest.raises(InputError, match=r"keeper\.used' belongs to an older key: make new keys in another folder"):
+        make_keys(tmp_path, "keeper")
+    assert [file.name for file in tmp_path.iterdir()] == ["keeper.used"]

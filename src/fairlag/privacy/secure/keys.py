@@ -46,6 +46,9 @@ def make_keys(folder: Path, party: str) -> list[Path]:
     if party not in made:
         raise InputError(f"there are no keys for {party!r}: {nearest(party, made)}")
     private, public = made[party]()
+    used = folder / f"{party}{USED}"
+    if used.exists() and not (folder / f"{party}.key").exists():
+        raise InputError(f"{str(used)!r} belongs to an older key: make new keys in another folder")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         files = [folder / f"{party}.key", folder / f"{party}.pub"]
@@ -55,8 +58,8 @@ def make_keys(folder: Path, party: str) -> list[Path]:
     except OSError as error:
         raise InputError(f"cannot write {error.filename!r}: {error.strerror}") from None
     if party == "keeper":
-        files.append(files[0].with_suffix(USED))
-        UsedOnDisk.create(files[-1])
+        files.append(used)
+        UsedOnDisk.create(used)
     return files
 
 
