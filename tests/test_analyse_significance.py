@@ -185,8 +185,8 @@ def test_seeds_that_failed_or_diverged_are_named(tmp_path: Path) -> None:
         store.fail("version 3 is not finite: the model diverged, smaller steps may help")
     _, second = compare([*runs, Run(tmp_path / "B2")])
     assert (
-        "seed 2 failed: version 3 is not finite: the model diverged, smaller steps may help; it was last saved at 0 of 9 "
-        "aggregations"
+        "seed 2 failed: version 3 is not finite: the model diverged, smaller steps may help; it was last saved at "
+        "0 of 9 aggregations"
     ) in second.remarks
 
 

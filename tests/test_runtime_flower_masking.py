@@ -83,6 +83,12 @@ def test_a_server_that_asks_for_a_tiny_clip_knows_the_mask(folder: Path) -> None
     assert change is not None and not change.any()
 
 
+@pytest.mark.parametrize("clip", [0.0, -1.0])
+def test_a_clip_that_would_turn_an_update_is_refused(folder: Path, clip: float) -> None:
+    with pytest.raises(InputError, match=f"clip is {clip:g}, the length of an update must be bounded by more than 0"):
+        masks(folder, 1, trained)(asked(clip=clip))
+
+
 def test_the_seal_names_the_task_and_version(folder: Path) -> None:
     row: Any = update_of(masks(folder, 1, trained)(asked())).delta
     sealed = masked_row(row).sealed

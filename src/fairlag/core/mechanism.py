@@ -41,6 +41,8 @@ class Mechanism:
     """The fewest clients that a version can be made of."""
 
     def __post_init__(self) -> None:
+        if not self.clip > 0:
+            raise InputError(f"clip is {self.clip:g}, the length of an update must be bounded by more than 0")
         if self.noise and (self.draw is None or self.most == inf):
             raise InputError(f"noise is {self.noise}, which needs `draw` and `most`, the largest weight of a client")
         if self.allowed < 1 - _SLACK:
