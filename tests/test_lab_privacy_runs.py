@@ -9,6 +9,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
+from fairlag.analyse.compare import compare
 from fairlag.errors import InputError, StrategyError
 from fairlag.lab import loop
 from fairlag.lab.deploy import deploy
@@ -67,6 +68,8 @@ def test_a_run_ends_well_if_some_budgets_are_spent_and_the_other_clients_left(tm
     chosen = small("buffered_fedavg(buffer=2)", privacy={**NOISE, "budget": 6.0}, clients=fleet)
     run = simulate(chosen.checked(aggregations=500), out=tmp_path / "run", workers=1)
     assert run.status == "finished" and run.meta["reason"].startswith("the privacy budgets of 4 clients are spent")
+    (compared,) = compare([run])
+    assert f"seed 0 ended at {len(run.aggregations)} of 500 aggregations: {run.meta['reason']}" in compared.remarks
 
 
 def test_noise_depends_on_the_seed_and_changes_the_model_alone(tmp_path: Path) -> None:

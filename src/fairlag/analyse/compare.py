@@ -409,6 +409,8 @@ def _remarks(facts: list[_Facts], strategies: list[_Strategy]) -> tuple[str, ...
             remarks.append(f"seed {each.run.seed} {failed} at {made} aggregations")
         elif len(curve_of(each.evaluations)) and not isfinite(each.final(lead.name)):
             remarks.append(f"seed {each.run.seed} diverged: its final {lead.words} is not finite")
+        elif each.version < (each.run.planned or 0) and each.run.meta.get("until_time") is None:
+            remarks.append(f"seed {each.run.seed} ended at {made} aggregations: {each.run.meta['reason']}")
     if any(each.groups_by_own for each in facts):
         remarks.append(
             "the scores of client groups are on their clients' own test data, because the task has no labels"
