@@ -40,7 +40,7 @@ class Budgets:
         """Has anything changed since `settled` was called?"""
 
     def fits(self, client: int, buffered: int) -> bool:
-        """May the client get a task, with so many of its updates in the buffer?"""
+        """May the client get a task, with this number of its updates in the buffer?"""
         return self.used.get(client, 0.0) + buffered + 1 <= self._allowed
 
     def wait(self, client: int) -> None:
@@ -63,7 +63,7 @@ class Budgets:
         self.unsettled = False
         held = Counter(task.client for task in buffer) if self.waiting else Counter[int]()
         free = [client for client in self.waiting if self.fits(client, held[client])]
-        over = [client for client in self.waiting if not held[client] and client not in free]
+        over = [client for client in self.waiting if not held[client] and not self.fits(client, 0)]
         for client in (*free, *over):
             del self.waiting[client]
         self.spent.update(dict.fromkeys(over))

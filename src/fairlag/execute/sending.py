@@ -53,7 +53,7 @@ class Sending:
         return self.inner.evaluated(patience)
 
     def state(self) -> State:
-        """The state of the executor inside: what is sent follows from the task alone."""
+        """The state of the executor inside."""
         return self.inner.state()
 
     def restore(self, state: State) -> None:

@@ -26,7 +26,7 @@ from fairlag.errors import InputError
 Floats = npt.NDArray[np.float64]
 
 _KNOTS = 257
-"""If there are more different losses than these, ε is interpolated between so many exact values."""
+"""If there are more different losses than these, ε is interpolated between that number of exact values."""
 
 
 def charges(clients: Iterable[int], weights: Iterable[float], *, noise: float, bound: float) -> dict[int, float]:

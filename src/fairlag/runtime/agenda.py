@@ -65,7 +65,7 @@ class Agenda:
 
 
 def events_without_progress(clients: int, needs: int) -> int:
-    """The most events in a row without progress, in a fleet of so many clients, if a version needs so many updates."""
+    """The most events in a row without progress, for this number of clients and of updates that a version needs."""
     return 10_000 + 20 * (clients + needs)
 
 

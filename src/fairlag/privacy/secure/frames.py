@@ -45,7 +45,7 @@ def send(connection: socket, frame: bytes, seconds: float) -> None:
 
 
 def receive(connection: socket, most: int, seconds: float) -> bytes | None:
-    """The next frame, within a time and of at most so many bytes; None if the other side has closed the connection."""
+    """The next frame, within a time and a number of bytes; None if the other side has closed the connection."""
     until = monotonic() + seconds
     head = _exactly(connection, _LENGTH.size, until)
     if not head:
