@@ -148,7 +148,7 @@ BRIEF = ("--seeds", "1", "--aggregations", "200", "--workers", "1", "--strategy"
 
 def test_a_missing_library_is_named_before_anything_is_simulated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
-    with pytest.raises(InputError, match="computing ε needs dp-accounting"):
+    with pytest.raises(InputError, match="computing ε needs the extra `privacy`: pip"):
         terms(load("demo"), noise=1.0, delta=1e-5)
 
 

@@ -60,9 +60,10 @@ def test_a_bad_option_is_one_sentence(call: Call, tmp_path: Path, option: str, v
 def test_a_missing_extra_is_one_sentence(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith("fairlag.privacy.secure")]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.delitem(sys.modules, "cryptography.x509")
+    monkeypatch.setitem(sys.modules, "cryptography", None)
     done = call("keeper")
     assert (done.code, done.err) == (
         2,
-        "fairlag: secure aggregation needs cryptography: pip install 'fairlag[privacy]'\n",
+        "fairlag: secure aggregation needs the extra `privacy`: pip install 'fairlag[privacy]'\n",
     )

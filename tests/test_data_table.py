@@ -1,5 +1,6 @@
 """Data sets from files of columns: every format gives the same data, and every mistake one sentence."""
 
+import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -214,11 +215,8 @@ def test_a_file_that_is_not_what_its_name_says(kind: str, tmp_path: Path) -> Non
 
 def test_parquet_without_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved({"x": np.ones(2), "y": np.array([0, 1])}, tmp_path / "data.parquet")
-
-    def absent(*_: object, **__: object) -> None:
-        raise ImportError("Missing optional dependency 'pyarrow'")
-
-    monkeypatch.setattr(pd, "read_parquet", absent)
+    monkeypatch.delitem(sys.modules, "pyarrow.parquet", raising=False)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(InputError, match=r"needs the extra `parquet`: pip install 'fairlag\[parquet\]'"):
         load("file", {"path": "data.parquet", "target": "y"}, tmp_path)
 

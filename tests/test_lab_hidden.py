@@ -1,5 +1,6 @@
 """Simulations with secure aggregation: the same bytes with and without masks, and no single update at the server."""
 
+import sys
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -14,7 +15,6 @@ from fairlag.core.types import Dispatch, Update
 from fairlag.core.vector import Vector
 from fairlag.errors import InputError, StrategyError
 from fairlag.execute import Learning
-from fairlag.lab import hidden as module
 from fairlag.lab.executors import ExecutorChoice
 from fairlag.lab.experiment import Experiment, load
 from fairlag.lab.hidden import check_extra, hidden
@@ -181,8 +181,9 @@ def test_models_with_statistics_are_refused_before_anything_is_written(tmp_path:
 
 
 def test_without_the_extra_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"secure = true in \[privacy\] needs the extra `privacy`: pip install"):
+    monkeypatch.delitem(sys.modules, "fairlag.privacy.secure")
+    monkeypatch.setitem(sys.modules, "cryptography.x509", None)
+    with pytest.raises(InputError, match=r"secure aggregation needs .* pip install .*'fairlag\[privacy\]'"):
         check_extra(secure(USES["fedbuff"]))
     check_extra(experiment(USES["fedbuff"], 5))
 

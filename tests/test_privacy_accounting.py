@@ -135,5 +135,5 @@ def test_bad_numbers_get_one_sentence(call: Callable[[], object], sentence: str)
 
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
-    with pytest.raises(InputError, match=r"^computing ε needs dp-accounting .*pip install 'fairlag\[privacy\]'$"):
+    with pytest.raises(InputError, match=r"^computing ε needs the extra `privacy`: pip install 'fairlag\[privacy\]'$"):
         epsilon(1.0, 1e-5)

@@ -60,4 +60,6 @@ def test_composing_a_strategy_needs_no_torch() -> None:
 def test_without_flower_one_sentence_says_what_to_install(name: str) -> None:
     code = f"import sys; sys.modules['flwr'] = None; import fairlag; fairlag.{name}"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert ended.stderr.endswith("ModuleNotFoundError: a deployment needs Flower: pip install 'fairlag[flower]'\n")
+    assert ended.stderr.endswith(
+        "fairlag.errors.ExtraError: a deployment needs the extra `flower`: pip install 'fairlag[flower]'\n"
+    )

@@ -36,6 +36,7 @@ class FairlagError(Exception):
     ├── InputError          something the user wrote: an experiment file, an option, a distribution
     │   ├── ExperimentError     an experiment file or preset
     │   ├── StrategyError       a strategy that cannot be built, or a user's rule that misbehaves
+    │   ├── ExtraError          an optional package that is missing or cannot be imported
     │   ├── UnreadableError     a run directory whose files cannot be read
     │   └── StalledError        a strategy that waits for something that never happens on this fleet
     ├── DivergedError       a version of the model that is not finite
@@ -64,6 +65,10 @@ class ExperimentError(InputError):
 
 class StrategyError(InputError):
     """A strategy that cannot be built, cannot run on this fleet, or returned something unusable."""
+
+
+class ExtraError(InputError, ImportError):
+    """An optional package that is missing, or that is installed and cannot be imported; says how to install it."""
 
 
 class UnreadableError(InputError):

@@ -1,6 +1,7 @@
 """`fairlag keeper`: the mask keeper of secure aggregation as a process, and the keys that it needs."""
 
 import signal
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -39,7 +40,7 @@ def keeper(
     ] = "keeper",
 ) -> None:
     """Keep the masks of secure aggregation: answer with sums of masks, never with one. Needs the extra `privacy`."""
-    _check_extra()
+    import_module("fairlag.privacy.secure")  # says so if the extra is missing
     if make_keys is not None:
         from fairlag.privacy.secure.keys import make_keys as make
 
@@ -65,10 +66,3 @@ def _given(value: Kind | None, option: str) -> Kind:
     if value is None:
         raise InputError(f"{option} is missing: see `fairlag keeper --help`")
     return value
-
-
-def _check_extra() -> None:
-    try:
-        import fairlag.privacy.secure  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise InputError(str(error)) from None

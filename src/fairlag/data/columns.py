@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairlag.errors import FairlagError, InputError
+from fairlag.extras import optional
 from fairlag.limits import shown
 
 if TYPE_CHECKING:
@@ -39,10 +40,6 @@ def columns(folder: Path, path: object, verbatim: tuple[str, ...] = ()) -> Colum
         found = _READERS[file.suffix.lower()](file, verbatim)
     except FairlagError:
         raise
-    except ImportError:
-        raise InputError(
-            f"reading {shown(path)} needs the extra `parquet`: pip install 'fairlag[parquet]', or save it as .csv"
-        ) from None
     except (Exception, MemoryError) as error:  # a decoder may raise anything on a damaged file
         words = " ".join(str(error).split()) or type(error).__name__
         raise InputError(f"the data file {str(file)!r} cannot be read as {file.suffix} ({words})") from error
@@ -84,6 +81,7 @@ def _csv(file: Path, verbatim: tuple[str, ...]) -> Columns:
 def _parquet(file: Path, _: tuple[str, ...]) -> Columns:
     import pandas as pd
 
+    optional("pyarrow.parquet", "parquet", f"reading {file.name!r}")
     frame = pd.read_parquet(file, engine="pyarrow")
     names = [str(name) for name in frame.columns]
     _check_names(file, names)

@@ -11,6 +11,7 @@ from fairlag.data.dataset import Dataset
 from fairlag.data.roles import Part, Roles, checked_roles
 from fairlag.data.table import dataset
 from fairlag.errors import InputError, nearest
+from fairlag.extras import optional
 from fairlag.limits import shown
 
 
@@ -41,12 +42,7 @@ def _class_names(features: Any, roles: Roles) -> tuple[str, ...]:
 
 
 def _opened(place: Path) -> Any:
-    try:
-        import datasets
-    except ImportError:
-        raise InputError(
-            "use = \"huggingface\" needs the extra `huggingface`: pip install 'fairlag[huggingface]'"
-        ) from None
+    datasets = optional("datasets", "huggingface", 'use = "huggingface"')
     try:
         return datasets.load_from_disk(str(place))
     except Exception as error:  # it may raise anything on a damaged folder

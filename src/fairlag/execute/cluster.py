@@ -8,10 +8,10 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from importlib import import_module
 from typing import Any
 
 from fairlag.errors import InputError
+from fairlag.extras import optional
 
 _CONNECT_TIMEOUT = 5.0
 """Seconds to wait for a connection to the port."""
@@ -33,11 +33,8 @@ ray.shutdown()
 
 def library() -> Any:
     """Ray, imported only when it is used."""
-    try:
-        with _environment(_QUIET):
-            return import_module("ray")
-    except ImportError as error:
-        raise InputError(f"the executor ray needs Ray ({error}): pip install 'fairlag[ray]'") from None
+    with _environment(_QUIET):
+        return optional("ray", "ray", "the executor ray")
 
 
 def check(address: str) -> None:

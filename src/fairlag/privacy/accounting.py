@@ -12,7 +12,6 @@ zeros in place of all updates of one client.
 """
 
 from collections.abc import Iterable
-from importlib import import_module
 from math import inf, sqrt
 from typing import Any
 
@@ -22,6 +21,7 @@ from scipy.interpolate import CubicSpline
 from scipy.special import ndtri
 
 from fairlag.errors import InputError
+from fairlag.extras import optional
 
 Floats = npt.NDArray[np.float64]
 
@@ -144,7 +144,4 @@ def _check_loss(loss: float) -> None:
 
 
 def _library() -> Any:
-    try:
-        return import_module("dp_accounting")
-    except ImportError as error:
-        raise InputError(f"computing ε needs dp-accounting ({error}): pip install 'fairlag[privacy]'") from None
+    return optional("dp_accounting", "privacy", "computing ε")

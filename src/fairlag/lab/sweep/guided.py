@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairlag.core import seeds
-from fairlag.errors import InputError
+from fairlag.extras import optional
 from fairlag.lab.sweep.result import FINISHED, STOPPED, Result
 from fairlag.lab.sweep.search import ROUND
 from fairlag.lab.sweep.space import Listed, Range, Setting, Space
@@ -31,11 +31,8 @@ _RANDOM = 2 * ROUND
 
 
 def library() -> Any:
-    """Optuna; says how to install it if it is missing."""
-    try:
-        import optuna
-    except ImportError:
-        raise InputError("guided search needs the extra `sweep`: pip install 'fairlag[sweep]'") from None
+    """Optuna, imported only when it is used."""
+    optuna = optional("optuna", "sweep", "guided search")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna
 

@@ -4,10 +4,9 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 
-from fairlag.errors import InputError
+from fairlag.extras import optional
 from fairlag.lab.events import Begun, Evaluated, Event, Over, Progress
 from fairlag.lab.track import ALL, Tracker
 from fairlag.lab.track.mlflow import MLflow
@@ -97,10 +96,5 @@ def _loaded(name: str) -> type[Tracker]:
     for variable, value in _QUIET.items():
         os.environ.setdefault(variable, value)
     kind, library = _KINDS[name]
-    try:
-        import_module(library)
-    except ImportError as error:
-        raise InputError(
-            f"tracking by {name} needs a library that cannot be loaded ({error}): `pip install 'fairlag[track]'`"
-        ) from None
+    optional(library, "track", f"tracking by {name}")
     return kind

@@ -5,9 +5,6 @@ A client adds a keystream to its quantised update (`client.py`) and seals the se
 (`server.py`). The keeper checks the request (`keeper.py`), marks its seeds as used (`used.py`) and answers once.
 """
 
-from importlib.util import find_spec
+from fairlag.extras import optional
 
-if find_spec("cryptography") is None:
-    raise ModuleNotFoundError(
-        "secure aggregation needs cryptography: pip install 'fairlag[privacy]'", name="cryptography"
-    )
+optional("cryptography.x509", "privacy", "secure aggregation")

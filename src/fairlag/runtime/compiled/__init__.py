@@ -10,6 +10,6 @@ def available() -> bool:
     """Is numba installed, can it be imported, and does it compile?"""
     try:
         numba = import_module("numba")
-    except ImportError:
+    except Exception:  # a broken installation may raise anything; there is a slower way
         return False
     return not numba.config.DISABLE_JIT
