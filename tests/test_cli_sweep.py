@@ -79,7 +79,10 @@ def test_ctrl_c_says_how_to_continue(call: Call, file: Path, tmp_path: Path, mon
             ("demo", "--set", "clock=wall", "--over", "lr=1,2"),
             "a sweep runs in virtual time, but the clock is 'wall'",
         ),
-        (("demo",), "there is nothing to try: give --over KEY=VALUES"),
+        (
+            ("demo",),
+            "there is nothing to try: give --over KEY=VALUES, such as lr=0.1,0.3,1 or 'local.lr=log(0.01,0.3)', or",
+        ),
         (("demo", "--over", "lrr=1,2"), "no strategy has a parameter 'lrr' to sweep: did you mean 'lr'?"),
         (("demo", "--over", "lr=log(-1,2)"), "the range 'log(-1,2)' of 'lr' has no logarithm"),
         (("demo", "--over", "lr=log(0.1,2)"), "the number of trials per strategy must be given: --trials 40"),

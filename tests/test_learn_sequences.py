@@ -78,6 +78,11 @@ def test_what_only_the_order_tells_is_learnt(name: str) -> None:
         ("lstm", {"hidden": 0}, "hidden of the lstm is 0, but must be a whole number of at least 1"),
         ("transformer", {"layers": 1.5}, "layers of the transformer is 1.5"),
         ("transformer", {"width": 10, "heads": 4}, "has width 10 and 4 heads, but heads must divide the width"),
+        (
+            "transformer",
+            {"dropout": [0.1]},
+            r"dropout of the transformer is \[0.1\], but must be",
+        ),
         ("transformer", {"dropout": 1.0}, "dropout of the transformer is 1.0, but must be at least 0 and below 1"),
     ],
 )

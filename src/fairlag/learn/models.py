@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from fairlag import imported
 from fairlag.core import seeds
+from fairlag.data.whole import whole
 from fairlag.errors import InputError
 from fairlag.learn.exclusive import exclusive
 from fairlag.learn.failure import reason
@@ -69,8 +70,8 @@ def logistic(shape: Shape, classes: int) -> nn.Module:
 
 def mlp(shape: Shape, classes: int, hidden: int = 64, layers: int = 1) -> nn.Module:
     """A multilayer perceptron: hidden layers of equal width, with ReLU."""
-    if hidden < 1 or layers < 1:
-        raise InputError(f"the mlp has {layers} hidden layers of width {hidden}, both must be at least 1")
+    whole(hidden, "hidden of the mlp (the width of every hidden layer)", 1)
+    whole(layers, "layers of the mlp", 1)
     parts: list[nn.Module] = [nn.Flatten()]
     width = prod(shape)
     for _ in range(layers):

@@ -21,7 +21,7 @@ def transformer(
     _check(shape, "transformer", width=width, heads=heads, layers=layers)
     if width % heads:
         raise InputError(f"the transformer has width {width} and {heads} heads, but heads must divide the width")
-    if not 0 <= dropout < 1:
+    if not isinstance(dropout, int | float) or not 0 <= dropout < 1:
         raise InputError(f"dropout of the transformer is {dropout!r}, but must be at least 0 and below 1")
     return _Causal(shape[0], classes, width, heads, layers, dropout)
 

@@ -18,7 +18,8 @@ from fairlag.text.calls import Call, read
 
 LOCAL = "local."
 _STRATEGIES = "strategies."
-_EXAMPLE = "lr=0.1,0.3,1 or local.lr=log(0.01,0.3)"
+_EXAMPLE = "lr=0.1,0.3,1 or 'local.lr=log(0.01,0.3)'"
+"""In quotes, because a shell would read the parentheses."""
 _LOCAL_KEYS = [f"{LOCAL}{key}" for key in LocalTraining.model_fields]
 _DIGITS = 3
 """Significant digits of values from a range: more would make files hard to read, and change nothing."""
