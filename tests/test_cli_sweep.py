@@ -2,13 +2,20 @@
 
 import json
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 
+from fairlag.analyse.sweep import final_runs
+from fairlag.cli.report import _page, _state
+from fairlag.errors import InputError
 from fairlag.lab.executors import ExecutorChoice
+from fairlag.lab.runs import given
 from fairlag.lab.serialise import toml
 from fairlag.lab.sweep.make import make
 from fairlag.lab.sweep.plan import SweepPlan
+from fairlag.lab.sweep.progress import unfinished
+from fairlag.report.audits import Throttled
 from tests.support.command import Call
 from tests.support.sweeps import BUFFERED, FEDBUFF, made, outcome, swept
 
@@ -54,12 +61,32 @@ def test_resume_continues_a_sweep(call: Call, file: Path, tmp_path: Path) -> Non
 
     with pytest.raises(KeyboardInterrupt):
         make(plan, ExecutorChoice(workers=1), interrupt, new=True)
-    refused = call("compare", str(plan.folder))
-    assert refused.code == 2 and f"is not finished: `fairlag resume {plan.folder}`" in " ".join(refused.err.split())
+    told = f"the sweep in '{plan.folder}' is not finished: 1 of at most 4 trials are made; "
+    for words in (
+        ("compare", str(plan.folder)),
+        ("report", str(plan.folder), "--out", str(tmp_path / "report.html")),
+        ("figure", str(plan.folder), "--kind", "curve", "--out", str(tmp_path / "curve.png")),
+        ("figure", str(plan.folder), "--kind", "sweep", "--out", str(tmp_path / "sweep.png")),
+        ("runs", str(plan.folder)),
+    ):
+        refused = call(*words)
+        assert (refused.code, refused.out) == (2, "")
+        assert f"fairlag: {told}`fairlag resume {plan.folder}` continues it" in " ".join(refused.err.split())
+    with pytest.raises(InputError, match="1 of at most 4 trials are made"):
+        given(plan.folder)
+    assert told in _page(plan.folder, Throttled([], [])).lead[0]
     exists = call("sweep", str(file), "--out", str(plan.folder))
     assert exists.code == 2 and "continues it, or choose another with --out" in " ".join(exists.err.split())
+    before = _state(plan.folder)
     assert call("resume", str(plan.folder), "--workers", "1").code == 0
     assert outcome(plan.folder) == outcome(whole.folder)
+    assert _state(plan.folder) != before and unfinished(plan.folder) is None
+    (section,) = (each for each in _page(plan.folder, Throttled([], [])).sections if each.name == "sweep")
+    assert section.tables[0].rows[0][0] == "Buffered FedAvg (buffer=2)"
+    (run,) = final_runs(plan.folder)
+    rmtree(run.folder)
+    assert "all trials are made, and 0 of 1 tests of the best settings; `fairlag resume" in str(unfinished(plan.folder))
+    assert "0 of 1 tests" in call("compare", str(plan.folder)).err
 
 
 def test_ctrl_c_says_how_to_continue(call: Call, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,18 +29,28 @@ def test_lines_and_bands_against_time_and_aggregations() -> None:
     low, high, line = chart.views["time|all"].traces
     assert values(line["x"]) == [0, 5]
     assert values(line["y"]) == pytest.approx([0.1, 0.5])
-    spread = 0.2 / np.sqrt(2)
-    assert values(low["y"]) == pytest.approx([0.0, 0.5 - spread])  # no accuracy is below 0
-    assert values(high["y"]) == pytest.approx([0.1 + spread, 0.5 + spread])
-    assert line["text"] == ["±14.14"] * 2
-    assert "±: standard deviation over 2 seeds" in line["hovertemplate"]
+    assert values(low["y"]) == pytest.approx([0.0, 0.4])
+    assert values(high["y"]) == pytest.approx([0.2, 0.6])
+    assert line["text"] == ["±10.00"] * 2
+    assert "±: half the range of 2 seeds" in line["hovertemplate"]
     assert line["line"]["color"] == "@s0"
     assert values(chart.views["version|g0"].traces[2]["x"]) == [0, 10]
     assert "on labels of slow" in chart.views["version|g0"].traces[2]["hovertemplate"]
-    assert "over 2 seeds" in chart.views["time|all"].words
+    assert "mean and range of 2 seeds" in chart.views["time|all"].words
     assert chart.table is not None
     assert chart.table.head[:4] == ["strategy", "seeds", "final", "best"]
     assert chart.table.rows == [["FedAvg", "2", "50.00 ±14.14", "50.00 ±14.14", "20.00 ±0.00", "20.00 ±0.00"]]
+
+
+def test_several_seeds_have_the_interval_of_their_mean() -> None:
+    section = score_section([(Named("FedAvg", 0), Curves(scored([0.0, 0.4], [0.1, 0.5], [0.2, 0.6]), {}))], [])
+    chart = section.charts[0]
+    low, high, line = chart.views["time|all"].traces
+    margin = 4.302653 * 0.1 / np.sqrt(3)
+    assert values(low["y"]) == pytest.approx([0.0, 0.5 - margin])  # no accuracy is below 0
+    assert values(high["y"]) == pytest.approx([0.1 + margin, 0.5 + margin])
+    assert "±: 95 % interval of the mean over 3 seeds" in line["hovertemplate"]
+    assert "mean over 3 seeds and its 95 % interval" in chart.views["time|all"].words
 
 
 def test_one_seed_has_the_standard_error_of_its_sample() -> None:
@@ -56,7 +66,7 @@ def test_the_line_ends_with_the_first_of_its_seeds() -> None:
     section = score_section([(Named("FedAvg", 0), Curves(scored([0.2, 0.6], [0.4]), {}))], [])
     _, _, line = section.charts[0].views["time|all"].traces
     assert values(line["y"]) == pytest.approx([0.3])
-    assert line["text"] == ["±14.14"]
+    assert line["text"] == ["±10.00"]
 
 
 def test_strategies_that_were_not_evaluated_are_named() -> None:

@@ -10,9 +10,19 @@ from subprocess import run
 import pandas as pd
 import pytest
 
+from fairlag.analyse.siege import Assault
+from fairlag.analyse.sweep import Sensitivity, Swept
+from fairlag.lab.attacks import Guarded, Misfit
+from fairlag.lab.experiment import parse
+from fairlag.lab.serialise import toml
+from fairlag.lab.sweep.objective import Objective
+from fairlag.lab.sweep.result import FINISHED, Result, Tried, Tuned
 from fairlag.report.plain import PlainTable, escaped, latex, markdown
+from fairlag.report.siege import siege_plain
+from fairlag.report.sweep import sweep_plain
+from fairlag.text.scored import ACCURACY
 from tests.support.command import Call
-from tests.support.runs import strategies
+from tests.support.runs import played, strategies
 
 ODD = PlainTable(
     "50 % of a_b & {c}",
@@ -70,19 +80,61 @@ def test_odd_texts_in_latex() -> None:
         check_latex(latex(ODD).replace(" & ", " ", 1))
 
 
+AWKWARD = r"""Fed_Buff \lr{0.1} 50% & "x" #1 $2 ~^ [β, Δ, λ] ±0.1 × 3 → é"""
+
+
+def awkward_sweep() -> PlainTable:
+    """What a sweep of strategies and settings with awkward names found."""
+    tuned = Tuned.of(AWKWARD, [Tried({"lr_%": 0.1, "ε": r"a\b_c"}, "", Result(FINISHED, values={0: 0.5}))], higher=True)
+    rows = (Sensitivity.of(tuned, [0.5, 0.6], higher=True),)
+    return sweep_plain(Swept(Path("a_b"), Objective("all", ACCURACY), (0,), rows, (tuned,), "50 % of {a_b}"))
+
+
+def awkward_attack() -> PlainTable:
+    """What an attack on a group with an awkward name did."""
+    numbers = {"score": 0.5, "lost": 0.1, "influence": 0.2, "share": 0.2, "refused": 0.0, "unheard": 0.0}
+    row = Assault(AWKWARD, "krum(f=2)", f"sign_flip(10) by {AWKWARD}", **numbers, seeds=1, failed=1, reasons=(AWKWARD,))
+    return siege_plain([row], [Misfit(Guarded(AWKWARD, "median"), AWKWARD)], ACCURACY)
+
+
 @pytest.mark.slow
-@pytest.mark.skipif(which("pdflatex") is None, reason="needs Debian's texlive-latex-recommended")
-def test_latex_reads_it(call: Call, folder: Path, tmp_path: Path) -> None:
-    tables = [latex(ODD), call("compare", str(folder), "--export", "latex").out]
+def test_latex_reads_every_table_that_can_be_exported(call: Call, tmp_path: Path) -> None:
+    if which("pdflatex") is None:
+        pytest.fail("this test needs TeX: install texlive-latex-recommended (on Debian, the package of that name)")
+    strategies(tmp_path / "runs", **{AWKWARD: [93, 91, 90], "B_2": [91, 92, 92], r"\C": [60, 58, 59]})
+    played(tmp_path / "runs/lost", r"\C", seed=3, finished=False)
+    file = tmp_path / "mine.toml"
+    clients = [{"group": name, "count": 3, "delay": "uniform(1, 2)"} for name in (AWKWARD, "slow_%")]
+    uses = [{"use": "fairshare", "label": AWKWARD, "buffer": 2}, {"use": "fedbuff", "buffer": 2}]
+    file.write_text(toml(parse({"name": "a_b & 50%", "aggregations": 20, "clients": clients, "strategies": uses})))
+    brief = ("--seeds", "1", "--incentive-updates", "2000", "--workers", "1", "--cost", "0.01")
+    tables = [
+        latex(ODD),
+        call("compare", str(tmp_path / "runs"), "--export", "latex").out,
+        call("audit", str(file), *brief, "--export", "latex").out,
+        call("strategies", "--export", "latex").out,
+        latex(awkward_sweep()),
+        latex(awkward_attack()),
+    ]
+    assert [table.count(r"\begin{table}") for table in tables] == [1, 2, 3, 1, 1, 1]
+    for table in tables:
+        check_latex(table)
     whole = ["\\documentclass{article}\\usepackage{booktabs}\\begin{document}", *tables, "\\end{document}"]
-    (tmp_path / "table.tex").write_text("\n".join(whole))
+    (tmp_path / "table.tex").write_text("\n\\clearpage\n".join(whole))
     done = run(
         ["pdflatex", "-draftmode", "-interaction=nonstopmode", "-halt-on-error", "table.tex"],
         cwd=tmp_path,
         capture_output=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout.decode()[-2000:]
+    assert done.returncode == 0, done.stdout.decode(errors="replace")[-2000:]
+
+
+@pytest.mark.parametrize("letter", "αλοςωΑΔΣΧΩ")
+def test_greek_letters_are_commands_that_latex_has(letter: str) -> None:
+    known = {"α": r"$\alpha$", "λ": r"$\lambda$", "ο": r"$\mathrm{o}$", "ς": r"$\sigma$", "ω": r"$\omega$"}
+    known |= {"Α": r"$\mathrm{A}$", "Δ": r"$\Delta$", "Σ": r"$\Sigma$", "Χ": r"$\mathrm{X}$", "Ω": r"$\Omega$"}
+    assert escaped(letter) == known[letter]
 
 
 def test_letters_stay() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from fairlag.analyse.compare import Repeated, best_of
+from fairlag.analyse.significance import factor
 from fairlag.analyse.spread import Spread
 from fairlag.core.types import Floats, Integers
 from fairlag.lab.scores import curve_of, final_of
@@ -58,6 +59,11 @@ class ScoreCurves:
     def band(self, along: str) -> Band:
         """The curves as one line against "time" or "version"."""
         return band(self.curves, along, self.lead)
+
+    def interval(self, along: str) -> Band:
+        """The same with the 95 % interval of the mean; of two seeds, with their range; of one, with its error."""
+        found, seeds = self.band(along), len(self.curves)
+        return found._replace(spread=found.spread * factor(seeds)) if seeds > 1 else found
 
 
 @dataclass(frozen=True, slots=True)

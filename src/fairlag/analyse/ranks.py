@@ -79,6 +79,14 @@ def ranks(runs: Iterable[Run]) -> Ranks:
     return replace(ranks_of(labels, losses), failed=tuple(failed), left_out=left_out)
 
 
+def ranks_if_any(runs: Iterable[Run]) -> Ranks | None:
+    """The same; None if there are too few strategies, experiments and seeds."""
+    try:
+        return ranks(runs)
+    except InputError:
+        return None
+
+
 def ranks_of(labels: Sequence[str], losses: Floats) -> Ranks:
     """Ranks the columns of losses in each row, ties by their mean, and tests whether they differ.
 

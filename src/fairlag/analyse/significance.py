@@ -70,9 +70,9 @@ class Test(NamedTuple):
             return f"{self.seeds} seed{'s are' if self.seeds != 1 else ' is'} too few"
         if self.p < LEVEL and self.equal:
             return "they differ by less than one test example"
-        value = "p < 0.001" if self.p < 0.001 else f"p = {self.p:.2g}"
         corrected = f" after Holm for {self.comparisons} comparisons" if self.comparisons > 1 else ""
-        return f"{'paired t-test' if self.paired else 't-test'} over {self.seeds} seeds, {value}{corrected}"
+        test = "paired t-test" if self.paired else "t-test"
+        return f"{test} over {self.seeds} seeds, {p_in_words(self.p)}{corrected}"
 
     def as_json(self) -> dict[str, Any]:
         """Its numbers; the interval is None if there are too few seeds."""
@@ -86,6 +86,15 @@ class Test(NamedTuple):
             "paired": self.paired,
             "distinguishable": self.clear,
         }
+
+
+def p_in_words(p: float) -> str:
+    """A p-value with two digits.
+
+    >>> p_in_words(0.0123), p_in_words(1e-9)
+    ('p = 0.012', 'p < 0.001')
+    """
+    return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
 
 
 def told_apart(one: Mapping[int, float], other: Mapping[int, float], floor: float = 0.0) -> Test:
@@ -146,6 +155,17 @@ def _p(difference: float, error: float, freedom: float) -> float:
     if error <= 0:
         return 0.0
     return float(2 * import_module("scipy.special").stdtr(freedom, -abs(difference) / sqrt(error)))
+
+
+def factor(seeds: int) -> float:
+    """What the standard deviation over seeds is multiplied by for half the width of the mean's confidence interval.
+
+    With two seeds that interval would say nothing, so then it is half the distance between them.
+
+    >>> round(factor(5), 3), round(factor(2), 3)
+    (1.242, 0.707)
+    """
+    return _margin(1 / seeds, seeds - 1.0) if seeds >= FEWEST else 1 / sqrt(seeds)
 
 
 def _margin(error: float, freedom: float) -> float:

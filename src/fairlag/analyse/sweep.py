@@ -13,6 +13,7 @@ from fairlag.lab.plan import Plan
 from fairlag.lab.run import Run
 from fairlag.lab.sweep.objective import Objective
 from fairlag.lab.sweep.plan import FINAL, is_sweep
+from fairlag.lab.sweep.progress import unfinished
 from fairlag.lab.sweep.result import FAILED, STOPPED, SweepResult, Tuned, kept
 
 
@@ -34,6 +35,21 @@ class Sensitivity:
     """How many ended early, because others were better."""
     tested: tuple[float, ...]
     """The objective of the best setting on the test examples, per finished fresh seed."""
+
+    @classmethod
+    def of(cls, tuned: Tuned, tested: Sequence[float], *, higher: bool) -> "Sensitivity":
+        """From all trials of a strategy, and the values of its tests."""
+        values = (value for each in tuned.tried if (value := each.result.value) is not None)
+        return cls(
+            label=tuned.label,
+            setting={} if tuned.winner is None else tuned.winner.setting,
+            values=tuple(sorted(values, reverse=higher)),
+            trials=len(tuned.tried),
+            made=len({each.folder for each in tuned.tried}),
+            failed=sum(each.result.status == FAILED for each in tuned.tried),
+            stopped=sum(each.result.status == STOPPED for each in tuned.tried),
+            tested=tuple(tested),
+        )
 
     @property
     def best(self) -> float | None:
@@ -65,17 +81,25 @@ class Swept:
     objective: Objective
     seeds: tuple[int, ...]
     rows: tuple[Sensitivity, ...]
+    tuned: tuple[Tuned, ...] = ()
+    """Every trial of every strategy, in the same order."""
+    unfinished: str = ""
+    """How far its tests are; empty if all have ended."""
 
     @classmethod
     def of(cls, folder: Path) -> "Swept":
         """The sweep in a folder; refuses a folder without one, or with an unfinished one."""
         found = result_in(folder)
-        runs = final_runs(folder)
+        finished = [(run.label, found.objective.of(run)) for run in final_runs(folder) if run.status == "finished"]
         rows = (
-            _sensitivity(each, found.objective, [run for run in runs if run.label == each.label])
+            Sensitivity.of(
+                each,
+                [value for label, value in finished if label == each.label and value is not None],
+                higher=found.objective.higher,
+            )
             for each in found.strategies
         )
-        return cls(folder, found.objective, found.seeds, tuple(rows))
+        return cls(folder, found.objective, found.seeds, tuple(rows), tuple(found.strategies), unfinished(folder) or "")
 
     @property
     def best_first(self) -> list[Sensitivity]:
@@ -89,30 +113,13 @@ class Swept:
         return {"folder": str(self.folder), "metric": self.objective.words, "seeds": self.seeds, "strategies": rows}
 
 
-def _sensitivity(tuned: Tuned, objective: Objective, runs: Sequence[Run]) -> Sensitivity:
-    values = sorted(
-        (value for each in tuned.tried if (value := each.result.value) is not None), reverse=objective.higher
-    )
-    tested = [objective.of(run) for run in runs if run.status == "finished"]
-    return Sensitivity(
-        label=tuned.label,
-        setting={} if tuned.winner is None else tuned.winner.setting,
-        values=tuple(values),
-        trials=len(tuned.tried),
-        made=len({each.folder for each in tuned.tried}),
-        failed=sum(each.result.status == FAILED for each in tuned.tried),
-        stopped=sum(each.result.status == STOPPED for each in tuned.tried),
-        tested=tuple(value for value in tested if value is not None),
-    )
-
-
 def result_in(folder: Path) -> SweepResult:
     """What came of the trials of a sweep; refuses a folder without a sweep, or with an unfinished one."""
     if not is_sweep(folder):
         raise InputError(f"there is no sweep in {str(folder)!r}")
     found = kept(folder, SweepResult)
     if found is None:
-        raise InputError(f"the sweep in {str(folder)!r} is not finished: `fairlag resume {folder}` continues it")
+        raise InputError(unfinished(folder) or f"there are no results in {str(folder)!r}")
     return found
 
 

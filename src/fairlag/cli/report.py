@@ -10,8 +10,9 @@ from typing import Annotated
 import typer
 
 from fairlag.analyse.compare import repeated
+from fairlag.analyse.sweep import Swept
 from fairlag.cli.audit import trials_progress
-from fairlag.cli.results import looked_at, planned_folders
+from fairlag.cli.results import looked_at, planned_folders, sweeps_in
 from fairlag.cli.terminal import Workers, at_least_one, check_page, complain, say
 from fairlag.errors import InputError
 from fairlag.files import save
@@ -21,6 +22,8 @@ from fairlag.lab.folder import DATABASE
 from fairlag.lab.lock import is_locked
 from fairlag.lab.run import Run
 from fairlag.lab.runs import run_folders
+from fairlag.lab.sweep.plan import is_sweep
+from fairlag.lab.sweep.progress import made
 from fairlag.limits import sentence
 from fairlag.report.audits import Throttled, throttled
 from fairlag.report.page.build import runs_page, waiting_page
@@ -48,7 +51,10 @@ def report(
     """Write a page about runs: scores, influence, staleness, a timeline, and who would gain by a different timing."""
     check_page("--out", file)
     workers = cores() if workers is None else at_least_one("--workers", workers)
-    page, damaged = without_damaged(planned_folders(folders), lambda runs: _audited_page(runs, workers, incentives))
+    sweeps = sweeps_in(folders)
+    page, damaged = without_damaged(
+        planned_folders(folders), lambda runs: _audited_page(runs, workers, incentives, sweeps)
+    )
     save(file, html(replace(page, lead=[*page.lead, *left_out(damaged)])))
     for why in damaged.values():
         complain(f"left out: {why}")
@@ -96,9 +102,9 @@ def watched(folder: Path, address: Address, tried: Throttled = Throttled([], [])
         raise InputError(f"cannot listen on {address[0]!r}, port {address[1]}: {error}") from None
 
 
-def _audited_page(runs: Sequence[Run], workers: int, incentives: bool) -> Page:
+def _audited_page(runs: Sequence[Run], workers: int, incentives: bool, sweeps: Sequence[Swept]) -> Page:
     tried = _audits(runs, workers) if incentives else Throttled([], [])
-    return runs_page(runs, tried.audits, notes=tried.notes)
+    return runs_page(runs, tried.audits, notes=tried.notes, sweeps=sweeps)
 
 
 def _audits(runs: Sequence[Run], workers: int) -> Throttled:
@@ -114,14 +120,17 @@ def _state(folder: Path) -> object:
             files = (each / DATABASE, each / f"{DATABASE}-wal")
             stats = [file.stat() for file in files if file.exists()]
             found.append((each, [(one.st_mtime_ns, one.st_size) for one in stats], is_locked(each)))
+    if is_sweep(folder):
+        found.append((folder, [(made(folder), 0)], is_locked(folder)))
     return found
 
 
 def _page(folder: Path, tried: Throttled) -> Page:
     """The page for the runs that can be read now: a broken run does not hide the others."""
     try:
+        sweeps = sweeps_in([folder])
         page, damaged = without_damaged(
-            planned_folders([folder]), lambda runs: runs_page(runs, tried.audits, _status(runs), tried.notes)
+            planned_folders([folder]), lambda runs: runs_page(runs, tried.audits, _status(runs), tried.notes, sweeps)
         )
     except (InputError, OSError) as error:  # a run may be about to begin, or to be removed
         return waiting_page(str(folder), str(error))

@@ -20,7 +20,7 @@ from fairlag.lab.damaged import Made, without_damaged
 from fairlag.lab.folder import explained
 from fairlag.lab.plan import planned_labels, slug
 from fairlag.lab.run import Run
-from fairlag.lab.runs import run_folders
+from fairlag.lab.runs import none_in, run_folders
 from fairlag.lab.serialise import toml
 from fairlag.lab.sweep.plan import SweepPlan, is_sweep
 from fairlag.lab.verify import verified
@@ -28,7 +28,7 @@ from fairlag.report.compared import Compared
 from fairlag.report.comparison import Listed, compare_plain, compare_table, runs_table
 from fairlag.report.figures import check_format, curve_figure
 from fairlag.report.plain import FORMATS, check_export, exported
-from fairlag.report.sweep import head_of_best, sweep_table
+from fairlag.report.sweep import head_of_best, sweep_plain, sweep_table
 
 FIGURE = "curve.png"
 
@@ -115,10 +115,9 @@ def compare(
     ] = None,
 ) -> None:
     """Compare and rank strategies over their seeds: accuracy or another metric, influence, time to a target."""
-    sweeps = [folder for folder in folders if is_sweep(folder)]
     best = Path(export) if export is not None and export.endswith(".toml") else None
     if best is not None:
-        _export(sweeps, best)
+        _export([folder for folder in folders if is_sweep(folder)], best)
     else:
         check_export(export)
     if figure is not None:
@@ -131,14 +130,15 @@ def compare(
             curve_figure(found, figure)
         return rankings
 
-    swept = [Swept.of(folder) for folder in sweeps]
+    swept = sweeps_in(folders)
     rankings = looked_at(folders, make)
     if as_json or export == "json":
         told = {"strategies": [row for ranking in rankings for row in ranking.as_json()]}
         print(json.dumps(told | ({"sweeps": [each.as_json() for each in swept]} if swept else {}), indent=2))
         return
     if export is not None and best is None:
-        print(exported(export, compare_plain(rankings), Compared(rankings).frame().to_dict("records")))
+        tables = [*map(sweep_plain, swept), *compare_plain(rankings)]
+        print(exported(export, tables, Compared(rankings).frame().to_dict("records")))
         return
     for each in swept:
         show(sweep_table(each))
@@ -156,6 +156,11 @@ def _export(sweeps: Sequence[Path], file: Path) -> None:
         raise InputError(f"--export is {str(file)!r}, but it writes the best settings of one sweep to a .toml file")
     plan, found = SweepPlan.open(sweeps[0], code=False), result_in(sweeps[0])
     save(file, toml(plan.best(found), head_of_best(Swept.of(sweeps[0]), plan.sweep.tests)))
+
+
+def sweeps_in(folders: Sequence[Path]) -> list[Swept]:
+    """What came of the sweeps among these folders."""
+    return [Swept.of(folder) for folder in folders if is_sweep(folder)]
 
 
 def planned_folders(folders: Sequence[Path]) -> list[Path]:
@@ -202,7 +207,7 @@ def _folders(given: Sequence[Path], look: Callable[[Path], list[Path]] = run_fol
     """The folders of all runs in these folders, each once."""
     found = {folder.resolve(): folder for each in given for folder in look(each)}
     if not found:
-        raise InputError(f"there are no runs in {', '.join(repr(str(folder)) for folder in given)}")
+        raise none_in(given)
     return list(found.values())
 
 

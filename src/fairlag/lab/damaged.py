@@ -8,7 +8,7 @@ from typing import TypeVar
 from fairlag.errors import FairlagError, InputError, UnreadableError
 from fairlag.lab.folder import damage, unreadable
 from fairlag.lab.run import Run
-from fairlag.lab.runs import Runs, given, run_folders
+from fairlag.lab.runs import Runs, given, none_in, run_folders
 
 Made = TypeVar("Made")
 
@@ -42,7 +42,7 @@ def made_of(meant: Runs, make: Callable[[list[Run]], Made]) -> Made:
         return make(given(meant))
     folders = run_folders(meant)
     if not folders:
-        raise InputError(f"there are no runs in {str(meant)!r}")
+        raise none_in([Path(meant)])
     made, damaged = without_damaged(folders, make)
     for sentence in damaged.values():
         warnings.warn(f"left out: {sentence}", stacklevel=3)

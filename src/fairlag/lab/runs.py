@@ -1,7 +1,7 @@
 """Finds runs: those in a folder, or those that a user gives."""
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from fairlag.errors import InputError, UnreadableError
@@ -24,7 +24,7 @@ def given(meant: Runs) -> list[Run]:
     """
     if isinstance(meant, str | Path):
         if not (found := runs(meant)):
-            raise InputError(f"there are no runs in {str(meant)!r}")
+            raise none_in([Path(meant)])
         return found
     found = [meant] if isinstance(meant, Run) else list(meant)
     if not found:
@@ -50,6 +50,16 @@ def runs(folder: str | Path) -> list[Run]:
         except UnreadableError as error:
             warnings.warn(f"left out: {error}", stacklevel=2)
     return found
+
+
+def none_in(folders: Sequence[Path]) -> InputError:
+    """The error that there are no runs in these folders; about an unfinished sweep, how far it is."""
+    from fairlag.lab.sweep.progress import unfinished  # which reads runs itself
+
+    for folder in folders:
+        if why := unfinished(folder):
+            return InputError(why)
+    return InputError(f"there are no runs in {', '.join(repr(str(folder)) for folder in folders)}")
 
 
 def run_folders(folder: str | Path) -> list[Path]:

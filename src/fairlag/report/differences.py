@@ -35,14 +35,24 @@ def differences(ranking: Ranking) -> PlainTable | None:
     rivals = ranking.rivals()
     if not any(test.seeds >= FEWEST for _, test in rivals):
         return None
-    first, metric = next(row for row in ranking.rows if ranking.knows(row)).comparison.label, ranking.metric
-    what = f"distance of {metric.title} from fair" if metric.better is Better.FAIR else metric.title
+    metric = ranking.metric
     return PlainTable(
-        title=f"Differences from {first}: {what}",
+        title=f"Differences from {first_of(ranking)}: {subject(ranking)}",
         head=_HEAD,
         rows=tuple((row.comparison.label, *_cells(metric, test)) for row, test in rivals),
         notes=tuple(_notes(ranking, [test for _, test in rivals])),
     )
+
+
+def first_of(ranking: Ranking) -> str:
+    """The label of the strategy that the others are compared with."""
+    return next(row for row in ranking.rows if ranking.knows(row)).comparison.label
+
+
+def subject(ranking: Ranking) -> str:
+    """What the differences are of."""
+    metric = ranking.metric
+    return f"distance of {metric.title} from fair" if metric.better is Better.FAIR else metric.title
 
 
 def _cells(metric: Metric, test: Test) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from fairlag.analyse.compare import Repeated
+from fairlag.analyse.significance import CONFIDENCE, FEWEST
 from fairlag.analyse.spread import Spread
 from fairlag.fleet.timing import Late, Rejoin, Schedule, Throttle, Timing
 from fairlag.text import numerals
@@ -66,20 +67,34 @@ def labels_of(found: Sequence[Repeated], width: int | None = None) -> list[str]:
     return labels if width is None else shortened(labels, width)
 
 
-def bands_in_words(seeds: Sequence[int], *, rate: bool = True) -> str:
+def bands_in_words(seeds: Sequence[int], *, rate: bool = True, interval: bool = False) -> str:
     """What lines over these numbers of seeds and the bands around them show; empty without any.
 
-    Only a metric that is a share of examples (`rate`) has a standard error.
+    Only a metric that is a share of examples (`rate`) has a standard error. With `interval`, bands are as wide as
+    `fairlag.analyse.significance.factor` says.
 
     >>> bands_in_words([2, 1])
     'Lines and bands: mean and standard deviation over 2 seeds, up to the end of the shortest run; one seed, with \
 the standard error of the test sample.'
     >>> bands_in_words([1], rate=False)
     'Lines: one seed.'
+    >>> bands_in_words([5], interval=True)
+    'Lines and bands: mean over 5 seeds and its 95 % interval, up to the end of the shortest run.'
+    >>> bands_in_words([2], interval=True)
+    'Lines and bands: mean and range of 2 seeds, up to the end of the shortest run.'
     """
     counts = sorted({*seeds} - {0})
-    several = " or ".join(str(count) for count in counts if count > 1)
-    words = [f"mean and standard deviation over {several} seeds, up to the end of the shortest run"] * bool(several)
+    several = [count for count in counts if count > 1]
+    forms = {"mean and standard deviation over {} seeds": several}
+    if interval:
+        tested = [count for count in several if count >= FEWEST]
+        forms = {f"mean over {{}} seeds and its {100 * CONFIDENCE:g} % interval": tested}
+        forms["mean and range of {} seeds"] = [count for count in several if count < FEWEST]
+    words = [
+        f"{form.format(' or '.join(map(str, those)))}, up to the end of the shortest run"
+        for form, those in forms.items()
+        if those
+    ]
     words += [f"one seed{', with the standard error of the test sample' if rate else ''}"] * (1 in counts)
     return f"Lines{' and bands' if several or rate else ''}: {'; '.join(words)}." if words else ""
 

@@ -115,6 +115,16 @@ def latex(table: PlainTable) -> str:
     )
 
 
+_LATIN = dict(zip("ΑΒΕΖΗΙΚΜΝΟΡΤΧο", "ABEZHIKMNOPTXo", strict=True))
+"""Greek letters for which LaTeX has no command, because they look like Latin ones."""
+
+
+def _greek(letter: str) -> str:
+    name = unicodedata.name(letter).split()[-1].replace("LAMDA", "LAMBDA")  # Unicode spells it otherwise
+    command = "\\" + (name.capitalize() if letter.isupper() else name.lower())
+    return f"$\\mathrm{{{_LATIN[letter]}}}$" if letter in _LATIN else f"${command}$"
+
+
 _LATEX = {
     "\\": r"\textbackslash{}",
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
@@ -125,7 +135,7 @@ _LATEX = {
     "\N{NO-BREAK SPACE}": "~",
     "[": "{[}",  # after a line break, a bracket would be its argument
     "▾": "",
-    **{letter: rf"$\{unicodedata.name(letter).split()[-1].lower()}$" for letter in "αβγδεηθμρστφω"},
+    **{letter: _greek(letter) for letter in "αβγδεζηθικλμνξοπρςστυφχψωΑΒΓΔΕΖΗΘΙΚΛΜΝΞΟΠΡΣΤΥΦΧΨΩ"},
     **{
         sign: f"${name}$"
         for sign, name in {
@@ -139,7 +149,10 @@ _LATEX = {
             "−": "-",
             "·": r"\cdot",
             "²": "^2",
-            "λ": r"\lambda",  # Unicode spells it otherwise
+            "→": r"\to",
+            "≠": r"\neq",
+            "≈": r"\approx",
+            "∞": r"\infty",
         }.items()
     },
 }

@@ -1,49 +1,72 @@
-"""What a sweep found, as a table on a terminal, and the experiment file of the best settings."""
+"""What a sweep found: as a table, on a terminal, and the head of the experiment file of the best settings."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from statistics import fmean, stdev
+from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from fairlag.analyse.sweep import Sensitivity, Swept
+from fairlag.report.plain import PlainTable, plain_terminal
 from fairlag.text.calls import write
 from fairlag.text.numerals import NONE
+from fairlag.text.scored import Scored
 
-_COLUMNS = ("trials", "best", "quartiles", "worst", "test")
+
+def sweep_plain(swept: Swept) -> PlainTable:
+    """One row per strategy, the best first: its best setting, how good its settings are, and the test of the best."""
+    scored = swept.objective.scored
+    return PlainTable(
+        f"Sweep by {swept.objective.words}{' %' if scored.rate else ''}, {_seeds(swept)} per trial",
+        ("strategy", "best setting", "trials", "best", "quartiles", "worst", "test"),
+        tuple((row.label, setting_in_words(row), *_cells(row, scored)) for row in swept.best_first),
+        tuple(notes(swept)),
+        words=2,
+    )
 
 
 def sweep_table(swept: Swept) -> RenderableType:
-    """One row per strategy, the best first: how good its settings are; below, which is best."""
-    scored = swept.objective.scored
-    unit = " %" if scored.rate else ""
-    title = f"Sweep by {swept.objective.words}{unit}, {_seeds(swept)} per trial"
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    table.add_column("strategy")
-    for name in _COLUMNS:
-        table.add_column(name, justify="right", no_wrap=True)
-    for row in swept.best_first:
-        quartiles = " to ".join(scored.written(row.quantile(part)) for part in (0.25, 0.75))
-        test = (fmean(row.tested), stdev(row.tested)) if len(row.tested) > 1 else (*row.tested, None, None)[:2]
-        table.add_row(
-            Text(row.label),
-            f"{row.trials:,}" + "*" * bool(row.failed or row.stopped),
-            scored.written(row.best),
-            quartiles if row.values else NONE,
-            scored.written(row.worst),
-            scored.written(*test),
-        )
-    best = [Text(f"{row.label}: {setting_in_words(row)}") for row in swept.best_first]
-    reading = [Text(line, style="dim") for line in notes(swept)]
-    return Group(Text(title, style="bold"), Text(), table, Text(), *best, Text(), *reading, Text())
+    """The same for a terminal, with the best settings below the table, where there is room for them."""
+    plain = sweep_plain(swept)
+    narrow = replace(plain, head=_without_setting(plain.head), rows=tuple(map(_without_setting, plain.rows)), words=1)
+    best = [Text(f"{label}: {setting}") for label, setting, *_ in plain.rows]
+    reading = [Text(line, style="dim") for line in plain.notes]
+    title = Text(plain.title, style="bold")
+    return Group(title, Text(), plain_terminal(narrow), Text(), *best, Text(), *reading, Text())
+
+
+def _without_setting(row: tuple[str, ...]) -> tuple[str, ...]:
+    return (row[0], *row[2:])
+
+
+def _cells(row: Sensitivity, scored: Scored) -> tuple[str, ...]:
+    quartiles = " to ".join(scored.written(row.quantile(part)) for part in (0.25, 0.75))
+    test = (fmean(row.tested), stdev(row.tested)) if len(row.tested) > 1 else (*row.tested, None, None)[:2]
+    return (
+        f"{row.trials:,}" + "*" * bool(row.failed or row.stopped),
+        scored.written(row.best),
+        quartiles if row.values else NONE,
+        scored.written(row.worst),
+        scored.written(*test),
+    )
 
 
 def setting_in_words(row: Sensitivity) -> str:
     """The best setting in one line."""
     if not row.values and not row.setting:
         return "no trial ended well"
-    return ", ".join(f"{key}={write(value)}" for key, value in row.setting.items()) or "nothing was swept"
+    return in_words(row.setting)
+
+
+def in_words(setting: Mapping[str, Any]) -> str:
+    """A setting in one line.
+
+    >>> in_words({"lr": 0.5, "buffer": 2})
+    'lr=0.5, buffer=2'
+    """
+    return ", ".join(f"{key}={write(value)}" for key, value in setting.items()) or "nothing was swept"
 
 
 def notes(swept: Swept) -> Iterator[str]:
@@ -59,6 +82,8 @@ def notes(swept: Swept) -> Iterator[str]:
     )
     yield f"{same}. best, quartiles, worst: over trials, on validation examples."
     yield "test: the best setting trained on all training examples with fresh seeds, on test examples; mean ± deviation"
+    if swept.unfinished:
+        yield swept.unfinished
     for row in swept.rows:
         of_all = f"of {_trials(row.trials)}"
         if row.made < row.trials:

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from fairlag.analyse.ranks import Ranks, ranks
-from fairlag.analyse.significance import LEVEL
 from fairlag.lab.run import Run
 from fairlag.report.figures.identity import FAINT, Sheet, caption, drawing
 from fairlag.report.labels import shortened
+from fairlag.report.ranks import about_ranks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,7 +30,7 @@ def ranks_figure(runs: Sequence[Run], sheet: Sheet, size: str = "double") -> Non
         axes.set_ylim(many - 0.4, -2.0)
         axes.set_xlabel("mean rank; 1 is the best")
         axes.grid(visible=False, axis="y")
-        caption(figure, _reading(found))
+        caption(figure, about_ranks(found))
 
 
 def _bars(axes: "Axes", found: Ranks) -> None:
@@ -49,17 +49,3 @@ def _bars(axes: "Axes", found: Ranks) -> None:
         axes.plot([where] * 2, [first - 0.25, last + 0.25], color="#222222", linewidth=2.4, label="not distinguishable")
     axes.set_xlim(left=0.9)
     axes.set_xticks(range(1, many + 1, 1 if many <= 12 else 5))
-
-
-def _reading(found: Ranks) -> str:
-    p = "p < 0.001" if found.p < 0.001 else f"p = {found.p:.2g}"
-    words = f"Mean over {found.blocks} pairs of experiment and seed (Friedman's test: {p}). "
-    if found.p >= LEVEL:
-        words += "The strategies are not distinguishable."
-    else:
-        words += f"Bars at the right join strategies that are not distinguishable (Nemenyi's test, p ≥ {LEVEL:g})."
-    if found.failed:
-        words += f" Failed runs have the last rank: {'; '.join(found.failed)}."
-    if found.left_out:
-        words += f" Left out, because not all strategies have finished: {'; '.join(found.left_out)}."
-    return words

@@ -12,7 +12,9 @@ from fairlag.analyse.evidence import GroupStaleness, Influence, influence_if_any
 from fairlag.analyse.outcomes import audited_outcomes, outcomes
 from fairlag.analyse.own_data import own_data
 from fairlag.analyse.ranking import Ranking, ranked
+from fairlag.analyse.ranks import ranks_if_any
 from fairlag.analyse.spending import private
+from fairlag.analyse.sweep import Swept
 from fairlag.analyse.timeline import timeline_if_any
 from fairlag.analyse.weights import weights
 from fairlag.lab.experiment import Experiment
@@ -23,6 +25,7 @@ from fairlag.report.colours import strategy_places
 from fairlag.report.labels import labels_of
 from fairlag.report.page.classes import classes_section
 from fairlag.report.page.deployment import deployment_section
+from fairlag.report.page.differences import differences_section
 from fairlag.report.page.incentives import incentives_section
 from fairlag.report.page.influence import influence_section
 from fairlag.report.page.losses import losses_section
@@ -33,6 +36,7 @@ from fairlag.report.page.settled import settled_sections
 from fairlag.report.page.spec import Named, Page, Section
 from fairlag.report.page.staleness import staleness_section
 from fairlag.report.page.summary import Tables, counted, experiment_section, findings, settings
+from fairlag.report.page.sweep import sweep_section
 from fairlag.report.page.timeline import BARS, timeline_section
 from fairlag.report.page.weights import POINTS, weights_section
 from fairlag.text import numerals
@@ -48,10 +52,11 @@ def runs_page(
     audits: Sequence[StrategyAudit] | None = None,
     status: str = "",
     notes: Sequence[str] = (),
+    sweeps: Sequence[Swept] = (),
 ) -> Page:
     """A page with everything about these runs. Audits are matched to strategies by label.
 
-    `notes` are remarks on the audits.
+    `notes` are remarks on the audits; `sweeps` are those that the runs are tests of.
     """
     found = repeated(runs)
     groups = list(dict.fromkeys(name for each in found for name in each.runs[0].groups))
@@ -60,6 +65,7 @@ def runs_page(
         for each, label, place in zip(found, labels_of(found), strategy_places(found), strict=True)
     ]
     experiments, compared = settings(found), compare(runs)
+    rankings = _rankings(experiments, compared)
     clock = numerals.clock(*(each.real_time for each in compared))
     deployed = any(each.deployed for each in compared)
     trained = any(tables.get("data") for tables in experiments)
@@ -71,13 +77,15 @@ def runs_page(
         sections=[
             experiment_section(
                 experiments,
-                _rankings(experiments, compared),
+                rankings,
                 named,
                 groups,
                 clock,
                 assumed=deployed,
                 classes={each.experiment: class_names(each.runs[0]) for each in found},
             ),
+            *(sweep_section(each, _tested(each, found, named), place) for place, each in enumerate(sweeps)),
+            *differences_section(rankings, ranks_if_any(runs) if trained else None, named),
             *(_learnt(found, named, groups, clock) if trained else []),
             *_own(found, named, groups),
             *_heard(found, named, clock),
@@ -128,6 +136,15 @@ def _rankings(experiments: Sequence[Tables], compared: Sequence[Comparison]) -> 
         for name, by in criteria.items()
         for ranking in ranked([each for each in compared if each.experiment == name], by)
     ]
+
+
+def _tested(swept: Swept, found: Sequence[Repeated], named: Sequence[Named]) -> dict[str, Named]:
+    """The strategies of the page that are tests of a sweep, by their labels there."""
+    return {
+        each.runs[0].label: name
+        for each, name in zip(found, named, strict=True)
+        if each.runs[0].folder.resolve().is_relative_to(swept.folder.resolve())
+    }
 
 
 def _learnt(found: Sequence[Repeated], named: Sequence[Named], groups: Sequence[str], clock: str) -> list[Section]:

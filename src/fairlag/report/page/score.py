@@ -1,10 +1,11 @@
-"""The leading metric over time: one line per strategy with a band over its seeds, overall and for each group."""
+"""The leading metric over time: one line per strategy with an interval over seeds, overall and for each group."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
 from fairlag.analyse.curves import Band, Curves, ScoreCurves
+from fairlag.analyse.significance import CONFIDENCE
 from fairlag.report.labels import bands_in_words
 from fairlag.report.page.charts import (
     ALONG,
@@ -75,8 +76,8 @@ def _lead(lead: Scored, held: Sequence[str]) -> str:
 
 
 def _reading(lead: Scored, *, banded: bool) -> str:
-    band = " The band shows how much the seeds differ." if banded else ""
-    alone = " With one seed, it shows how much another test sample might differ." if lead.rate else ""
+    band = " The band is the 95 % interval of the mean over seeds; with two seeds, their range." if banded else ""
+    alone = " With one seed, it is the standard error of the test sample." if lead.rate else ""
     return f"One line per strategy; {'higher' if lead.higher else 'lower'} is better.{band}{alone}"
 
 
@@ -95,7 +96,7 @@ def _view(
     title, words = along_words(along, clock)
     traces: list[Json] = []
     for name, named, scored in seen:
-        band = scored.band(along).thinned(most)
+        band = scored.interval(along).thinned(most)
         key = strategy_key(named.place)
         shaded = shade(band.where, band.low, band.high, named.colour, key)
         traces += [*shaded, _line(band, name, named, scored, along, f"{where}<br>{words}", key)]
@@ -104,12 +105,16 @@ def _view(
         "xaxis": axis(title, tickformat=",~r", rangemode="tozero"),
         "yaxis": axis(f"{lead.words} on {where}", tickformat=".0%" if lead.rate else "~g"),
     }
-    return View(traces, layout, bands_in_words([len(scored.curves) for _, _, scored in seen], rate=lead.rate))
+    return View(
+        traces, layout, bands_in_words([len(scored.curves) for _, _, scored in seen], rate=lead.rate, interval=True)
+    )
 
 
 def _line(band: Band, name: str, named: Named, scored: ScoreCurves, along: str, where: str, key: str) -> Json:
     seeds, lead = len(scored.curves), scored.lead
-    width = f"standard deviation over {seeds} seeds" if seeds > 1 else "standard error of the test sample"
+    width = {1: "standard error of the test sample", 2: "half the range of 2 seeds"}.get(
+        seeds, f"{100 * CONFIDENCE:g} % interval of the mean over {seeds} seeds"
+    )
     spread = [f"±{100 * each:.2f}" if lead.rate else f"±{each:.3g}" for each in band.spread]
     value = "%{y:.2%}" if lead.rate else "%{y:.4g}"
     value, about = (f"{value} %{{text}}", f"<br>±: {width}") if lead.rate or seeds > 1 else (value, "")

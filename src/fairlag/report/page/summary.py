@@ -9,7 +9,7 @@ from typing import Any
 from fairlag.analyse.compare import Comparison, Repeated
 from fairlag.analyse.metrics import Shown
 from fairlag.analyse.ranking import Ranking, ranked
-from fairlag.report.differences import differences, why_unclear
+from fairlag.report.differences import why_unclear
 from fairlag.report.labels import sentences, shortened
 from fairlag.report.page.spec import Named, Section, Table, group_colour
 from fairlag.report.ranking import MARK, RankingTable, several, with_all_groups
@@ -57,15 +57,10 @@ def experiment_section(
         title="What was run",
         lead=" ".join(described(tables, clock) for tables in experiments),
         tables=[
-            *(
-                table
-                for each, ranking in zip(shown, rankings, strict=True)
-                for table in (_ranking(each, ranking.experiment, named), *_differences(ranking, named))
-            ),
+            *(_ranking(each, ranking.experiment, named) for each, ranking in zip(shown, rankings, strict=True)),
             *_fleets(experiments, groups, classes, assumed=assumed),
         ],
-        remarks=list(dict.fromkeys(line for each in shown for line in (*each.remarks, _legend(each))))
-        + _notes(rankings),
+        remarks=list(dict.fromkeys(line for each in shown for line in (*each.remarks, _legend(each)))),
         source="\n\n".join(json.dumps(tables, indent=2, ensure_ascii=False) for tables in experiments),
     )
 
@@ -80,22 +75,6 @@ def _ranking(shown: RankingTable, experiment: str, named: Sequence[Named]) -> Ta
         rows=[[f"{row.rank} {row.comparison.label}", *row.cells] for row in shown.rows],
         marks=_marks(shown.labels, experiment, named),
     )
-
-
-def _differences(ranking: Ranking, named: Sequence[Named]) -> list[Table]:
-    """How far the strategies are from the first, if there are enough seeds."""
-    found = differences(ranking)
-    if found is None:
-        return []
-    return [
-        Table(found.title, found.head, found.rows, _marks([row[0] for row in found.rows], ranking.experiment, named))
-    ]
-
-
-def _notes(rankings: Sequence[Ranking]) -> list[str]:
-    """How to read the differences."""
-    found = (differences(ranking) for ranking in rankings)
-    return list(dict.fromkeys(sentences(list(each.notes)) for each in found if each is not None))
 
 
 def _marks(labels: Sequence[str], experiment: str, named: Sequence[Named]) -> list[str]:
