@@ -107,7 +107,7 @@ def test_latex_reads_every_table_that_can_be_exported(call: Call, tmp_path: Path
     clients = [{"group": name, "count": 3, "delay": "uniform(1, 2)"} for name in (AWKWARD, "slow_%")]
     uses = [{"use": "fairshare", "label": AWKWARD, "buffer": 2}, {"use": "fedbuff", "buffer": 2}]
     file.write_text(toml(parse({"name": "a_b & 50%", "aggregations": 20, "clients": clients, "strategies": uses})))
-    brief = ("--seeds", "1", "--incentive-updates", "2000", "--workers", "1", "--cost", "0.01")
+    brief = ("--seeds", "1", "--incentive-updates", "300000", "--incentive-error", "0.5", "--workers", "1")
     tables = [
         latex(ODD),
         call("compare", str(tmp_path / "runs"), "--export", "latex").out,

@@ -20,9 +20,9 @@ _LEAD = (
     "about these tests."
 )
 _READING = (
-    "One dot per trial. Per strategy: box: the middle half of its trials; line in it: their median; diamond: the best "
-    "setting on test examples, mean and {interval}. The narrower the box, the less settings matter. Along a setting: "
-    "one dot per trial and strategy, and a line through the best trial of each value."
+    "One dot per trial. For each strategy, the box is the middle half of its trials, the line in it their median, and "
+    "the diamond its best setting on test examples ({interval}). The narrower the box, the less settings matter. The "
+    "other choices show the trials along one setting, with a line through the best trial of each value."
 )
 _ROW = 46
 """The height of a strategy in pixels."""
@@ -74,7 +74,9 @@ def _chart(swept: Swept, shown: Sequence[_Shown], name: str) -> Chart:
     options = {"all": "strategies"} | {f"k{place}": key for place, key in enumerate(keys)}
     views = {"all": _spread(swept, shown)} | {f"k{place}": _along(swept, shown, key) for place, key in enumerate(keys)}
     many = max(len(each.row.tested) for each in shown)
-    interval = f"{100 * CONFIDENCE:g} % interval" if many >= FEWEST else "range"
+    interval = (
+        f"mean and {100 * CONFIDENCE:g} % interval" if many >= FEWEST else "mean and range" if many > 1 else "a seed"
+    )
     return Chart(
         name=name,
         title=f"Trials by {swept.objective.words}",
