@@ -48,10 +48,10 @@ def test_ranks_with_their_critical_difference(tmp_path: Path) -> None:
     (section,) = sections(strategies(tmp_path, **APART))
     _, chart = section.charts
     *points, scale = chart.views[""].traces
-    assert [(trace["name"], values(trace["x"])) for trace in points] == [("A", [1.4]), ("B", [1.6]), ("C", [3])]
-    assert values(scale["x"]) == pytest.approx([1, 1 + 1.4823], abs=1e-4)  # 2.343·√(3·4/(6·5))
+    assert [(trace["name"], values(trace["x"])) for trace in points] == [("B", [1.4]), ("A", [1.6]), ("C", [3])]
+    assert values(scale["x"]) == pytest.approx([1, 1 + 1.482], abs=1e-3)  # 2.343·√(3·4/(6·5))
     bars = [(bar["y0"], bar["y1"]) for bar in chart.views[""].layout["shapes"]]
-    assert bars == [(-0.25, 1.25), (0.75, 2.25)]  # A and B, and B and C, are closer than the critical difference
+    assert bars == [(-0.25, 1.25), (0.75, 2.25)]  # B and A, and A and C, are closer than the critical difference
     assert "Mean over 5 pairs of experiment and seed" in chart.reading
     assert chart.table is not None and chart.table.rows[2] == ["C", "3.00"]
 

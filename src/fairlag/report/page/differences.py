@@ -27,7 +27,7 @@ _ROW, _LABEL = 34, 26
 
 def differences_section(rankings: Sequence[Ranking], ranks: Ranks | None, named: Sequence[Named]) -> list[Section]:
     """The differences in each experiment that has enough seeds, then the ranks over all; nothing if there are none."""
-    charts, tables, remarks = [], [], list[str]()
+    charts, tables, remarks = list[Chart](), list[Table](), list[str]()
     for ranking in rankings:
         table = differences(ranking)
         if table is None:
