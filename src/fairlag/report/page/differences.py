@@ -128,7 +128,7 @@ def _ranks(ranks: Ranks, named: Sequence[Named]) -> Chart:
         "hoverinfo": "skip",
     }
     bars = [
-        _rule(many + 0.2 + 0.12 * (many - 1) / 5 * number, first - 0.25, end + 0.25, width=4)
+        _rule(many + 0.15 + 0.05 * (many - 1) * number, first - 0.25, end + 0.25, width=4)
         for number, (first, end) in enumerate(ranks.alike, 1)
     ]
     rightmost = max([many + 0.2, 1 + ranks.critical, *(bar["x0"] for bar in bars)]) + 0.1
