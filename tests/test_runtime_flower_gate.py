@@ -171,7 +171,12 @@ def test_a_rule_puts_a_node_into_quarantine_that_keeps_sending_nonsense(bench: C
     grid = four(seconds=0.005)
     grid.nodes[101].answer, grid.nodes[102].answer = malformed, diverged
     made = bench(
-        grid, aggregations=None, until_time=60.0, at_least=4, longest_backoff=0.06, gate={"strikes": Strikes(3, among=5)}
+        grid,
+        aggregations=None,
+        until_time=60.0,
+        at_least=4,
+        longest_backoff=0.06,
+        gate={"strikes": Strikes(3, among=5)},
     )
     made.until(lambda: sum(client == 2 for client, _, _ in made.ended) >= 8)
     assert [decision[:3] for decision in made.decisions if decision[0] == "quarantined"] == [
@@ -191,7 +196,12 @@ def test_refusals_far_apart_are_forgiven(bench: Callable[..., Bench]) -> None:
 
     grid.nodes[101].answer = sometimes
     made = bench(
-        grid, aggregations=None, until_time=60.0, at_least=4, longest_backoff=0.06, gate={"strikes": Strikes(2, among=3)}
+        grid,
+        aggregations=None,
+        until_time=60.0,
+        at_least=4,
+        longest_backoff=0.06,
+        gate={"strikes": Strikes(2, among=3)},
     )
     made.until(lambda: sum(client == 1 for client, _, _ in made.ended) >= 4)
     assert not [decision for decision in made.decisions if decision[0] == "quarantined"]
@@ -205,7 +215,9 @@ def test_without_a_rule_only_people_exclude_nodes(bench: Callable[..., Bench]) -
     assert {decision[0] for decision in made.decisions} == {"admitted", "refused"}
 
 
-def test_names_are_one_line_wherever_they_are_logged(bench: Callable[..., Bench], caplog: pytest.LogCaptureFixture) -> None:
+def test_names_are_one_line_wherever_they_are_logged(
+    bench: Callable[..., Bench], caplog: pytest.LogCaptureFixture
+) -> None:
     orders, grid = Orders(), four(seconds=0.005)
     grid.nodes[102].told = {"name": "a\nNode 7 is client 0\x1b[31m"}
     made = bench(grid, aggregations=None, until_time=60.0, at_least=4, gate={"orders": orders})

@@ -22,7 +22,7 @@ from fairlag.lab.evaluations import MOST_PENDING, Evaluations
 from fairlag.lab.events import Event, Progress, Tell
 from fairlag.lab.executors import ExecutorChoice
 from fairlag.lab.experiment import Experiment
-from fairlag.lab.governed import Governed, check_authenticated
+from fairlag.lab.governed import Governed, authenticated
 from fairlag.lab.keeping import keeper_sum
 from fairlag.lab.loop import RunLoop
 from fairlag.lab.orders import Orders
@@ -103,7 +103,7 @@ def deploy(
         )
     if type(keep) is not int or keep < 1:
         raise InputError(f"keep is {keep!r}, it must be a whole number of at least 1")
-    check_authenticated(grid, how)
+    allowed = authenticated(grid, how)
     plan = Plan(chosen, (chosen.seed,), Path(out), single=True)
     (planned,) = plan
     if plan.saved:
@@ -127,7 +127,7 @@ def deploy(
         groups = [(table.group, table.count) for table in chosen.clients]
         noisy = chosen.privacy is not None and chosen.privacy.differential
         roster = Roster(groups, by_key=how.identified, most=how.max_clients, lasting=noisy)
-        _run(resources, planned, model, _Fleet(grid, roster, how, orders, trusted, sums), teller, keep)
+        _run(resources, planned, model, _Fleet(grid, roster, how, allowed, orders, trusted, sums), teller, keep)
     return Run(planned.folder)
 
 
@@ -194,6 +194,8 @@ class _Fleet:
     grid: "Grid"
     roster: Roster
     options: Options
+    allowed: Mapping[str, str] | None
+    """The keys that may take part; None if any key may."""
     orders: Orders
     trusted: Trusted | None
     sums: KeeperSum | None = None
@@ -221,7 +223,8 @@ def _run(resources: Resources, planned: Planned, model: _Model, fleet: _Fleet, t
     with ExitStack() as held:
         judge = None if model.score is None else held.enter_context(closing(BackgroundEvaluator(model.score)))
         store = held.enter_context(_opened(resources, planned, queued, keep))
-        governed = held.enter_context(closing(Governed(planned.folder, store.meta, fleet.roster, fleet.options)))
+        governed = Governed(planned.folder, store.meta, fleet.roster, fleet.options, fleet.allowed)
+        held.enter_context(closing(governed))
         held.enter_context(told(store, planned, teller))
         every = experiment.evaluate.every
         evaluations = Evaluations(store, judge, setting.scoring, every=every, most_pending=MOST_PENDING)

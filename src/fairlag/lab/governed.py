@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from flwr.serverapp import Grid
 
 
-def check_authenticated(grid: "Grid | None", options: Options) -> None:
-    """Refuses a fleet whose nodes do not prove who they are, unless that is intended.
+def authenticated(grid: "Grid | None", options: Options) -> dict[str, str] | None:
+    """The keys on the allow-list, if any; refuses a fleet whose nodes prove nothing, unless that is intended.
 
     A ServerApp cannot see whether its SuperLink asks for registered keys. Flower's simulation has no authentication and
     needs none: its nodes are made by the process that also runs the ServerApp.
@@ -42,13 +42,21 @@ def check_authenticated(grid: "Grid | None", options: Options) -> None:
             "any node that is registered there may take part; or insecure=True, if anyone may who can reach the "
             "SuperLink"
         )
+    return None if options.allow is None else allowed_nodes(options.allow)
 
 
 class Governed:
     """The gate of one deployment, and the log of what it decides. Close it at the end."""
 
-    def __init__(self, folder: Path, meta: Mapping[str, Any], roster: Roster, options: Options) -> None:
-        allowed = None if options.allow is None else allowed_nodes(options.allow)
+    def __init__(
+        self,
+        folder: Path,
+        meta: Mapping[str, Any],
+        roster: Roster,
+        options: Options,
+        allowed: Mapping[str, str] | None,
+    ) -> None:
+        """`allowed` has the fingerprints of the keys that may take part; None if any key may."""
         self.log = NodeLog(folder, meta)
         """Where decisions are written."""
         self.gate = Gate(
