@@ -134,8 +134,8 @@ def test_quarantine_by_hand_before_a_restart_survives_it(begun: Path, call: Call
     grid = counted()
     run = deploy(grid, OWN, out=begun, **{**BEGIN, "at_least": 3})
     assert run.status == "finished" and not grid.nodes[2].sent
-    (row,) = run.node_log.query("kind == 'quarantined'").itertuples()
-    assert (row.node, row.client, row.why.partition(" (")[0]) == ("partition 2", 2, "odd updates")
+    (row,) = run.node_log.query("kind == 'quarantined'").to_dict("records")
+    assert (row["node"], row["client"]) == ("partition 2", 2) and row["why"].startswith("odd updates (by ")
     done = call("quarantine", str(begun))
     assert done.code == 0 and "odd updates" in done.out
     done = call("quarantine", str(begun), "2", "--release")
@@ -304,7 +304,7 @@ def test_the_page_shows_who_took_part(begun: Path, call: Call) -> None:
     run = deploy(counted(), OWN, out=begun, **{**BEGIN, "at_least": 3})
     (section,) = [each for each in runs_page([run]).sections if each.name == "nodes"]
     nodes, decisions = section.tables
-    assert [row[:3] + row[5:] for row in nodes.rows] == [
+    assert [[*row[:3], *row[5:]] for row in nodes.rows] == [
         [f"partition {each}", f"{each}", "1" if each == 2 else "2", "yes" if each == 2 else "no"]
         for each in (int(row[1]) for row in nodes.rows)
     ]
