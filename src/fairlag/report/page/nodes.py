@@ -12,8 +12,8 @@ from fairlag.text.numerals import NONE
 _MOST = 60
 """The most rows of a table: the first ones."""
 
-_LONGEST = 40
-"""The most characters of a node's name."""
+_LONGEST, _SHORT = 40, 20
+"""The most characters of a node's name, where it is introduced and where it is repeated."""
 
 _LEAD = "Which nodes took part in the deployment, and what the server decided about them."
 _READING = (
@@ -59,7 +59,7 @@ def _nodes(label: str, states: Sequence[NodeState]) -> Table:
 def _decisions(label: str, found: Sequence[Decided]) -> Table:
     """Quarantines and releases first, then what happened most often."""
     found = sorted(found, key=lambda each: (each.kind not in (QUARANTINED, RELEASED), -each.times))
-    names = shortened([each.node for each in found[:_MOST]], _LONGEST)
+    names = shortened([each.node for each in found[:_MOST]], _SHORT)
     rows = [
         [each.kind, name, each.why, f"{each.times:,}", _time(each.first), _time(each.last)]
         for name, each in zip(names, found, strict=False)
