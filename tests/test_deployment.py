@@ -204,6 +204,7 @@ def test_an_attacker_is_refused_by_the_servers_own_step(tmp_path: Path) -> None:
     with federated(tmp_path / "federation", nodes=nodes, fleet="attacked") as federation:
         federation.start()
         config = f"fleet='attacked' strategy='aflguard' at-least=5 out='{out}' aggregations=100"
+        config += f" allow='{federation.allowed}'"
         federation.flwr("run", ".", "fleet", "--run-config", config)
         log = federation.folder / "logs" / "superlink.log"
         until(heard, "an update of each node", log, federation.supervise)

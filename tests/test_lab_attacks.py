@@ -46,7 +46,7 @@ def attacked(tmp_path: Path, use: str, attack: Callable[[Message], Message], **o
     grid.nodes[ATTACKER] = FakeNode({"partition-id": ATTACKER}, attack)
     parameters = {"cohort": 4} if use in ("fedavg", "fednova") else {"share": 1.0} if use == "safa" else {"buffer": 2}
     told = {**FLEET, "strategies": [{"use": use, **parameters}]}
-    quick = {"poll": 0.005, "look": 0.01, "backoff": 0.02, "at_least": 4, "max_examples": 10}
+    quick = {"insecure": True, "poll": 0.005, "look": 0.01, "backoff": 0.02, "at_least": 4, "max_examples": 10}
     return deploy(grid, told, out=tmp_path / "run", arrays=START, **{**quick, **options})
 
 
@@ -68,7 +68,7 @@ def test_one_enormous_reply_does_not_take_the_fleet(tmp_path: Path) -> None:
 
     grid = FakeGrid({each: FakeNode({"partition-id": each}, Trained(each), 0.01) for each in range(3)})
     grid.nodes[ATTACKER] = FakeNode({"partition-id": ATTACKER}, answer)
-    run = deploy(grid, DIGITS, out=tmp_path / "run", poll=0.005, look=0.01, at_least=4)
+    run = deploy(grid, DIGITS, out=tmp_path / "run", poll=0.005, look=0.01, at_least=4, insecure=True)
     refused = run.tasks[run.tasks["outcome"] == "refused"]
     assert refused["client"].to_list() == [ATTACKER] and run.status == "finished"
     found = run.influence().set_index("client")

@@ -74,6 +74,8 @@ class Federation:
         for number in self.nodes:
             if not self.key(number).exists():
                 make_key(self.key(number))
+        public = {node: self.key(number).with_suffix(".pub").read_text() for number, node in self.nodes.items()}
+        self.allowed.write_text("".join(f"{key.strip()} {node}\n" for node, key in public.items()))
         self.secure, self.keeper = secure, f"{LOOPBACK}:{port + 1 + len(nodes)}"
         self.size = resources.setting(0).layout.size
         if secure:
@@ -94,6 +96,11 @@ class Federation:
     def key(self, number: int) -> Path:
         """The private key of a node; its public key is beside it."""
         return self.folder / "keys" / f"node-{number}"
+
+    @property
+    def allowed(self) -> Path:
+        """The allow-list: the public keys of the nodes, each with its group and partition."""
+        return self.folder / "allowed"
 
     @property
     def mask_keys(self) -> Path:
@@ -344,7 +351,7 @@ def main() -> None:
         federation.start()
         home = shlex.quote(str(federation.folder / "flwr"))
         print(f"{len(federation.nodes)} nodes are running. In another terminal, in {HERE}:", flush=True)
-        config = "by-key=true out='runs/digits-real'"
+        config = f"allow='{federation.allowed}' out='runs/digits-real'"
         if options.secure:
             config += f" keeper='{federation.keeper}' keys='{federation.mask_keys}'"
         print(f'  FLWR_HOME={home} flwr run . fleet --stream --run-config "{config}"', flush=True)

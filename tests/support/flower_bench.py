@@ -10,6 +10,7 @@ from fairlag.core.server import Server
 from fairlag.core.strategy import Strategy
 from fairlag.core.types import Ended, Outcome, Report, Row, Stop
 from fairlag.core.vector import Layout, published
+from fairlag.runtime.flower.gate import Gate
 from fairlag.runtime.flower.link import Link, Work
 from fairlag.runtime.flower.options import Options
 from fairlag.runtime.flower.roster import Roster
@@ -31,12 +32,17 @@ class Bench:
         strategy: Strategy | None = None,
         aggregations: int | None = 10,
         until_time: float | None = None,
+        gate: dict[str, Any] | None = None,
         **options: Any,
     ) -> None:
+        """`gate` has the arguments of the gate, besides the roster."""
         self.rows: list[Row] = []
+        self.decisions: list[tuple[str, str, int | None, str]] = []
         self.grid = grid
         self.options = Options(**{**QUICK, **options})
         self.roster = Roster([("fast", 2), ("slow", 2)], by_key=self.options.by_key)
+        note = lambda *decision: self.decisions.append(decision)  # noqa: E731
+        self.gate = Gate(self.roster, queued=self.options.queued, note=note, **(gate or {}))
         self.server = Server(
             strategy or buffered_fedavg(buffer=2),
             clients=4 * self.options.queued,
@@ -45,10 +51,14 @@ class Bench:
             aggregations=aggregations,
             until_time=until_time,
             group_of=lambda client: self.roster.group_of[client // self.options.queued],
-            record=self.rows.append,
+            record=self._record,
         )
         work = Work(lambda task: {"lr": 0.1}, lambda task, told: Report(told.examples, told.steps or 1, loss=told.loss))
-        self.link = Link(self.server, grid, Wire(LAYOUT), work, self.roster, self.options)
+        self.link = Link(self.server, grid, Wire(LAYOUT), work, self.roster, self.options, self.gate)
+
+    def _record(self, row: Row) -> None:
+        self.rows.append(row)
+        self.gate.watch(row)
 
     def until(self, done: Callable[[], object]) -> Stop | None:
         """Continues until a condition holds, or the run is over."""

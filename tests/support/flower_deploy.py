@@ -26,7 +26,14 @@ FLEET: dict[str, Any] = {
     "strategies": [{"use": "fedstaleweight", "buffer": 2}],
 }
 OWN = {key: table for key, table in FLEET.items() if key not in ("data", "model")}
-QUICK: dict[str, Any] = {"poll": 0.005, "look": 0.01, "backoff": 0.05, "at_least": 4, "max_examples": 1000}
+QUICK: dict[str, Any] = {
+    "insecure": True,
+    "poll": 0.005,
+    "look": 0.01,
+    "backoff": 0.05,
+    "at_least": 4,
+    "max_examples": 1000,
+}
 
 
 def values_of(message: Message) -> dict[str, Any]:

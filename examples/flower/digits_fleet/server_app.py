@@ -28,5 +28,7 @@ def main(grid: Grid, context: Context) -> None:
         at_least=config["at-least"],
         queued=config["queued"],
         by_key=config["by-key"],
+        allow=str(config["allow"]) or None,
+        insecure=config["insecure"],
         secure=secure,
     )

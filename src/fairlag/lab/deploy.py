@@ -22,6 +22,7 @@ from fairlag.lab.evaluations import MOST_PENDING, Evaluations
 from fairlag.lab.events import Event, Progress, Tell
 from fairlag.lab.executors import ExecutorChoice
 from fairlag.lab.experiment import Experiment
+from fairlag.lab.governed import Governed, authenticated
 from fairlag.lab.keeping import keeper_sum
 from fairlag.lab.loop import RunLoop
 from fairlag.lab.orders import Orders
@@ -40,7 +41,7 @@ from fairlag.privacy.noise import SYSTEM
 from fairlag.privacy.secure.sums import KeeperSum
 from fairlag.rules.admit import all_of, max_norm
 from fairlag.rules.local import Local
-from fairlag.runtime.flower.link import Link, Work
+from fairlag.runtime.flower.link import Link
 from fairlag.runtime.flower.masked_wire import MaskedWire
 from fairlag.runtime.flower.nodes import LOG
 from fairlag.runtime.flower.options import KeeperAddress, Options
@@ -102,6 +103,7 @@ def deploy(
         )
     if type(keep) is not int or keep < 1:
         raise InputError(f"keep is {keep!r}, it must be a whole number of at least 1")
+    allowed = authenticated(grid, how)
     plan = Plan(chosen, (chosen.seed,), Path(out), single=True)
     (planned,) = plan
     if plan.saved:
@@ -118,14 +120,14 @@ def deploy(
         chosen.strategy(planned.use).check_model(model.setting.layout)
         check_trusted(chosen, planned.use, trusted)
         sums = keeper_sum(chosen, chosen.strategy(planned.use), model.setting.layout, secure, LOG.warning)
-        work = _work(resources, planned, model.setting.examples, how)
+        orders = _orders(resources, planned, model.setting.examples, how)
         if not plan.saved:
             plan.save()
         teller = _Teller(Trackers(chosen.track, plan.home), watch)
         groups = [(table.group, table.count) for table in chosen.clients]
         noisy = chosen.privacy is not None and chosen.privacy.differential
-        roster = Roster(groups, by_key=how.by_key, most=how.max_clients, lasting=noisy)
-        _run(resources, planned, model, _Fleet(grid, roster, how, work, trusted, sums), teller, keep)
+        roster = Roster(groups, by_key=how.identified, most=how.max_clients, lasting=noisy)
+        _run(resources, planned, model, _Fleet(grid, roster, how, allowed, orders, trusted, sums), teller, keep)
     return Run(planned.folder)
 
 
@@ -192,7 +194,9 @@ class _Fleet:
     grid: "Grid"
     roster: Roster
     options: Options
-    work: Work
+    allowed: Mapping[str, str] | None
+    """The keys that may take part; None if any key may."""
+    orders: Orders
     trusted: Trusted | None
     sums: KeeperSum | None = None
     """What adds up their updates, if these are masked."""
@@ -211,7 +215,7 @@ def _reference(resources: Resources, strategy: Strategy, model: _Model, fleet: _
     if fleet.trusted is None:
         return resources.reference(resources.executor(model.setting, strategy))
     number = resources.experiment.population * fleet.options.queued
-    return ReferenceStep(TrustedTraining(fleet.trusted, model.setting.layout, model.fixed, fleet.work.asked, number))
+    return ReferenceStep(TrustedTraining(fleet.trusted, model.setting.layout, model.fixed, fleet.orders.asked, number))
 
 
 def _run(resources: Resources, planned: Planned, model: _Model, fleet: _Fleet, teller: "_Teller", keep: int) -> None:
@@ -219,6 +223,8 @@ def _run(resources: Resources, planned: Planned, model: _Model, fleet: _Fleet, t
     with ExitStack() as held:
         judge = None if model.score is None else held.enter_context(closing(BackgroundEvaluator(model.score)))
         store = held.enter_context(_opened(resources, planned, queued, keep))
+        governed = Governed(planned.folder, store.meta, fleet.roster, fleet.options, fleet.allowed)
+        held.enter_context(closing(governed))
         held.enter_context(told(store, planned, teller))
         every = experiment.evaluate.every
         evaluations = Evaluations(store, judge, setting.scoring, every=every, most_pending=MOST_PENDING)
@@ -237,16 +243,19 @@ def _run(resources: Resources, planned: Planned, model: _Model, fleet: _Fleet, t
             reference=_reference(resources, strategy, model, fleet),
             secure=fleet.sums,
             privacy=deployed(experiment.privacy, strategy),
-            record=store.record,
+            record=governed.recorded(store.record),
             on_version=evaluations.offer,
         )
         wire = model.wire
         if fleet.sums is not None and experiment.privacy is not None:
             wire = MaskedWire(setting.layout, model.fixed, run=fleet.sums.run, clip=experiment.privacy.clip)
-        link = Link(server, fleet.grid, wire, fleet.work, fleet.roster, fleet.options)
+        link = Link(server, fleet.grid, wire, governed.work(fleet.orders), fleet.roster, fleet.options, governed.gate)
         held.enter_context(closing(link))
         news = _News(link, fleet.group_of)
-        RunLoop(server, link, store, evaluations, setting.layout, teller, real=True, news=news).to_the_end()
+        facts = governed.log.head
+        RunLoop(
+            server, link, store, evaluations, setting.layout, teller, real=True, news=news, facts=facts
+        ).to_the_end()
 
 
 def _opened(resources: Resources, planned: Planned, queued: int, keep: int) -> Store:
@@ -282,7 +291,7 @@ class _News:
         return fresh
 
 
-def _work(resources: Resources, planned: Planned, examples: Integers, options: Options) -> Work:
+def _orders(resources: Resources, planned: Planned, examples: Integers, options: Options) -> Orders:
     """What a strategy asks clients to do, and how much of their reports the server believes."""
     experiment = resources.experiment
     local = experiment.strategy(planned.use).local
@@ -304,8 +313,7 @@ def _work(resources: Resources, planned: Planned, examples: Integers, options: O
             "give max_examples, the largest number of training examples that one client can have"
         )
     own = np.repeat([table.steps or 0 for table in experiment.clients], [table.count for table in experiment.clients])
-    orders = Orders(experiment.local.build().asked(local), planned.seed, own, most, options)
-    return Work(orders.asked, orders.report)
+    return Orders(experiment.local.build().asked(local), planned.seed, own, most, options)
 
 
 def _fitting(options: Options, experiment: Experiment) -> Options:

@@ -28,6 +28,8 @@ class Orders:
     >>> said = orders.report(task, Told(examples=10**12, steps=10**9, loss=10.0**300))
     >>> said.examples, said.steps, said.loss
     (600, 40, 100.0)
+    >>> orders.cut(Told(examples=10**12, steps=40, loss=2.0), said._replace(loss=2.0))
+    ['its number of examples']
     """
 
     recipe: Recipe
@@ -70,6 +72,13 @@ class Orders:
             steps = min(max(steps, least), math.floor(expected * options.steps_within))
         loss = min(loss, options.max_loss) if math.isfinite(loss) else loss
         return Report(examples, steps, self.recipe.effort(steps, self._lr(task)), loss)
+
+    def cut(self, told: Told, report: Report) -> list[str]:
+        """What a client said about its update that counts differently, because of a bound."""
+        loss = told.start_loss if self.recipe.start_loss else told.loss
+        found = ["its number of examples"] * (told.examples > report.examples)
+        found += ["its number of steps"] * (told.steps is not None and told.steps != report.steps)
+        return found + ["its loss"] * (loss is not None and loss > report.loss)
 
     def _fixed(self, task: Dispatch) -> int:
         """The number of steps to ask for; 0 if it follows from epochs and examples."""

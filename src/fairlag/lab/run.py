@@ -16,6 +16,7 @@ from fairlag.lab.card import Card, Group
 from fairlag.lab.experiment import check
 from fairlag.lab.folder import EXPERIMENT, MODEL, check_experiment, check_model, meta_of, reading, unpacked, unreadable
 from fairlag.lab.lock import is_locked
+from fairlag.lab.nodelog import Decided, decided, lines_of
 from fairlag.lab.schema import CLIENT_SCORES, SCORES
 from fairlag.lab.scores import SCOPES, curve_of, final_of, in_columns, known_metric, known_name, metrics_of
 from fairlag.limits import json_of, printable, text_of
@@ -162,6 +163,19 @@ class Run:
     def refusals(self) -> "pd.DataFrame":
         """The reasons why updates were refused, and the number of updates for each."""
         return self._frame("SELECT * FROM refusals ORDER BY reason")
+
+    @property
+    def node_log(self) -> "pd.DataFrame":
+        """What was decided about the nodes of a deployment: one row per kind, node and reason, or per quarantine.
+
+        `times` is how often it was decided, as far as the log says: repeats are written at 1, 2, 4, 8, … `first` and
+        `last` are when the first and the last of these lines were written, on the server's clock, in UTC. There are no
+        rows for a simulation.
+        """
+        import pandas as pd
+
+        lines, _ = lines_of(self.folder, self.meta)
+        return pd.DataFrame(decided(lines), columns=Decided._fields).astype({"client": "Int64", "times": "int64"})
 
     def influence(self, by: str = "client") -> "pd.DataFrame":
         """One row per client, or per group: its part of all updates, weight and clients, and its mean staleness.

@@ -24,6 +24,7 @@ from fairlag.lab.folder import (
     DATABASE,
     EXPERIMENT,
     MODEL,
+    NODES,
     SUMS,
     check_experiment,
     check_is_run,
@@ -244,7 +245,7 @@ class Store:
         self._tidy(version)
         if self._database.settle():
             with suppress(OSError):  # if it is missing or incomplete, reading only takes longer
-                names = DATABASE, MODEL, EXPERIMENT
+                names = [DATABASE, MODEL, EXPERIMENT, *([NODES] if (self.folder / NODES).exists() else [])]
                 lines = [f"{digest.of_file(self.folder / name)}  {name}\n" for name in names]
                 write_anew(self.folder / SUMS, "".join(lines).encode())
 

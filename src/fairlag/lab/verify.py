@@ -8,6 +8,7 @@ from fairlag.errors import UnreadableError
 from fairlag.lab import checkpoints, digest
 from fairlag.lab.folder import DATABASE, check_experiment, check_model, layout_of, meta_of, reading, unreadable
 from fairlag.lab.lock import is_locked
+from fairlag.lab.nodelog import lines_of
 
 
 def verified(folder: Path) -> tuple[bool, str]:
@@ -42,7 +43,7 @@ def _database(folder: Path) -> tuple[dict[str, Any], set[str], int]:
 
 def _problems(folder: Path, meta: dict[str, Any], known: set[str], *, live: bool) -> Iterator[str]:
     found = checkpoints.found(folder)
-    for check in [check_experiment] + [check_model] * (meta["status"] == "finished"):
+    for check in [check_experiment, lines_of] + [check_model] * (meta["status"] == "finished"):
         try:
             check(folder, meta)
         except UnreadableError as error:

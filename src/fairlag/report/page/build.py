@@ -29,6 +29,7 @@ from fairlag.report.page.differences import differences_section
 from fairlag.report.page.incentives import incentives_section
 from fairlag.report.page.influence import influence_section
 from fairlag.report.page.losses import losses_section
+from fairlag.report.page.nodes import nodes_sections
 from fairlag.report.page.own_data import own_data_section
 from fairlag.report.page.privacy import privacy_sections
 from fairlag.report.page.score import score_section
@@ -93,6 +94,7 @@ def runs_page(
             incentives_section(audited, notes),
             *settled_sections(audited),
             losses_section(_each(found, named, lambda each: outcomes(each.runs))),
+            *nodes_sections([(name, run) for name, each in zip(named, found, strict=True) for run in each.runs]),
         ],
         status=status,
     )

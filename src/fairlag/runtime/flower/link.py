@@ -17,6 +17,7 @@ from fairlag.core.server import Server
 from fairlag.core.state import State, take
 from fairlag.core.types import Arrived, Command, Dispatch, Event, Failed, Joined, Left, Report, Stop, Wake, Woke
 from fairlag.runtime.flower.courier import Courier
+from fairlag.runtime.flower.gate import IN_QUARANTINE, Gate
 from fairlag.runtime.flower.lobby import NODE_RESTARTED, Lobby
 from fairlag.runtime.flower.nodes import LOG, Node, NodeWatcher
 from fairlag.runtime.flower.options import Options
@@ -44,16 +45,27 @@ class Link:
     each node a new task when it sees the node.
     """
 
-    def __init__(self, server: Server, grid: Grid, wire: Wire, work: Work, roster: Roster, options: Options) -> None:
+    def __init__(
+        self,
+        server: Server,
+        grid: Grid,
+        wire: Wire,
+        work: Work,
+        roster: Roster,
+        options: Options,
+        gate: Gate | None = None,
+    ) -> None:
         self._server = server
         self._grid = grid
         self._wire = wire
         self._work = work
         self._roster = roster
         self._options = options
+        self._gate = gate or Gate(roster)
         self._lobby = Lobby(
             roster,
             options,
+            self._gate,
             ask=lambda number: self._send(number, self._wire.greeting(number)),
             forget=self._forget,
             later=lambda seconds, then: self._remind(self.time + seconds, then),
@@ -152,6 +164,7 @@ class Link:
         self._watcher = NodeWatcher(
             self._grid, lambda nodes: self._messages.put(partial(self._seen, nodes)), every=options.look
         )
+        self._decide()
 
     def _replied(self, name: Hashable, reply: Message | Exception) -> None:
         """Called in a thread of the courier. The name of a message is its task, or, for a greeting, its node."""
@@ -166,6 +179,8 @@ class Link:
         until = monotonic() + patience
         event = None
         while event is None:
+            if self._gate.struck:
+                self._carry_out()
             if self._followups:
                 event = self._followups.popleft()()
             elif self._timers and self._timers[0][0] <= self.time:
@@ -197,14 +212,15 @@ class Link:
 
     def _seated(self, place: Place) -> Event | None:
         """The absent clients of a place join, unless too few nodes have come so far."""
-        if place.node is None:
+        if place.node is None or self._gate.bars(place):
             return None
         if place.away > self.time:
             self._remind(place.away, partial(self._seated, place))
             return None
         places = [place]
         if not self._begun:
-            places = [each for each in self._roster.places.values() if each.node is not None]
+            there = [each for each in self._roster.places.values() if each.node is not None]
+            places = [each for each in there if not self._gate.bars(each)]
             self._begun = len(places) >= self._options.at_least
             if not self._begun:
                 LOG.info("Nodes so far: %s of the %s needed to start training", len(places), self._options.at_least)
@@ -217,7 +233,23 @@ class Link:
         place.node = None
         self._followups.extend(partial(self._left, client, why) for client in self._clients(place))
 
-    def _left(self, client: int, why: str) -> Event | None:
+    def _decide(self) -> None:
+        """Looks regularly for what people have decided about nodes."""
+        self._carry_out()
+        self._remind(self.time + self._options.look, self._decide)
+
+    def _carry_out(self) -> None:
+        """Clients of a node in quarantine are absent, and their running tasks are refused; released ones join again."""
+        gone = partial(self._left, why=IN_QUARANTINE, refused=True)
+        for order, places in self._gate.decided():
+            for place in places:
+                if order.release:
+                    place.failures, place.away = 0, 0.0
+                    self._followups.append(partial(self._seated, place))
+                else:
+                    self._followups.extend(partial(gone, client) for client in self._clients(place))
+
+    def _left(self, client: int, why: str, *, refused: bool = False) -> Event | None:
         if (at_node := self._at_node.pop(client, None)) is not None:
             self._forget(at_node)
         if client not in self._present:
@@ -225,7 +257,9 @@ class Link:
         self._present.remove(client)
         LOG.info("Client %s has left: %s", client, why)
         task = self._running(client)
-        return Left(self.time, client) if task is None else Failed(self.time, task.task, why, gone=True)
+        if task is None:
+            return Left(self.time, client)
+        return Failed(self.time, task.task, why, gone=True, refused=refused)
 
     def _answered(self, task: Dispatch, reply: Message | Exception) -> Event | None:
         if self._at_node.get(task.client) is not task:  # its node has left

@@ -6,6 +6,7 @@ from functools import partial
 
 from flwr.app import Message
 
+from fairlag.runtime.flower.gate import Gate
 from fairlag.runtime.flower.nodes import LOG, Node
 from fairlag.runtime.flower.options import Options
 from fairlag.runtime.flower.roster import Place, Roster
@@ -31,6 +32,7 @@ class Lobby:
         self,
         roster: Roster,
         options: Options,
+        gate: Gate,
         *,
         ask: Callable[[int], None],
         forget: Callable[[int], None],
@@ -39,6 +41,7 @@ class Lobby:
         """`ask` sends a node the question, `forget` drops its answer, `later` calls something after some seconds."""
         self._roster = roster
         self._options = options
+        self._gate = gate
         self._ask = ask
         self._forget = forget
         self._later = later
@@ -62,7 +65,8 @@ class Lobby:
         for number, node in nodes.items():
             if number not in self._online:
                 self._online[number] = _OnlineNode(node)
-                self._ask(number)
+                if self._gate.admits(number, node.key):
+                    self._ask(number)
 
     def introduced(self, number: int, reply: Message | Exception) -> Place | None:
         """The place of a node that has answered; if its app does not know the question, its number is its name."""
@@ -72,12 +76,15 @@ class Lobby:
         if isinstance(reply, Exception) or (reply.has_error() and reply.error.code != RAISED):
             self._unanswered(number, online, SILENT if isinstance(reply, Exception) else failure(reply))
             return None
-        place = self._roster.place(number, online.node.key, introduction(reply))
+        config = introduction(reply)
+        place = self._roster.place(number, online.node.key, config)
         if isinstance(place, str):
             LOG.warning("Node %s gets no tasks: %s", number, place)
+            self._gate.refused(self._roster.name(number, online.node.key, config), place)
             return None
         online.place = place
         LOG.info("Node %s is client %s, %r", number, place.number, self._roster.group_of[place.number])
+        self._gate.seated(place, online.node.key)
         return place
 
     def _unanswered(self, number: int, online: _OnlineNode, why: str) -> None:

@@ -39,7 +39,7 @@ class NodeWatcher:
         while not self._closed.is_set():
             try:
                 found = {
-                    each.node_id: Node(each.last_activated_at, _fingerprint(each.public_key))
+                    each.node_id: Node(each.last_activated_at, fingerprint(each.public_key))
                     for each in self._grid.get_nodes()
                 }
             except Exception as error:  # the connection to the SuperLink may raise anything
@@ -49,5 +49,6 @@ class NodeWatcher:
             self._closed.wait(self._every)
 
 
-def _fingerprint(key: bytes) -> str:
+def fingerprint(key: bytes) -> str:
+    """The short form of a public key by which a node is known; empty without a key."""
     return hashlib.sha256(key).hexdigest()[:32] if key else ""

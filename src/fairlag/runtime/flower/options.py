@@ -1,10 +1,11 @@
-"""Options of a deployment: how often nodes are checked, how long they wait after failures, bounds, and its keeper."""
+"""Options of a deployment: who may take part, how often nodes are checked, how long they wait, bounds, its keeper."""
 
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
 from fairlag.errors import InputError
+from fairlag.runtime.flower.gate import Strikes
 
 _WHOLE = ("at_least", "queued", "threads", "max_clients")
 _FACTORS = {"max_norm": 1.0, "max_growth": 1.0, "max_loss": 0.0, "steps_within": 1.0}
@@ -43,7 +44,13 @@ class Options:
     queued: int = 1
     """How many tasks each node has at once: with 2, the next one is already at the node when one is done."""
     by_key: bool = False
-    """Are nodes identified by their keys? A SuperLink with node authentication verifies them."""
+    """Are nodes identified by their keys? It also says that the SuperLink admits only keys that you registered."""
+    allow: str | Path | None = None
+    """A file with the public keys of the nodes that may take part, one line per node; they are identified by them."""
+    insecure: bool = False
+    """May anyone take part who can reach the SuperLink?"""
+    strikes: Strikes | None = None
+    """A rule that puts nodes into quarantine; with None, only people do."""
     poll: float = 0.5
     """Seconds between two requests for a reply."""
     look: float = 2.0
@@ -74,8 +81,16 @@ class Options:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise InputError(f"{name} is {value!r}, it must be a whole number of at least 1")
-        if not isinstance(self.by_key, bool):
-            raise InputError(f"by_key is {self.by_key!r}, it must be True or False")
+        for name in ("by_key", "insecure"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise InputError(f"{name} is {value!r}, it must be True or False")
+        if self.allow is not None and not isinstance(self.allow, str | Path):
+            raise InputError(f"allow is {self.allow!r}, it must be the name of a file with public keys")
+        if self.insecure and self.identified:
+            said = "by_key" if self.by_key else "allow"
+            raise InputError(f"insecure is True, but {said} asks for nodes with keys: leave out one of them")
+        if self.strikes is not None and not isinstance(self.strikes, Strikes):
+            raise InputError(f"strikes is {self.strikes!r}, it must be a fairlag.flower.Strikes")
         for name in ("poll", "look", "backoff", "longest_backoff"):
             _check_seconds(name, getattr(self, name))
         if self.ttl is not None:
@@ -85,6 +100,11 @@ class Options:
             if not (value is None and name in _OPTIONAL) and not _is_number(value, least):
                 none = ", or None for no bound" if name in _OPTIONAL else ""
                 raise InputError(f"{name} is {value!r}, it must be a number of at least {least:g}{none}")
+
+    @property
+    def identified(self) -> bool:
+        """Are nodes identified by their keys?"""
+        return self.by_key or self.allow is not None
 
     def wait(self, failures: int) -> float:
         """How long a node gets no task after this many failures in a row.

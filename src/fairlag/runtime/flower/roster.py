@@ -13,6 +13,7 @@ class Place:
     """A client of the fleet: its current node, and its recent failures."""
 
     number: int
+    name: str
     node: int | None = None
     failures: int = 0
     """How many of its tasks in a row have failed."""
@@ -45,13 +46,13 @@ class Roster:
         """The client of a node: the one with its name, or a new one; or why it gets no tasks."""
         if self.lasting and not self.by_key and config.keys().isdisjoint((NAME, PARTITION)):
             return "with noise in [privacy] it needs a name or partition-id, to be the same client after a restart"
-        name = self._name(node, key, config)
+        name = self.name(node, key, config)
         place = self.places.get(name)
         if place is None:
             if len(self.places) >= self.most:
                 return f"there are already {self.most} clients (max_clients)"
             number = self._number(config)
-            place = self.places[name] = self._by_number[number] = Place(number)
+            place = self.places[name] = self._by_number[number] = Place(number, name)
             self.group_of[number] = self._group(number, config)
         return place
 
@@ -59,7 +60,8 @@ class Roster:
         """The client with this number."""
         return self._by_number[number]
 
-    def _name(self, node: int, key: str, config: Mapping[str, Any]) -> str:
+    def name(self, node: int, key: str, config: Mapping[str, Any]) -> str:
+        """The name of a node, by which it is recognised after a restart."""
         if self.by_key:
             return f"key {key}"
         if NAME in config:
@@ -106,6 +108,6 @@ class Roster:
     def restore(self, state: State) -> None:
         """Restores the numbers of these names."""
         names, numbers = take(state, "names", list), take(state, "numbers", list)
-        self.places = {name: Place(number) for name, number in zip(names, numbers, strict=True)}
+        self.places = {name: Place(number, name) for name, number in zip(names, numbers, strict=True)}
         self._by_number = {place.number: place for place in self.places.values()}
         self.group_of = dict(zip(numbers, take(state, "groups", list), strict=True))
