@@ -13,6 +13,7 @@ import fairlag
 from fairlag.cli import (
     attack,
     audit,
+    bundle,
     data,
     doctor,
     figure,
@@ -47,6 +48,8 @@ for command in (
     results.runs,
     results.rollback,
     results.compare,
+    bundle.freeze,
+    bundle.verify,
     report.report,
     report.watch,
     figure.figure,
