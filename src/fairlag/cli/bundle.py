@@ -153,7 +153,9 @@ def _tell_versions(bundle: Unpacked) -> None:
     apart = differing(bundle.contents.runs, versions())
     for name, (there, here) in apart.items():
         say(f"{name} is {there} there and {here} here: the last bits of results may differ")
-    if not apart:
+    if not all("python" in run.made_with for run in bundle.contents.runs):
+        say("An older fairlag made some runs, and did not note Python, the system and the processor")
+    elif not apart:
         say("Versions, system and processor are the same as there")
 
 

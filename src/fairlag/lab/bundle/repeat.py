@@ -57,13 +57,11 @@ def check_repeatable(run: Run) -> None:
 def repeated(frozen: Run, home: Path, target: Path, until: int | None, workers: int | None) -> Run:
     """Makes the run again in an empty folder; imports what its experiment names from `home`."""
     file = frozen.folder / EXPERIMENT
-    settings = frozen.settings
     tables = {**read_tables(file), "folder": str(home), "device": frozen.meta.get("device")}
-    watch = None
-    if until is not None:
-        watch = _Until(until, settings["evaluate"]["every"] if settings.get("data") else None)
     with chdir(home):  # the user's code may open files by names that are relative to it
         experiment = experiment_in(tables, file, code=True)
+        every = None if experiment.data is None else experiment.evaluate.every
+        watch = None if until is None else _Until(until, every)
         plan = Plan(experiment, (experiment.seed,), target, single=True)
         try:
             execute(plan, new=True, workers=workers, watch=watch)

@@ -15,6 +15,7 @@ from fairlag.lab.bundle.agreement import compared
 from fairlag.lab.bundle.archive import unpack
 from fairlag.lab.bundle.contents import LIST, TABLES, Contents, Frozen, Home, described
 from fairlag.lab.bundle.repeat import Unrepeatable, check_repeatable, repeated
+from fairlag.lab.experiment import check
 from fairlag.lab.run import Run
 
 LEAST = 20
@@ -57,7 +58,8 @@ class Part:
         made = run.version
         if self.whole:
             return made
-        least = max(LEAST, run.settings["evaluate"]["every"]) if run.settings.get("data") else LEAST
+        experiment = check(run.settings)
+        least = LEAST if experiment.data is None else max(LEAST, experiment.evaluate.every)
         return min(self.aggregations or least, made)
 
 
@@ -141,7 +143,7 @@ def _verdict(
     tell(f"{entry.name}: repeating {_span(last, made, whole=whole)}")
     home = bundle.folder / entry.home
     home.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix="fairlag-") as temporary, _modules_forgotten(home):
+    with TemporaryDirectory(prefix="fairlag-") as temporary, _modules_of(home):
         here = repeated(run, home, Path(temporary).resolve() / "run", None if whole else last, workers)
         if (data := here.meta.get("data")) != entry.data:
             return Verdict(
@@ -168,16 +170,19 @@ def _check_files(folder: Path, home: Home) -> None:
 
 
 @contextmanager
-def _modules_forgotten(home: Path) -> Iterator[None]:
-    """Inside, modules are imported from a folder; afterwards another folder may have modules of the same names."""
-    before = set(sys.modules)
+def _modules_of(home: Path) -> Iterator[None]:
+    """Inside, modules are imported from a folder, even if this process has imported others of the same names."""
+    own = {file.relative_to(home).parts[0].removesuffix(".py") for file in home.rglob("*.py")}
+    own -= {*sys.stdlib_module_names, "fairlag"}
+    hidden = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in own}
+    for name in hidden:
+        del sys.modules[name]
     try:
         yield
     finally:
-        for name in set(sys.modules) - before:
-            file = getattr(sys.modules[name], "__file__", None)
-            if file and Path(file).is_relative_to(home):
-                del sys.modules[name]
+        for name in [name for name in sys.modules if name.partition(".")[0] in own]:
+            del sys.modules[name]
+        sys.modules.update(hidden)
 
 
 def differing(entries: Sequence[Frozen], here: Mapping[str, str]) -> dict[str, tuple[str, str]]:
