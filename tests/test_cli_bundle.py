@@ -106,7 +106,7 @@ def text(path: str, before: str, after: str) -> Callable[[Path], None]:
         ),
         (
             sql("DELETE FROM evaluations WHERE version = 8"),
-            "from aggregation 8: a row of evaluations is missing",
+            "from aggregation 8: a row of evaluations (version 8, scope all, metric accuracy, whole 0) is only here",
             False,
         ),
         (sql("UPDATE evaluations SET value = 1 WHERE version = 40"), "from aggregation 40: value of", True),
@@ -115,7 +115,11 @@ def text(path: str, before: str, after: str) -> Callable[[Path], None]:
             "from aggregation 40: the model_sha256 of the run is '00' there and ",
             True,
         ),
-        (sql("UPDATE tasks SET reason = 'x' WHERE outcome <> 'aggregated'"), "", True),
+        (
+            sql("INSERT INTO refusals VALUES ('too old', 3)"),
+            "from aggregation 40: a row of refusals (version 40, reason too old) is only there, not here",
+            True,
+        ),
         (text("files/points/points.csv", "0.", "1."), "its data has the checksum ", False),
         (text("files/points/delays.csv", "9", "9.5"), "from aggregation ", False),
         (text("files/points/rule_of_mine.py", "1 + ", "2 + "), "weight of tasks (task ", False),

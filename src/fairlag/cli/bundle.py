@@ -22,6 +22,7 @@ from fairlag.lab.bundle.freeze import Given
 from fairlag.lab.bundle.freeze import freeze as frozen
 from fairlag.lab.bundle.verify import FAILED, Part, Unpacked, Verdict, differing, fetch, unpacked
 from fairlag.lab.bundle.verify import verify as verified
+from fairlag.lab.ending import terminated_cleanly
 from fairlag.lab.environment import versions
 from fairlag.lab.folder import is_run
 from fairlag.lab.run import Run
@@ -52,7 +53,7 @@ def freeze(
     if out.suffix.lower() != ".zip":
         raise InputError(f"--out is {str(out)!r}: a bundle is a zip file, so its name must end with .zip")
     given = Given(
-        [Run(folder) for folder in planned_folders(folders)],
+        planned_folders(folders),
         [folder for folder in folders if is_sweep(folder)],
         list(dict.fromkeys(plan for folder in folders for plan in _plans(folder))),
     )
@@ -126,7 +127,7 @@ def verify(
         raise InputError("--whole repeats all aggregations: leave out --aggregations")
     if files is not None and not files.is_dir():
         raise InputError(f"--files is {str(files)!r}, but there is no such folder")
-    with unpacked(bundle) as found:
+    with terminated_cleanly(), unpacked(bundle) as found:
         say(f"{bundle}: every file has its checksum; {len(found.runs)} runs")
         if files is not None and (missing := fetch(found, files)):
             complain(f"not in {files}: {', '.join(missing)}")

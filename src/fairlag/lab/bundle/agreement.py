@@ -13,7 +13,7 @@ from fairlag.limits import shown
 
 _UPDATE = "client, ordinal, version, dispatched, steps, pace, ended"
 _EARLY = {
-    "clients": (3, "SELECT 0, client, grp, examples FROM clients WHERE 0 <= :last ORDER BY client"),
+    "clients": (3, "SELECT 0 AS version, client, grp, examples FROM clients WHERE 0 <= :last ORDER BY client"),
     "aggregations": (1, "SELECT * FROM aggregations WHERE version <= :last ORDER BY version"),
     "tasks": (
         2,
@@ -32,7 +32,8 @@ _EARLY = {
 _LATE = {
     "tasks": (
         2,
-        f"SELECT :last, task, {_UPDATE}, outcome, reason FROM tasks WHERE outcome <> 'aggregated' ORDER BY task",
+        f"SELECT :last AS version, task, {_UPDATE}, outcome, reason FROM tasks WHERE outcome <> 'aggregated' "
+        "ORDER BY task",
     ),
     "presence": (
         2,
@@ -43,7 +44,7 @@ _LATE = {
         "SELECT version, client, steps, metric, examples, value FROM {client_scores} WHERE 0 <= :last "
         "ORDER BY version, client, steps, metric",
     ),
-    "refusals": (2, "SELECT :last, reason, count FROM refusals ORDER BY reason"),
+    "refusals": (2, "SELECT :last AS version, reason, count FROM refusals ORDER BY reason"),
 }
 """The same for what is only known at the end of a run."""
 _END = ("status", "reason", "virtual_time", "counts", "model_sha256")
@@ -53,14 +54,7 @@ class Difference(NamedTuple):
     """The first value that two runs do not share."""
 
     version: int
-    what: str
-    there: object
-    here: object
-
-    def __str__(self) -> str:
-        if isinstance(self.there, int | float) and isinstance(self.here, int | float):
-            return f"{self.what} is {self.there!r} there and {self.here!r} here ({self.here - self.there:+.3g})"
-        return f"{self.what} is {_told(self.there)} there and {_told(self.here)} here"
+    sentence: str
 
 
 class Compared(NamedTuple):
@@ -72,11 +66,16 @@ class Compared(NamedTuple):
 
 
 def compared(there: Run, here: Run, last: int, *, whole: bool) -> Compared:
-    """Compares two runs up to an aggregation; or all of them, with their final models."""
+    """Compares two runs up to an aggregation; or all of them, with their final models.
+
+    Of a failed run, the rows after its last checkpoint are lost, and when that was depends on the machine. So only the
+    rows of aggregations are compared, and the reason.
+    """
+    finished = there.status == here.status == "finished"
     with reading(there.folder) as one, reading(here.folder) as other:
         formats = there.meta["format"], here.meta["format"]
         known = set(layout_of(one, there.folder).tables) & set(layout_of(other, here.folder).tables)
-        queries = [*_EARLY.items(), *(_LATE.items() if whole else ())]
+        queries = [*_EARLY.items(), *(_LATE.items() if whole and finished else ())]
         found = [
             _first(table, keys, _rows(one, query, last, formats[0]), _rows(other, query, last, formats[1]))
             for table, (keys, query) in queries
@@ -86,7 +85,7 @@ def compared(there: Run, here: Run, last: int, *, whole: bool) -> Compared:
         (evaluations,) = one.execute(count, (last,)).fetchone()
     if whole:
         found += [
-            Difference(last, f"the {key} of the run", there.meta.get(key), here.meta.get(key))
+            Difference(last, _apart(f"the {key} of the run", there.meta.get(key), here.meta.get(key)))
             for key in _END
             if there.meta.get(key) != here.meta.get(key)
         ][:1]
@@ -113,11 +112,13 @@ def _first(
         if one == other:
             continue
         if one is None or other is None or one[:keys] != other[:keys]:
-            row = min((each for each in (one, other) if each is not None), key=lambda each: _sortable(each[:keys]))
-            return Difference(int(row[0]), f"a row of {table}", one and one[:keys], other and other[:keys])
+            present = sorted((each for each in (one, other) if each is not None), key=lambda row: _sortable(row[:keys]))
+            row, places = present[0], ("there", "here") if present[0] is one else ("here", "there")
+            what = f"{table} ({_key(names[:keys], row[:keys])})"
+            return Difference(int(row[0]), f"a row of {what} is only {places[0]}, not {places[1]}")
         place = next(place for place, value in enumerate(one) if value != other[place])
-        what = f"{names[place]} of {table} ({_key(names[1:keys], one[1:keys])})" if keys > 1 else f"{names[place]}"
-        return Difference(int(one[0]), what, one[place], other[place])
+        what = f"{names[place]} of {table}" + (f" ({_key(names[1:keys], one[1:keys])})" if keys > 1 else "")
+        return Difference(int(one[0]), _apart(what, one[place], other[place]))
     return None
 
 
@@ -128,6 +129,12 @@ def _key(names: list[str], values: tuple[Any, ...]) -> str:
 
 def _sortable(key: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple((each is not None, str(type(each)), each if each is not None else -inf) for each in key)
+
+
+def _apart(what: str, there: object, here: object) -> str:
+    if isinstance(there, int | float) and isinstance(here, int | float):
+        return f"{what} is {there!r} there and {here!r} here ({here - there:+.3g})"
+    return f"{what} is {_told(there)} there and {_told(here)} here"
 
 
 def _told(value: object) -> str:

@@ -43,9 +43,9 @@ SHA256SUMS       checksums of all these files; `sha256sum -c SHA256SUMS` checks 
 
 @dataclass(frozen=True)
 class Given:
-    """What to freeze: runs, and the sweeps that tuned them."""
+    """What to freeze: the folders of runs, and of the sweeps that tuned them."""
 
-    runs: Sequence[Run]
+    runs: Sequence[Path]
     sweeps: Sequence[Path] = ()
     plans: Sequence[Path] = ()
     """The folders of plans that were given as a whole: what they planned must be there."""
@@ -60,16 +60,16 @@ def freeze(
     Failed runs are results, and are included.
     """
     missing = [f"{folder.name}/{name}" for folder in given.plans for name in not_begun(folder)]
-    _check(given.runs, [] if unfinished else missing, unfinished=unfinished)
-    settings = [run.settings for run in given.runs]
-    places = [run.home for run in given.runs]
+    runs = _checked(given.runs, missing, unfinished=unfinished)
+    settings = [run.settings for run in runs]
+    places = [run.home for run in runs]
     homes = _homes(zip(places, settings, strict=True))
     add_all(homes.values(), add)
     with TemporaryDirectory() as temporary:
         members: dict[str, Path | bytes] = {}
         entries: list[Frozen] = []
         copies: list[Run] = []
-        for run, wanted, place in zip(given.runs, settings, places, strict=True):
+        for run, wanted, place in zip(runs, settings, places, strict=True):
             home = homes[place]
             name = _free(f"{RUNS}/{slug(run.experiment)}/{slug(run.label)}-seed{run.seed}", [e.folder for e in entries])
             copy = copied(run, named.renamed(wanted, home.names), Path(temporary, name), _hidden(run, home))
@@ -86,20 +86,23 @@ def freeze(
     return contents
 
 
-def _check(runs: Sequence[Run], missing: Sequence[str], *, unfinished: bool) -> None:
-    found = [(run, *verified(run.folder)) for run in runs]
-    if damaged := [f"{run.folder}: {why}" for run, intact, why in found if not intact]:
+def _checked(folders: Sequence[Path], missing: Sequence[str], *, unfinished: bool) -> list[Run]:
+    """The runs in these folders, intact and finished."""
+    found = [(folder, *verified(folder)) for folder in folders]
+    if damaged := [f"{folder}: {why}" for folder, intact, why in found if not intact]:
         raise InputError(
-            f"{len(damaged)} of {len(runs)} runs are damaged: restore them, or name the others. {'; '.join(damaged)}"
+            f"{len(damaged)} of {len(folders)} runs are damaged: restore them, or name the others. {'; '.join(damaged)}"
         )
-    states = {run: run.status for run in runs}
-    left = [f"{run.folder} ({state})" for run, state in states.items() if state in ("running", "interrupted")]
+    runs = [Run(folder) for folder in folders]
+    states = [(run.folder, run.status) for run in runs]
+    left = [f"{folder} ({state})" for folder, state in states if state in ("running", "interrupted")]
     left += [f"{name} (not begun)" for name in missing]
     if left and not unfinished:
         raise InputError(
             f"{len(left)} of {len(runs) + len(missing)} runs are not finished: `fairlag resume` completes them, or "
             f"--unfinished freezes what there is. {', '.join(left)}"
         )
+    return runs
 
 
 def _homes(experiments: Iterable[tuple[Path | None, Mapping[str, Any]]]) -> dict[Path | None, Collected]:

@@ -153,13 +153,16 @@ def _verdict(
         found = compared(run, here, rows, whole=whole)
     if found.difference is not None:
         where = f"from aggregation {found.difference.version:,}" if found.difference.version else "from the beginning"
-        return Verdict(entry.name, DIFFERENT, f"{where}: {found.difference}", False)
-    versions = f"{found.evaluations:,} version{'' if found.evaluations == 1 else 's'} evaluated"
-    return Verdict(entry.name, SAME, f"{_span(last, made, whole=whole)}, {versions}", True)
+        return Verdict(entry.name, DIFFERENT, f"{where}: {found.difference.sentence}", False)
+    return Verdict(entry.name, SAME, f"{_span(last, made, whole=whole)}, {_evaluated(found.evaluations)}", True)
 
 
 def _span(last: int, made: int, *, whole: bool) -> str:
     return f"all {made:,} aggregations to its end" if whole else f"aggregations 1 to {last:,} of {made:,}"
+
+
+def _evaluated(versions: int) -> str:
+    return f"{versions:,} version{'' if versions == 1 else 's'} evaluated" if versions else "no evaluations"
 
 
 def _check_files(folder: Path, home: Home) -> None:
