@@ -98,7 +98,11 @@ def text(path: str, before: str, after: str) -> Callable[[Path], None]:
         ),
         (sql("UPDATE tasks SET client = 5 WHERE aggregation = 7"), "from aggregation 7: client of tasks (task ", False),
         (sql("UPDATE tasks SET staleness = 9 WHERE aggregation = 9"), "from aggregation 9: staleness of tasks", False),
-        (sql("UPDATE aggregations SET time = time + 1 WHERE version = 3"), "from aggregation 3: time is ", False),
+        (
+            sql("UPDATE aggregations SET time = time + 1 WHERE version = 3"),
+            "from aggregation 3: time of aggregations is ",
+            False,
+        ),
         (
             sql("UPDATE evaluations SET value = value + 1e-15 WHERE version = 8 AND metric = 'loss'"),
             "from aggregation 8: value of evaluations (scope all, metric loss, whole 0) is ",
@@ -180,6 +184,7 @@ def test_no_code_imports_nothing_but_repeats_the_rest(call: Call, bundle: Path, 
     done = call("verify", "points.zip", "--no-code")
     assert done.code == 2
     assert "Mine, seed 0: could not be repeated: " in done.out and "which --no-code refuses" in done.out
+    assert "/fairlag-" not in done.out  # the temporary folder
     assert "FedAvg, seed 0: the same bytes" in done.out
     assert done.err.endswith("fairlag: 1 of 2 runs could be repeated\n")
 

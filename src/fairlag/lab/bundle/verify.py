@@ -1,5 +1,6 @@
 """`fairlag verify`: checks a bundle, repeats a part of its runs, and says whether the bytes agree."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -129,7 +130,7 @@ def verify(
         except (Interrupted, StoreError, WorkerError):
             raise
         except FairlagError as error:
-            yield Verdict(entry.name, FAILED, str(error), None)
+            yield Verdict(entry.name, FAILED, str(error).replace(f"{bundle.folder}{os.sep}", ""), None)
 
 
 def _verdict(
