@@ -246,6 +246,21 @@ def test_what_own_code_reads_is_added(call: Call, tmp_path: Path) -> None:
     assert (done.code, "which is in none of the experiments' folders" in done.err) == (2, True)
 
 
+def test_a_fleet_file_that_has_changed_since_the_run_is_refused(call: Call, tmp_path: Path) -> None:
+    file = experiment_in(tmp_path / "a", aggregations=4)
+    there = tmp_path / "a/there.csv"
+    there.write_text("client,start,end\n" + "".join(f"c{each},0,1000\n" for each in range(4)))
+    file.write_text(
+        file.read_text().replace('"uniform(1, 2)"', '"uniform(1, 2)"\navailability = "file(\'there.csv\')"')
+    )
+    out = made(file, tmp_path / "out")
+    assert call("freeze", str(out), "--out", str(tmp_path / "x.zip")).code == 0
+    there.write_text(there.read_text().replace("1000", "999"))
+    done = call("freeze", str(out), "--out", str(tmp_path / "x.zip"))
+    sentence = "fairlag: the file 'there.csv' has changed since the experiment 'points' was run\n"
+    assert (done.code, done.err) == (2, sentence)
+
+
 def test_runs_that_are_not_finished_are_refused_or_said(call: Call, tmp_path: Path) -> None:
     out = made(experiment_in(tmp_path / "a", aggregations=4), tmp_path / "out", 0, 1)
     shutil.rmtree(out / "mine-seed1")

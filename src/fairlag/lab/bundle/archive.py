@@ -11,6 +11,7 @@ from typing import IO
 from fairlag.errors import InputError
 from fairlag.files import PARTIAL, place
 from fairlag.lab.bundle.named import is_inside
+from fairlag.lab.digest import of_file
 from fairlag.lab.folder import SUMS
 from fairlag.limits import printable, shown
 
@@ -62,10 +63,7 @@ def _add(bundle: zipfile.ZipFile, name: str, content: Path | bytes) -> None:
 
 
 def _sha256(content: Path | bytes) -> str:
-    if isinstance(content, bytes):
-        return hashlib.sha256(content).hexdigest()
-    with content.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    return hashlib.sha256(content).hexdigest() if isinstance(content, bytes) else of_file(content)
 
 
 def unpack(file: Path, folder: Path) -> list[str]:

@@ -59,7 +59,7 @@ def freeze(
     Damaged runs are refused, and so are those that are not finished or not begun, unless `unfinished` allows them.
     Failed runs are results, and are included.
     """
-    missing = [f"{folder.name}/{name}" for folder in given.plans for name in not_begun(folder)]
+    missing = [f"{folder.resolve().name}/{name}" for folder in given.plans for name in not_begun(folder)]
     runs = _checked(given.runs, missing, unfinished=unfinished)
     settings = [run.settings for run in runs]
     places = [run.home for run in runs]

@@ -1,6 +1,5 @@
 """Collects the code and data of the experiments of a folder, under names that do not depend on this machine."""
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,6 +9,7 @@ from fairlag.errors import InputError
 from fairlag.lab.bundle import named
 from fairlag.lab.bundle.contents import LARGEST, Home, LeftOut
 from fairlag.lab.bundle.modules import modules
+from fairlag.lab.digest import of_file
 
 _OUTSIDE = "outside"
 """The folder for files that are not in the folder of their experiment."""
@@ -38,6 +38,9 @@ class Collected:
         """Takes what an experiment names."""
         for path in named.files(tables):
             self._take_file(path)
+        for path, digest in (tables.get("files") or {}).items():
+            if of_file(self.root / Path(path).expanduser()) != digest:
+                raise InputError(f"the file {path!r} has changed since the experiment {tables['name']!r} was run")
         for text in named.perhaps_files(tables):
             if _exists(self.root / Path(text).expanduser()):
                 self._take_file(text)
@@ -65,14 +68,12 @@ class Collected:
     def _take(self, path: str, place: Path) -> None:
         """Takes a file, or all files in a folder, or their checksums if they are large."""
         inside = sorted(each for each in place.rglob("*") if each.is_file()) if place.is_dir() else [place]
-        found = {path if each == place else f"{path}/{each.relative_to(place).as_posix()}": each for each in inside}
+        found = {Path(path, each.relative_to(place)).as_posix(): each for each in inside}
         if sum(each.stat().st_size for each in inside) <= LARGEST:
             self.files |= found
             return
         for name, each in found.items():
-            with each.open("rb") as stream:
-                digest = hashlib.file_digest(stream, "sha256").hexdigest()
-            self._left_out[name] = LeftOut(name, each.stat().st_size, digest)
+            self._left_out[name] = LeftOut(name, each.stat().st_size, of_file(each))
 
     def _take_module(self, use: str) -> None:
         name = use.partition(":")[0]

@@ -5,7 +5,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from hashlib import file_digest
 from pathlib import Path
 from shutil import copyfile
 from tempfile import TemporaryDirectory
@@ -16,6 +15,7 @@ from fairlag.lab.bundle.agreement import compared
 from fairlag.lab.bundle.archive import unpack
 from fairlag.lab.bundle.contents import LIST, TABLES, Contents, Frozen, Home, described
 from fairlag.lab.bundle.repeat import Unrepeatable, check_repeatable, repeated
+from fairlag.lab.digest import of_file
 from fairlag.lab.experiment import check
 from fairlag.lab.run import Run
 
@@ -104,9 +104,7 @@ def fetch(bundle: Unpacked, place: Path) -> list[str]:
             if not source.is_file():
                 missing.append(each.path)
                 continue
-            with source.open("rb") as stream:
-                found = file_digest(stream, "sha256").hexdigest()
-            if found != each.sha256:
+            if (found := of_file(source)) != each.sha256:
                 raise InputError(f"{str(source)!r} has the sha256 {found}, but the runs used {each.sha256}")
             target = bundle.folder / home.folder / each.path
             target.parent.mkdir(parents=True, exist_ok=True)
