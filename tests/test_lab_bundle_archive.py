@@ -3,6 +3,7 @@
 import hashlib
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,13 +32,13 @@ def refused(file: Path, folder: Path) -> str:
 
 def test_what_was_written_is_unpacked(tmp_path: Path) -> None:
     (tmp_path / "big").write_bytes(b"\x00" * 3_000_000)
-    members = {"b/c.txt": b"text", "a": tmp_path / "big", "empty": b""}
+    members: dict[str, Path | bytes] = {"b/c.txt": b"text", "a": tmp_path / "big", "empty": b""}
     archive.write(tmp_path / "x.zip", members)
     (tmp_path / "out").mkdir()
     assert archive.unpack(tmp_path / "x.zip", tmp_path / "out") == ["SHA256SUMS", "a", "b/c.txt", "empty"]
     assert (tmp_path / "out/a").read_bytes() == b"\x00" * 3_000_000
     assert (tmp_path / "out/b/c.txt").read_bytes() == b"text"
-    archive.write(tmp_path / "y.zip", dict(reversed(members.items())))
+    archive.write(tmp_path / "y.zip", dict(reversed([*members.items()])))
     assert (tmp_path / "x.zip").read_bytes() == (tmp_path / "y.zip").read_bytes()
 
 
@@ -146,7 +147,7 @@ def test_a_name_that_other_systems_cannot_unpack_is_not_written(tmp_path: Path) 
     assert not [*tmp_path.iterdir()]
 
 
-TABLES = {
+TABLES: dict[str, Any] = {
     "clients": [
         {"group": "trace('no.csv')", "delay": "mixture(0.5, trace('a.csv'), 0.5, 1)", "availability": "always"},
         {"group": "slow", "capacity": "fedscale('c/d.pkl', trace='e')", "availability": 'file("f.csv")'},
