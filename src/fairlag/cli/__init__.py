@@ -13,6 +13,7 @@ import fairlag
 from fairlag.cli import (
     attack,
     audit,
+    bundle,
     data,
     doctor,
     figure,
@@ -49,6 +50,8 @@ for command in (
     results.rollback,
     nodes.quarantine,
     results.compare,
+    bundle.freeze,
+    bundle.verify,
     report.report,
     report.watch,
     figure.figure,

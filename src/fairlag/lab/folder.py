@@ -252,6 +252,10 @@ def _is_lateness(value: object) -> bool:
     return isinstance(value, dict) and all(isinstance(value.get(name), int | float) for name in names)
 
 
+def _are_texts(value: object) -> bool:
+    return isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
+
+
 _FACTS: dict[str, Callable[[Any], bool]] = {
     "status": lambda value: value in STATUSES,
     "groups": lambda value: isinstance(value, list) and all(isinstance(each, str) for each in value),
@@ -260,6 +264,7 @@ _FACTS: dict[str, Callable[[Any], bool]] = {
     "until_time": lambda value: value is None or isinstance(value, int | float),
     "lateness": lambda value: value is None or _is_lateness(value),
     "metrics": lambda value: value is None or are_metrics(value),
+    "environment": lambda value: value is None or _are_texts(value),
 }
 """Checks of the values in the table meta, by key."""
 

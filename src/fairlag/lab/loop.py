@@ -105,7 +105,11 @@ class RunLoop:
             raise self._interruption()
         if self._is_due():
             self._commit()
-        self._report()
+        try:
+            self._report()
+        except Interrupted:  # a listener has seen enough: what it saw is kept
+            self._commit()
+            raise
 
     def _is_due(self) -> bool:
         """Is it time for a checkpoint?"""

@@ -116,6 +116,16 @@ def planned_labels(folder: Path) -> list[str]:
         return []
 
 
+def not_begun(folder: Path) -> list[str]:
+    """The names of the runs that were planned in a folder, but are not there; empty if no plan can be read."""
+    try:
+        seeds = _seeds(read_tables(folder / PLAN), folder / PLAN)
+    except ExperimentError:
+        return []
+    names = [f"{slug(label)}-seed{seed}" for seed in seeds for label in planned_labels(folder)]
+    return [name for name in names if not is_run(folder / name)]
+
+
 def slug(words: str, otherwise: str = "strategy") -> str:
     """Words as the name of a folder, or `otherwise` if nothing is left of them.
 

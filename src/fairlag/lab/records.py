@@ -15,6 +15,7 @@ import numpy as np
 from fairlag.core.strategy import Strategy
 from fairlag.errors import FairlagError, InputError, Interrupted, StoreError, UnreadableError, WorkerError
 from fairlag.lab import rollback
+from fairlag.lab.environment import environment
 from fairlag.lab.events import Begun, Over, Tell
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.folder import MODEL, check_experiment, check_model, is_run
@@ -214,10 +215,11 @@ def _remark(difference: str) -> None:
     print(printable(f"{difference}: results may differ"), file=sys.stderr, flush=True)
 
 
-def _versions(experiment: Experiment) -> dict[str, str]:
-    """The versions of the libraries that compute a run."""
-    names = ("numpy",) if experiment.data is None else ("numpy", "torch")
-    return {name: metadata.version(name) for name in names}
+def _versions(experiment: Experiment) -> dict[str, object]:
+    """The versions of the libraries that compute a run, and what else its last bits may depend on."""
+    trained = experiment.data is not None
+    names = ("numpy", "torch") if trained else ("numpy",)
+    return {**{name: metadata.version(name) for name in names}, "environment": environment(trained=trained)}
 
 
 def _learnt(resources: Resources, setting: Setting) -> dict[str, object]:
