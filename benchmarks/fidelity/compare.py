@@ -1,10 +1,11 @@
 """Compares recorded federations with simulations of their fleets, as a table and a figure.
 
-    python benchmarks/fidelity/compare.py FOLDER... [--seeds 50] [--training 6] [--figure docs/fidelity.png]
+    python -m benchmarks.fidelity.compare FOLDER... [--seeds 50] [--training 6] [--figure docs/fidelity.png]
 
 A folder is one that measure.py has made. The first third of its run only serves to fit a fleet; the rest is compared.
 Each simulation is as long as the run, and is measured in the same window. So its numbers for different seeds are what a
-truthful simulator would see in such a run: their standard deviation is the sampling error.
+truthful simulator would see in such a run: their standard deviation is the sampling error. A fleet fitted to the whole
+run shows what is left if nothing changes between the first third and the rest.
 """
 
 import argparse
@@ -15,9 +16,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from seen import Seen
 
 import fairlag
+from benchmarks.fidelity.seen import Seen
 from fairlag.core.types import Floats
 from fairlag.errors import FairlagError, InputError
 from fairlag.lab.experiment import Experiment
@@ -66,18 +67,20 @@ class Comparison:
     """What was fitted, group by group."""
 
 
-FILE, FITTED = "experiment file", "fitted file"
+FILE, THEN, WHOLE = "experiment file", "fitted to the first third", "fitted to the whole run"
 
 
 def compared(folder: Path, *, seeds: int, training: int) -> Comparison:
-    """Compares the run in a folder with its experiment file, and with the fleet fitted to its first third."""
+    """Compares the run in a folder with its experiment file, and with the fleets fitted to its first third or to all."""
     run = Run(folder / "run")
     end = min(run.virtual_time, float(run.settings.get("until_time", np.inf)))
     start = THIRD * end
-    fitted = fairlag.fit_fleet(run, until=start)
-    fleets = {FILE: _as_deployed(fairlag.load(folder / "experiment.toml"), run), FITTED: fitted.experiment}
+    fits = {THEN: fairlag.fit_fleet(run, until=start), WHOLE: fairlag.fit_fleet(run)}
+    fleets = {FILE: _as_deployed(fairlag.load(folder / "experiment.toml"), run)}
+    fleets |= {name: fit.experiment for name, fit in fits.items()}
     fleets = {name: each.checked(until_time=end, clock=None, speed=None) for name, each in fleets.items()}
-    names = {FILE: {name: name for name in run.groups}, FITTED: {each.name: each.group for each in fitted.groups}}
+    names = {FILE: {name: name for name in run.groups}}
+    names |= {name: {each.name: each.group for each in fit.groups} for name, fit in fits.items()}
     size = int(run.settings.get("model_bytes", 0))
     real = Seen.run(run).quantities(start, end, size, names[FILE])
     drawn = {
@@ -93,8 +96,17 @@ def compared(folder: Path, *, seeds: int, training: int) -> Comparison:
         what=_what(run, folder, start, end),
         rows=tuple(rows),
         accuracy=_accuracies(run, fleets, np.linspace(start, end, MOMENTS), training) if training else (),
-        fits=tuple(f"{each.name}: {each.clients} clients, {each.table['delay']}" for each in fitted.groups),
+        fits=tuple(
+            f"{name}: {each.clients} {each.name} clients, `{_shortened(str(each.table['delay']))}`, "
+            f"mean {each.fitted.mean if each.fitted else float('nan'):.4g} s"
+            for name, fit in fits.items()
+            for each in fit.groups
+        ),
     )
+
+
+def _shortened(delay: str) -> str:
+    return delay if len(delay) < 60 else f"{delay[:40]}…)"
 
 
 def _as_deployed(experiment: Experiment, run: Run) -> Experiment:
@@ -147,19 +159,18 @@ def _what(run: Run, folder: Path, start: float, end: float) -> str:
 
 
 def table(found: Comparison) -> str:
-    """The comparison in Markdown."""
-    head = ["quantity", "real"]
-    for fleet in (FILE, FITTED):
-        head += [fleet, "error", "sampling errors"]
+    """The comparison in Markdown: errors in per cent, and in sampling errors; bold beyond the limit."""
+    fleets = tuple(found.rows[0].simulated)
+    head = ["quantity", "real", *(word for fleet in fleets for word in (fleet, "error"))]
     lines = [f"**{found.name}**: {found.what}.", "", *(f"- {each}" for each in found.fits), ""]
     lines += [f"| {' | '.join(head)} |", f"|{'|'.join(['---', *['--:'] * (len(head) - 1)])}|"]
     for row in (*found.rows, *found.accuracy):
         cells = [row.name, f"{row.real:.4g}"]
-        for fleet in (FILE, FITTED):
+        for fleet in fleets:
             mean, deviation = row.simulated[fleet]
-            mark = "" if row.agrees(fleet) else " **!**"
-            cells += [f"{mean:.4g} ± {deviation:.2g}", f"{row.error(fleet):+.1f} %", f"{row.sigmas(fleet):+.1f}{mark}"]
-        lines.append(f"| {' | '.join(cells)} |".replace("nan %", "–").replace("+nan", "–"))
+            error = f"{row.error(fleet):+.1f} % ({row.sigmas(fleet):+.1f})" if row.real and deviation else "–"
+            cells += [f"{mean:.4g} ± {deviation:.2g}", error if row.agrees(fleet) else f"**{error}**"]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -182,7 +193,7 @@ def main() -> None:
         rows = {each.name: {row.name: [row.real, row.simulated] for row in each.rows + each.accuracy} for each in found}
         options.json.write_text(json.dumps(rows, indent=1))
     if options.figure is not None:
-        from figure import drawn
+        from benchmarks.fidelity.figure import drawn
 
         drawn(found, options.figure)
 

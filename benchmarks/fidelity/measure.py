@@ -1,7 +1,7 @@
 """Measures: a real federation of the paper's fleet on loopback, with TLS and keys, recorded in a folder.
 
-    python benchmarks/fidelity/measure.py FOLDER [--unit 20] [--seconds 1500] [--fast 10] [--slow 5] [--queued 1]
-    python benchmarks/fidelity/measure.py FOLDER --threads --unit 1 --seconds 700
+    python -m benchmarks.fidelity.measure FOLDER [--unit 20] [--seconds 1500] [--fast 10] [--slow 5] [--queued 1]
+    python -m benchmarks.fidelity.measure FOLDER --threads --unit 1 --seconds 700
 
 The folder gets `experiment.toml` (what the federation was said to be), `run` (what it did) and `load.csv` (how busy the
 machine was meanwhile). The tasks of fast devices take U(1, 2) units, those of slow ones U(8, 12); a unit is in seconds.
@@ -89,6 +89,15 @@ class PacedFederation(Federation):
             np.savez(self._data(node), inputs=inputs, labels=labels, durations=durations)
 
 
+def write_experiment(folder: Path, *, unit: float, seconds: float, fast: int, slow: int, buffer: int) -> Path:
+    """Writes the file of the paper's fleet into the folder, with a unit of this many seconds."""
+    parts = {f"{factor}unit": factor * unit for factor in (2, 8, 12)}
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "experiment.toml"
+    file.write_text(EXPERIMENT.format(unit=unit, seconds=seconds, fast=fast, slow=slow, buffer=buffer, **parts))
+    return file
+
+
 def measure(folder: Path, experiment: Experiment, *, queued: int, port: int) -> Run:
     """Runs the federation until the experiment's time is over; `folder` holds its file."""
     nodes = tuple(f"{table.group}:{place}" for place, table in enumerate(_tables(experiment)))
@@ -165,12 +174,9 @@ def main() -> None:
     if (options.folder / "run").exists():
         parser.error(f"there is already a run in {str(options.folder)!r}: give another folder")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the nodes, as Ctrl-C does
-    words = {f"{factor}unit": factor * options.unit for factor in (2, 8, 12)}
-    options.folder.mkdir(parents=True, exist_ok=True)
-    file = options.folder / "experiment.toml"
-    file.write_text(EXPERIMENT.format(**{**vars(options), **words}))
     try:
-        experiment = fairlag.load(file)
+        sizes = {name: getattr(options, name) for name in ("unit", "seconds", "fast", "slow", "buffer")}
+        experiment = fairlag.load(write_experiment(options.folder, **sizes))
         if options.threads:
             run = measure_threads(options.folder, experiment)
         else:

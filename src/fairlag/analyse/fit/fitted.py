@@ -204,9 +204,7 @@ def _doubts(name: str, found: Fitted) -> list[str]:
     return [f"The requested family {found.family} does not fit {name}: {found.doubt}."]
 
 
-def _heard(
-    members: Integers, tasks: Tasks, group: str, ways: Ways, together: int
-) -> tuple[Integers, list[str]]:
+def _heard(members: Integers, tasks: Tasks, group: str, ways: Ways, together: int) -> tuple[Integers, list[str]]:
     """The clients that are included, and a remark about those whose devices ended no task."""
     first = members[0]
     silent = members[~np.isin((members - first) // together, (tasks.client - first) // together)]
