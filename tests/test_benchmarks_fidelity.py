@@ -1,4 +1,4 @@
-"""The comparison of a real run with simulations: it agrees with the audit, accepts a true fleet and finds a false one."""
+"""The comparison of a run with simulations agrees with the audit, accepts a true fleet and finds a false one."""
 
 import shutil
 from pathlib import Path

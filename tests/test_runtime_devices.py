@@ -93,7 +93,7 @@ def test_closed_forms_count_the_waiting() -> None:
     [
         ({"count": 7}, "per_device is 2, but count is 7, which must be a multiple of it"),
         ({"per_device": 1}, "per_device"),
-        ({"availability": "alternating(10, 5)"}, "clients of one device would come and go apart"),
+        ({"availability": "alternating(10, 5)"}, "its clients would come and go apart"),
     ],
 )
 def test_what_a_device_cannot_be_is_refused(change: dict[str, Any], sentence: str) -> None:

@@ -5,7 +5,7 @@
 A folder is one that measure.py has made. The first third of its run only serves to fit a fleet; the rest is compared.
 Each simulation is as long as the run, and is measured in the same window. So its numbers for different seeds are what a
 truthful simulator would see in such a run: their standard deviation is the sampling error. A fleet fitted to the whole
-run shows what is left if nothing changes between the first third and the rest.
+run is compared with all of it: what then disagrees is the model's fault, and no change of the fleet's speed.
 """
 
 import argparse
@@ -13,7 +13,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -37,22 +36,29 @@ class Row:
 
     name: str
     real: float
+    """In the last two thirds of the run."""
+    whole: float
+    """In all of it."""
     simulated: dict[str, tuple[float, float]]
     """By fleet: the mean over seeds, and the standard deviation."""
 
+    def truth(self, fleet: str) -> float:
+        """What was measured in the window in which this fleet is compared."""
+        return self.whole if fleet == WHOLE else self.real
+
     def error(self, fleet: str) -> float:
         """(simulated − real) / real in per cent."""
-        return 100 * (self.simulated[fleet][0] / self.real - 1) if self.real else float("nan")
+        return 100 * (self.simulated[fleet][0] / self.truth(fleet) - 1) if self.truth(fleet) else float("nan")
 
     def sigmas(self, fleet: str) -> float:
         """The difference in units of the sampling error."""
         mean, deviation = self.simulated[fleet]
-        return (mean - self.real) / deviation if deviation else float("nan")
+        return (mean - self.truth(fleet)) / deviation if deviation else float("nan")
 
     def agrees(self, fleet: str) -> bool:
         """Is the difference within `LIMIT`?"""
         mean, _ = self.simulated[fleet]
-        return mean == self.real or abs(self.error(fleet)) <= LIMIT or abs(self.sigmas(fleet)) <= LIMIT
+        return mean == self.truth(fleet) or abs(self.error(fleet)) <= LIMIT or abs(self.sigmas(fleet)) <= LIMIT
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +77,11 @@ FILE, THEN, WHOLE = "experiment file", "fitted to the first third", "fitted to t
 
 
 def compared(folder: Path, *, seeds: int, training: int) -> Comparison:
-    """Compares the run in a folder with its experiment file, and with the fleets fitted to its first third or to all."""
+    """Compares the run in a folder with its experiment file and with the two fitted fleets."""
     run = Run(folder / "run")
-    end = min(run.virtual_time, float(run.settings.get("until_time", np.inf)))
+    end = float(run.settings["until_time"])
+    if run.status != "finished":
+        raise InputError(f"the run in {str(run.folder)!r} is {run.status}, so it cannot be compared: wait for its end")
     start = THIRD * end
     fits = {THEN: fairlag.fit_fleet(run, until=start), WHOLE: fairlag.fit_fleet(run)}
     fleets = {FILE: _as_deployed(fairlag.load(folder / "experiment.toml"), run)}
@@ -82,13 +90,16 @@ def compared(folder: Path, *, seeds: int, training: int) -> Comparison:
     names = {FILE: {name: name for name in run.groups}}
     names |= {name: {each.name: each.group for each in fit.groups} for name, fit in fits.items()}
     size = int(run.settings.get("model_bytes", 0))
-    real = Seen.run(run).quantities(start, end, size, names[FILE])
+    begins = {FILE: start, THEN: start, WHOLE: 0.0}
+    real, whole = (Seen.run(run).quantities(begin, end, size, names[FILE]) for begin in (start, 0.0))
     drawn = {
-        name: [Seen.simulated(each, seed).quantities(start, end, size, names[name]) for seed in range(seeds)]
+        name: [Seen.simulated(each, seed).quantities(begins[name], end, size, names[name]) for seed in range(seeds)]
         for name, each in fleets.items()
     }
     rows = [
-        Row(name, value, {fleet: _spread([each[name] for each in found]) for fleet, found in drawn.items()})
+        Row(
+            name, value, whole[name], {fleet: _spread([each[name] for each in found]) for fleet, found in drawn.items()}
+        )
         for name, value in real.items()
     ]
     return Comparison(
@@ -129,12 +140,12 @@ def _accuracies(run: Run, fleets: dict[str, Experiment], moments: Floats, traini
     real = _accuracy(run, moments)
     found = {}
     for name, experiment in fleets.items():
-        with TemporaryDirectory() as folder:
-            made = fairlag.simulate(experiment, seeds=training, workers=1, out=Path(folder, "runs"))
-            found[name] = [_accuracy(each, moments) for each in (made if isinstance(made, list) else [made])]
+        made = (fairlag.simulate(experiment, seed=seed, workers=1) for seed in range(training))
+        found[name] = [_accuracy(each, moments) for each in made]
     return tuple(
         Row(
             f"accuracy at {moment:.0f} s",
+            real[place],
             real[place],
             {name: _spread([each[place] for each in curves]) for name, curves in found.items()},
         )
@@ -162,13 +173,15 @@ def table(found: Comparison) -> str:
     """The comparison in Markdown: errors in per cent, and in sampling errors; bold beyond the limit."""
     fleets = tuple(found.rows[0].simulated)
     head = ["quantity", "real", *(word for fleet in fleets for word in (fleet, "error"))]
+    head.insert(-2, "real, whole run")
     lines = [f"**{found.name}**: {found.what}.", "", *(f"- {each}" for each in found.fits), ""]
     lines += [f"| {' | '.join(head)} |", f"|{'|'.join(['---', *['--:'] * (len(head) - 1)])}|"]
     for row in (*found.rows, *found.accuracy):
         cells = [row.name, f"{row.real:.4g}"]
         for fleet in fleets:
             mean, deviation = row.simulated[fleet]
-            error = f"{row.error(fleet):+.1f} % ({row.sigmas(fleet):+.1f})" if row.real and deviation else "–"
+            cells += [f"{row.whole:.4g}"] if fleet == WHOLE else []
+            error = f"{row.error(fleet):+.1f} % ({row.sigmas(fleet):+.1f})" if row.truth(fleet) and deviation else "–"
             cells += [f"{mean:.4g} ± {deviation:.2g}", error if row.agrees(fleet) else f"**{error}**"]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

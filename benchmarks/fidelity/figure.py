@@ -34,12 +34,12 @@ def drawn(found: "Sequence[Comparison]", file: Path) -> None:
 
 
 def _panel(axes: "Axes", found: "Comparison") -> None:
-    rows = [row for row in (*found.rows, *found.accuracy) if row.real > 0]
+    rows = [row for row in (*found.rows, *found.accuracy) if row.real > 0 and row.whole > 0]
     axes.axvspan(-2, 2, color="#dddddd", linewidth=0)
     for place, fleet in enumerate(rows[0].simulated):
         colour = identity.strategy_look(place).colour
         for line, row in enumerate(rows):
-            error, width = row.error(fleet), 200 * row.simulated[fleet][1] / row.real
+            error, width = row.error(fleet), 200 * row.simulated[fleet][1] / row.truth(fleet)
             height = line + 0.25 * (place - 1)
             if abs(error) <= _SIDE:
                 axes.errorbar(error, height, xerr=width, color=colour, fmt="o", markersize=3, linewidth=1)

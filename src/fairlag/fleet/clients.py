@@ -82,7 +82,7 @@ class Group:
         if self.per_device > 1 and not isinstance(self.availability, Always):
             raise InputError(
                 f"group {self.name!r} has {self.per_device} clients per device and the availability "
-                f"{self.availability}: clients of one device would come and go apart, so the availability must be always"
+                f"{self.availability}: its clients would come and go apart, so the availability must be always"
             )
         self.presence(self.timing)
 
