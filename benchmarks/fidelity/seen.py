@@ -120,7 +120,7 @@ class Seen:
         return found
 
     def _waiting(self, start: float, end: float) -> float:
-        """The part of the window without a task, over all clients; after its last known task, each is assumed to have one."""
+        """The part of all time without a task; after its last known one, a client is assumed to have one."""
         order = np.lexsort((self.dispatched, self.client))
         client, begun, ended = self.client[order], self.dispatched[order], self.ended[order]
         same = client[1:] == client[:-1]
