@@ -25,6 +25,7 @@ def drawn(found: "Sequence[Comparison]", file: Path) -> None:
         panels = np.atleast_1d(figure.subplots(1, len(found), sharey=True))
         for axes, each in zip(panels, found, strict=True):
             _panel(axes, each)
+        figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
         identity.caption(
             figure,
             "Simulated ÷ measured − 1. Bars: two sampling errors of a run of this length, from simulations with "
@@ -56,4 +57,3 @@ def _panel(axes: "Axes", found: "Comparison") -> None:
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_title(found.name)
     axes.set_xlabel("error in per cent")
-    axes.legend(loc="lower right", fontsize=6)
