@@ -16,7 +16,7 @@ DOCS := $(VENV)/docs.stamp
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow test-all lint format bench bench-peers examples docs clean
+.PHONY: help demo test test-slow test-all lint format bench bench-peers fidelity examples docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -53,6 +53,17 @@ bench: $(DEV) ## Measure the speed of the timeline, training, large fleets and s
 	$(BIN)/python benchmarks/engine.py
 	$(BIN)/python benchmarks/scale.py
 	$(BIN)/python benchmarks/privacy.py
+
+FIDELITY := fidelity-runs
+
+# A folder that already has a run is not measured again: `make clean` keeps it, because it took an hour.
+fidelity: $(DEV) ## Compare real federations on loopback with simulations of their fleets (an hour and a half)
+	test -e $(FIDELITY)/threads/run || $(BIN)/python -m benchmarks.fidelity.measure $(FIDELITY)/threads --threads --unit 1 --seconds 720
+	test -e $(FIDELITY)/queued-1/run || $(BIN)/python -m benchmarks.fidelity.measure $(FIDELITY)/queued-1 --seconds 2200
+	test -e $(FIDELITY)/queued-2/run || $(BIN)/python -m benchmarks.fidelity.measure $(FIDELITY)/queued-2 --seconds 1500 \
+	    --fast 4 --slow 2 --buffer 3 --queued 2
+	$(BIN)/python -m benchmarks.fidelity.compare $(FIDELITY)/threads $(FIDELITY)/queued-1 $(FIDELITY)/queued-2 \
+	    --figure docs/fidelity.png
 
 bench-peers: $(DEV) ## Measure fairlag beside its peers, each in its own environment (gigabytes, half an hour)
 	$(BIN)/python benchmarks/peers/run.py

@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+from math import inf
 from pathlib import Path
 from typing import Annotated
 
@@ -24,6 +25,9 @@ def fit_fleet(
     split: Annotated[
         bool, typer.Option("--split/--no-split", help="Split groups whose clients clearly differ.")
     ] = True,
+    until: Annotated[
+        float, typer.Option(metavar="SECONDS", show_default=False, help="Use only the first SECONDS of each run.")
+    ] = inf,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -32,7 +36,7 @@ def fit_fleet(
     check_file("--out", file)
     if file.exists() and not force:
         raise InputError(f"{str(file)!r} exists: choose another file with --out, or overwrite it with --force")
-    found = looked_at(folders, lambda runs: fleet.fit_fleet(runs, how, split=split))
+    found = looked_at(folders, lambda runs: fleet.fit_fleet(runs, how, split=split, until=until))
     text = found.text
     _check_modules(found.experiment, file)
     parse(tomllib.loads(text), file.parent, code=False)  # the modules that it names must be found from there

@@ -57,6 +57,8 @@ class Group:
     """How its clients time their work: as fast as they can, or slower by a plan."""
     capacity: Capacity | None = None
     """How fast each of its clients is. The duration of a step is then `delay` times the client's seconds per step."""
+    per_device: int = 1
+    """How many clients in a row are one device, which does their tasks one after the other."""
 
     def __post_init__(self) -> None:
         if self.count < 1:
@@ -74,6 +76,13 @@ class Group:
         if self.capacity is not None and len(self.capacity.clients) != self.count:
             raise InputError(
                 f"group {self.name!r} has {self.count} clients, but its capacity has {len(self.capacity.clients)}"
+            )
+        if self.per_device < 1:
+            raise InputError(f"group {self.name!r} has {self.per_device} clients per device, it must be at least 1")
+        if self.per_device > 1 and not isinstance(self.availability, Always):
+            raise InputError(
+                f"group {self.name!r} has {self.per_device} clients per device and the availability "
+                f"{self.availability}: its clients would come and go apart, so the availability must be always"
             )
         self.presence(self.timing)
 
@@ -136,6 +145,7 @@ class Fleet:
         _check_steps("a task of the fleet", steps)
         counts = [group.count for group in groups]
         self.groups = tuple(groups)
+        self._counts = counts
         self.clients = sum(counts)
         self.group_of: Integers = np.repeat(np.arange(len(groups)), counts)
         self.seed = seed
@@ -144,6 +154,8 @@ class Fleet:
         self.vanishing = any(group.vanish for group in groups)
         self.per_step = any(group.per == "step" for group in groups)
         """Does the duration of any client's tasks depend on the number of local steps?"""
+        self.sharing = any(group.per_device > 1 for group in groups)
+        """Do any clients share a device?"""
         self._steps = steps
         self._own_steps = [group.steps or steps for group in groups]
         self.steps: Integers = np.repeat(np.array(self._own_steps, np.int64), counts)
@@ -226,19 +238,39 @@ class Fleet:
         return range(self._start[group], self._start[group + 1])
 
     @property
+    def device_of(self) -> Integers:
+        """Per client: the number of its device.
+
+        >>> from fairlag.fleet.delay import parse
+        >>> Fleet([Group("a", 4, parse(1), per_device=2), Group("b", 2, parse(1))], seed=0).device_of.tolist()
+        [0, 0, 1, 1, 2, 3]
+        """
+        parts, first = [], 0
+        for group in self.groups:
+            parts.append(first + np.arange(group.count) // group.per_device)
+            first = int(parts[-1][-1]) + 1
+        return np.concatenate(parts)
+
+    @property
     def mean_durations(self) -> Floats:
         """Per client: the expected duration of its tasks, each with the client's own number of steps.
 
-        A plan that makes a client slow for only a part of the run is not included.
+        A plan that makes a client slow for only a part of the run is not included. Clients that share a device are
+        assumed to be busy all the time, so that each task waits for one of every other client.
         """
-        means = np.repeat(self._means, [group.count for group in self.groups])
+        means = np.repeat(self._means, self._counts)
         means *= self.paces
         means += self.transfers
         means *= self.factors
+        if self.sharing:
+            means *= np.repeat([min(group.per_device, group.count) for group in self.groups], self._counts)
         return means
 
     def duration(self, client: int, ordinal: int, steps: int = 0) -> float:
-        """The duration of the client's task of this ordinal with `steps` steps (0 for its own), including transfers."""
+        """The duration of the client's task of this ordinal with `steps` steps (0 for its own), including transfers.
+
+        If its device is shared, this is how long the device works on it; the runtime adds how long the task waits.
+        """
         if ordinal < self._early:
             place = ordinal * self._blocks + client // _BLOCK
             asked = self._asked[place]

@@ -98,6 +98,12 @@ class Clients(Table):
     delay_per: DelayPer = Field(
         default=None, description='`"task"`, the default, or `"step"` if `delay` is the time of each local step.'
     )
+    per_device: int | None = Field(
+        default=None,
+        ge=2,
+        description="How many clients in a row are one device, which does their tasks one after the other. A SuperNode "
+        "with `queued = 2` is two clients of one device.",
+    )
     timing: str | None = Field(
         default=None,
         description="Whether its clients work as fast as they can, or hold back on purpose: a [timing](#timings).",
@@ -124,9 +130,13 @@ class Clients(Table):
         return table
 
     @model_validator(mode="after")
-    def _names_all(self) -> "Clients":
+    def _fits_count(self) -> "Clients":
         if self.names is not None and len(self.names) != self.count:
             raise ValueError(f"it names {len(self.names)} clients, but count is {self.count}: leave count out")
+        if self.per_device is not None and self.count % self.per_device:
+            raise ValueError(
+                f"per_device is {self.per_device}, but count is {self.count}, which must be a multiple of it"
+            )
         return self
 
     def build(self, folder: Path | None, batch: int) -> Group:
@@ -165,6 +175,7 @@ class Clients(Table):
             per="step" if fast is not None else self.delay_per or "task",
             timing=plan,
             capacity=fast,
+            per_device=self.per_device or 1,
         )
 
     @property

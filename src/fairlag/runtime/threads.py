@@ -19,6 +19,7 @@ from fairlag.execute.nothing import Nothing
 from fairlag.fleet.clients import Fleet
 from fairlag.runtime.agenda import NOBODY, Agenda, Due, Watchdog
 from fairlag.runtime.clock import Clock, Lateness
+from fairlag.runtime.devices import Devices
 from fairlag.runtime.presence import Presence, is_over, nothing_more
 
 RESUMED = "the run was resumed while its update arrived"
@@ -132,6 +133,7 @@ class WallClockSimulation:
             "executor": self._executor,
             "lateness": self.lateness,
         }
+        self._devices = Devices.of(fleet, self._parts)
         self._clock = Clock(speed)
         self._clients: dict[int, _Client] = {}
         self._out: dict[int, _Pending] = {}
@@ -273,6 +275,8 @@ class WallClockSimulation:
         """Starts a task: its duration counts from the server's time of the dispatch, not from the thread's start."""
         duration = self._fleet.duration(task.client, task.ordinal, task.steps)
         duration *= self._fleet.factor(task.client, task.time, self._server.part)
+        if self._devices is not None:
+            duration = self._devices.work(task.client, task.time, duration)
         # A client that vanishes during the task never delivers, so there is nothing to compute.
         if not (self._fleet.vanishing and self._presence.plan(task, duration)):
             self._send(task, task.time + duration)

@@ -15,6 +15,7 @@ from fairlag.execute import Executor
 from fairlag.execute.nothing import Nothing
 from fairlag.fleet.clients import Fleet
 from fairlag.runtime.agenda import NOBODY, Agenda, Due, Watchdog
+from fairlag.runtime.devices import Devices
 from fairlag.runtime.presence import Presence, is_over, nothing_more
 
 STRETCH = 1000
@@ -120,6 +121,7 @@ class Simulation:
             "watchdog": self._watchdog,
             "executor": self._executor,
         }
+        self._devices = Devices.of(fleet, self._parts)
         self._started = False
         self._stop: Stop | None = None
         self._passed = 0
@@ -211,6 +213,8 @@ class Simulation:
                 duration = self._duration(client, ordinal, steps)
                 if self._fleet.timed:
                     duration *= self._fleet.factor(client, time, self._server.part)
+                if self._devices is not None:
+                    duration = self._devices.work(client, time, duration)
                 # A client that vanishes during the task sends nothing, so there is nothing to compute.
                 if self._plan is None or not self._plan(command, duration):
                     due = time + duration

@@ -20,7 +20,7 @@ PARTS = (0.1, 0.5, 0.9)
 
 _GRID = (np.arange(10_000) + 0.5) / 10_000
 _PRESENCE = ("vanish", "away", "join", "leave")
-_REPLACED = ("count", "delay", "delay_per", "upload", "download", *_PRESENCE)
+_REPLACED = ("count", "delay", "delay_per", "upload", "download", "per_device", *_PRESENCE)
 _LATE, _GONE, _QUIET = 0.01, 0.1, 3.0
 """A group joined late if its first task was dispatched after the part `_LATE` of the run. It left if none of its tasks
 ended in the last part `_GONE` of the run, nor for `_QUIET` times its longest pause before."""
@@ -152,9 +152,15 @@ def fit_group(table: dict[str, Any], seen: Observed, ways: Ways) -> Iterator[Gro
             yield _unseen(table, tasks)
         return
     common, remarks = _presence(table, tasks, seen, ways)
-    members, silent = _heard(members, tasks, table["group"], ways)
-    parts, why = _parts(members, usual.settled(), table, ways if steps is None else ways._replace(split=False))
+    together = seen.per_device[table["group"]]
+    members, silent = _heard(members, tasks, table["group"], ways, together)
+    parts, why = _parts(
+        members, usual.settled(), table, ways if steps is None else ways._replace(split=False), together
+    )
     overall = fit(whole, ways.how)
+    if together > 1:
+        common["per_device"] = together
+        silent = [*silent, f"{together} clients in a row are one device: waiting for each other is not in their delay."]
     remarks = [*warmed, *why, *silent, *remarks]
     for part in parts:
         mine = tasks.of(part.clients)
@@ -198,9 +204,10 @@ def _doubts(name: str, found: Fitted) -> list[str]:
     return [f"The requested family {found.family} does not fit {name}: {found.doubt}."]
 
 
-def _heard(members: Integers, tasks: Tasks, group: str, ways: Ways) -> tuple[Integers, list[str]]:
-    """The clients that are included, and a remark about those that ended no task."""
-    silent = np.setdiff1d(members, tasks.client)
+def _heard(members: Integers, tasks: Tasks, group: str, ways: Ways, together: int) -> tuple[Integers, list[str]]:
+    """The clients that are included, and a remark about those whose devices ended no task."""
+    first = members[0]
+    silent = members[~np.isin((members - first) // together, (tasks.client - first) // together)]
     if not len(silent):
         return members, []
     if ways.deployed:
@@ -256,13 +263,19 @@ def _sample(tasks: Tasks, steps: int | None, every: Tasks) -> Sample:
     return tasks.durations(_per(tasks, steps))._replace(window=np.empty(0))
 
 
-def _parts(members: Integers, tasks: Tasks, table: dict[str, Any], ways: Ways) -> tuple[list[Part], list[str]]:
-    """The group in parts of clients that are alike, and a remark if there are several."""
+def _parts(
+    members: Integers, tasks: Tasks, table: dict[str, Any], ways: Ways, together: int
+) -> tuple[list[Part], list[str]]:
+    """The group in parts of clients that are alike, and a remark if there are several; clients of a device are."""
     known = tasks.came[tasks.duration[tasks.came] > 0]
-    clients, durations = tasks.client[known], tasks.duration[known]
+    durations, start = tasks.duration[known], members[0]
+    clients = start + (tasks.client[known] - start) // together * together
     if not ways.split or not (found := spread(clients, durations)).clear:
         return [Part(members, "")], []
-    parts = apart(members, clients, durations)
+    parts = [
+        part._replace(clients=(part.clients[:, None] + np.arange(together)).ravel())
+        for part in apart(members[(members - start) % together == 0], clients, durations)
+    ]
     each = "each has its own table" if len(members) <= FEW else f"{len(parts)} tables group clients that are alike"
     return parts, [
         f"Clients of {table['group']} clearly differ, by a factor of {found.factor:.2f} for one standard deviation "

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import inf, isinf
 from pathlib import Path
 from typing import Any
 
@@ -61,12 +62,13 @@ class FleetFit:
         }
 
 
-def fit_fleet(runs: Runs, how: str = BEST, *, split: bool = True) -> FleetFit:
+def fit_fleet(runs: Runs, how: str = BEST, *, split: bool = True, until: float = inf) -> FleetFit:
     """Fits the fleet of runs to what they observed, and returns an experiment with it for "what if" questions.
 
     `runs` share a fleet, and their tasks are pooled. `how` chooses the delays: "best" is the best family by likelihood,
     or the observed durations if no family fits well; "empirical" always uses the observed durations; the name of a
-    family uses that family. With `split`, a group whose clients clearly differ becomes several.
+    family uses that family. With `split`, a group whose clients clearly differ becomes several. With `until`, only what
+    happened before that time counts, so that the rest of a run can show how well the fleet is described.
 
     >>> from tempfile import TemporaryDirectory
     >>> from fairlag import simulate
@@ -79,8 +81,10 @@ def fit_fleet(runs: Runs, how: str = BEST, *, split: bool = True) -> FleetFit:
     'uniform(1.0001, 2.0032)'
     """
     check_way(how)
+    if not until > 0:
+        raise InputError(f"until is {until}, it must be a number of seconds above 0")
     chosen = given(runs)
-    seen = observed(chosen)
+    seen = observed(chosen, until)
     if not len(seen.tasks.came):
         where = ", ".join(repr(str(run.folder)) for run in chosen[:3])
         ended = f"{len(seen.tasks):,} tasks ended, but no update arrived" if len(seen.tasks) else "no task has ended"
@@ -95,7 +99,7 @@ def fit_fleet(runs: Runs, how: str = BEST, *, split: bool = True) -> FleetFit:
         groups=tuple(groups),
         runs=tuple(run.folder for run in chosen),
         seconds=sum(seen.ends),
-        remarks=(*remarks, *_losses(chosen), *_unseen(seen)),
+        remarks=(*remarks, *(_losses(chosen) if isinf(until) else ()), *_unseen(seen, until)),
     )
 
 
@@ -162,7 +166,10 @@ def _losses(runs: Sequence[Run]) -> list[str]:
     return words
 
 
-def _unseen(seen: Observed) -> Iterator[str]:
+def _unseen(seen: Observed, until: float) -> Iterator[str]:
+    if until in seen.ends:
+        yield f"Only the tasks that ended in the first {until:g} s are used."
+        return
     if seen.repeated:
         yield f"Runs with the same seed draw the same durations: {seen.repeated:,} repeated tasks are left out."
     if seen.running is None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from importlib import import_module
+from math import inf
 
 import numpy as np
 
@@ -34,6 +35,7 @@ class Tasks:
     """A number of its draw: in the simulator, tasks of the same seed, client and ordinal have the same duration."""
     client: Integers
     dispatched: Floats
+    """When its client could begin: when it was handed out, or when its device had ended the task before."""
     duration: Floats
     """Until its update arrived, or until it was lost or cancelled."""
     steps: Integers
@@ -44,7 +46,7 @@ class Tasks:
     back: Floats
     """1 if there is a next task; 0 if the run ended before one ended."""
     left: Floats
-    """From its dispatch until the end of the run."""
+    """From then until the end of the run."""
     first: Integers
     """1 for the first task of its client in a run."""
 
@@ -143,10 +145,15 @@ class Observed:
     """When each run ended; for an unfinished run, how far it has come."""
     running: int | None
     """The number of tasks that were running at the end; None if a run did not record it."""
+    per_device: dict[str, int]
+    """By group: how many clients in a row are one device."""
 
 
-def observed(runs: Sequence[Run]) -> Observed:
-    """Reads the tasks of runs that share a fleet; of tasks with the same draw, only one."""
+def observed(runs: Sequence[Run], until: float = inf) -> Observed:
+    """Reads the tasks of runs that share a fleet; of tasks with the same draw, only one.
+
+    With `until`, runs count as if they had ended then.
+    """
     groups = tuple(runs[0].groups)
     members = [_members(run) for run in runs]
     if other := next((run for run, each in zip(runs, members, strict=True) if each != members[0]), None):
@@ -157,12 +164,16 @@ def observed(runs: Sequence[Run]) -> Observed:
     # The durations of a real fleet are not drawn, so no two of its runs repeat each other.
     sources = [str(run.folder) if run.deployed else f"{run.seed}" for run in runs]
     numbers = {source: number for number, source in enumerate(dict.fromkeys(sources))}
-    tables = [_rows(run) for run in runs]
-    read = [_tasks(*table, numbers[source], len(numbers)) for table, source in zip(tables, sources, strict=True)]
+    shared = _per_device(runs)
+    devices = _devices(members[0], shared)
+    tables = [_rows(run, until) for run in runs]
+    read = [
+        _tasks(*table, devices, numbers[source], len(numbers)) for table, source in zip(tables, sources, strict=True)
+    ]
     tasks = Tasks(*(np.concatenate([getattr(part, each.name) for part in read]) for each in fields(Tasks)))
     draws = tasks.client * (1 + tasks.draw.max(initial=0)) + tasks.draw
     _, first = np.unique(draws, return_index=True)
-    counts = [run.meta.get("counts") for run in runs]
+    counts = [run.meta.get("counts") if end < until else None for run, (_, end) in zip(runs, tables, strict=True)]
     places = {name: place for place, name in enumerate(groups)}
     return Observed(
         groups=groups,
@@ -171,7 +182,46 @@ def observed(runs: Sequence[Run]) -> Observed:
         repeated=len(tasks) - len(first),
         ends=tuple(end for _, end in tables),
         running=None if None in counts else sum(int(each["running"]) for each in counts if each),
+        per_device=shared,
     )
+
+
+def _per_device(runs: Sequence[Run]) -> dict[str, int]:
+    """By group: how many clients in a row are one device, as deployed with `queued`, or as simulated."""
+    found = []
+    for run in runs:
+        tables = {table["group"]: table for table in run.settings["clients"]}
+        queued = int(run.meta.get("queued", 1))
+        found.append({name: queued * int(tables.get(name, {}).get("per_device") or 1) for name in run.groups})
+    if other := next((run for run, each in zip(runs, found, strict=True) if each != found[0]), None):
+        raise InputError(
+            f"the runs in {str(runs[0].folder)!r} and {str(other.folder)!r} differ in the tasks per device: "
+            "fit those with equally many"
+        )
+    return found[0]
+
+
+def _devices(members: Sequence[str], per_device: dict[str, int]) -> Integers:
+    """Per client: a client that stands for its device, the first one."""
+    found = np.arange(len(members))
+    for name, many in per_device.items():
+        mine = np.array([member == name for member in members])
+        found[mine] = found[mine][np.arange(int(mine.sum())) // many * many]
+    return found
+
+
+def _begun(device: Integers, dispatched: Floats, ended: Floats) -> Floats:
+    """When each task began: once its device, which does one task after the other, had ended the task before.
+
+    >>> _begun(np.array([0, 0, 1]), np.zeros(3), np.array([11.0, 5.0, 7.0])).tolist()
+    [5.0, 0.0, 0.0]
+    """
+    order = np.lexsort((dispatched, ended, device))
+    alike = np.flatnonzero(device[order][1:] == device[order][:-1])
+    before, after = order[alike], order[alike + 1]
+    begun = dispatched.copy()
+    begun[after] = np.maximum(dispatched[after], ended[before])
+    return begun
 
 
 def _members(run: Run) -> list[str]:
@@ -179,28 +229,32 @@ def _members(run: Run) -> list[str]:
         return [name for (name,) in database.execute("SELECT grp FROM clients ORDER BY client")]
 
 
-def _rows(run: Run) -> tuple[Floats, float]:
-    """One row per task, and when the run ended."""
+def _rows(run: Run, until: float) -> tuple[Floats, float]:
+    """One row per task that ended in time, and when the run ended."""
     with reading(run.folder) as database:
         found = database.execute(_TASKS)
         parts = [np.array(some, np.float64) for some in iter(lambda: found.fetchmany(_TOGETHER), [])]
     rows = np.concatenate([np.empty((0, 6)), *parts])
-    return rows, max(run.virtual_time, float(rows[:, 3].max(initial=0.0)))
+    end = max(run.virtual_time, float(rows[:, 3].max(initial=0.0)))
+    return rows[rows[:, 3] <= until], min(end, until)
 
 
-def _tasks(rows: Floats, end: float, source: int, sources: int) -> Tasks:
+def _tasks(rows: Floats, end: float, devices: Integers, source: int, sources: int) -> Tasks:
     client, ordinal, dispatched, ended, steps, outcome = rows.T
     follows = np.append(client[1:] == client[:-1], False)[: len(rows)]
     following = np.append(dispatched[1:], end)[: len(rows)]
+    begun = dispatched
+    if len(np.unique(devices)) < len(devices):
+        begun = _begun(devices[client.astype(np.int64)], dispatched, ended)
     return Tasks(
         draw=(ordinal * sources + source).astype(np.int64),
         client=client.astype(np.int64),
-        dispatched=dispatched,
-        duration=ended - dispatched,
+        dispatched=begun,
+        duration=ended - begun,
         steps=steps.astype(np.int64),
         outcome=outcome.astype(np.int64),
         away=np.where(follows, following, end) - ended,
         back=follows.astype(np.float64),
-        left=end - dispatched,
+        left=end - begun,
         first=np.append(1, ~follows[:-1])[: len(rows)].astype(np.int64),
     )
