@@ -27,7 +27,7 @@ class HostileEvents:
         self.pending: list[float] = []
         """When the server wants to be woken."""
         self.faults: Counter[str] = Counter() if faults is None else faults
-        self.trace: deque[str] = deque(maxlen=25)
+        self.trace: deque[Event] = deque(maxlen=25)
 
     def step(self, kind: int, pick: int, gap: float) -> None:
         """Makes one event; it is one of ten kinds, which picks one of the clients or tasks that it may concern."""
@@ -56,7 +56,7 @@ class HostileEvents:
             event = self._trained(running[pick % len(running)], pick)
         else:
             event = Joined(self.time, absent) if absent else Woke(self.time)
-        self.trace.append(repr(event))
+        self.trace.append(event)
         commands = server.handle(event)
         if isinstance(event, Arrived) and isinstance(event.update.delta, np.ndarray):
             event.update.delta.fill(nan)  # whoever sent it may use its memory for something else
@@ -87,7 +87,7 @@ class HostileEvents:
         events += [Left(time, client) for client in sorted(set(range(self.clients)) - server.there)[:1]]
         event = events[pick % len(events)]
         self.faults["clock jumped backwards" if isinstance(event, Woke) else "event against the protocol"] += 1
-        self.trace.append(repr(event))
+        self.trace.append(event)
         before = server.counts
         with suppress(ProtocolError):
             commands = server.handle(event)

@@ -31,7 +31,7 @@ class Network:
     def __init__(self, clients: int, chance: Random, faults: Counter[str], saved: Callable[[], int]) -> None:
         self._chance, self._faults, self._saved = chance, faults, saved
         self.clock = 0.0
-        self.trace: deque[str] = deque(maxlen=25)
+        self.trace: deque[object] = deque(maxlen=25)
         self._waiting: deque[Any] = deque()
         self._under_way: list[tuple[Hashable, Message]] = []
         self._answered: list[tuple[Hashable, Reply]] = []
@@ -146,7 +146,7 @@ class Network:
             self._faults["reply out of order"] += 1
         name, message = self._under_way.pop(place)
         reply = self._trained(message) if isinstance(name, Dispatch) else self._introduced(name, message)
-        self.trace.append(f"{name} is answered: {'error' if isinstance(reply, Exception) else 'reply'}")
+        self.trace.append((name, "is answered", type(reply).__name__))
         self._answered = [*self._answered[-9:], (name, reply)]
         self._deliver(name, reply)
 
@@ -171,7 +171,10 @@ class Network:
         kinds: list[tuple[str, Callable[[], Reply]]] = [
             ("update not finite", lambda: replied(message, bad)),
             ("update of the wrong shape", lambda: replied(message, {name: each[1:] for name, each in arrays.items()})),
-            ("update of the wrong type", lambda: replied(message, {n: e.astype(np.float64) for n, e in arrays.items()})),
+            (
+                "update of the wrong type",
+                lambda: replied(message, {n: e.astype(np.float64) for n, e in arrays.items()}),
+            ),
             ("update of the wrong names", lambda: replied(message, {f"x{n}": each for n, each in arrays.items()})),
             ("report not plausible", lambda: replied(message, arrays, None)),
             ("report not plausible", lambda: replied(message, arrays, chance.choice([0, -3, 0.5, nan]))),

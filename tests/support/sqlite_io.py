@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ctypes import POINTER, Structure, byref, c_char_p, c_int, c_int64, c_void_p, cast
+from errno import ENOSPC
 from typing import Any, Protocol
 
 OK, FULL = 0, 13
@@ -162,7 +163,7 @@ class _Shim:
             if self.disk is not None:
                 act(self.disk)
         except BaseException as error:
-            return FULL if isinstance(error, OSError) and error.errno == 28 else code
+            return FULL if isinstance(error, OSError) and error.errno == ENOSPC and code == IO_WRITE else code
         return OK
 
 
