@@ -100,7 +100,7 @@ def broken(pick: int, size: int, faults: Counter[str]) -> Update:
     good = np.ones(size, np.float32)
     kinds: list[tuple[str, Update]] = [
         ("update not finite", Update(np.full(size, nan, np.float32))),
-        ("update not finite", Update(np.concatenate([good[1:], np.float32([-inf])]))),
+        ("update not finite", Update(np.concatenate([good[1:], vec(-inf)]))),
         ("update of the wrong shape", Update(np.ones(size + 1, np.float32))),
         ("update of the wrong shape", Update(np.ones((1, size), np.float32))),
         ("update of the wrong type", Update(np.ones(size, np.float64))),

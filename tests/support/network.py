@@ -34,6 +34,8 @@ class Network:
         self.trace: deque[object] = deque(maxlen=25)
         self._waiting: deque[Any] = deque()
         self._under_way: list[tuple[Hashable, Message]] = []
+        self._sent: set[int] = set()
+        """The tasks that this server has sent."""
         self._answered: list[tuple[Hashable, Reply]] = []
         self._number, self._starts = 100 + clients, 0
         self._clients = {100 + each: each for each in range(clients)}
@@ -58,6 +60,7 @@ class Network:
     def restarted(self) -> None:
         """The server is another process now: what was under way to it is lost."""
         self._waiting.clear()
+        self._sent.clear()
         self._faults["reply lost with the server"] += len(self._under_way)
         self._under_way.clear()
         self._answered.clear()
@@ -79,6 +82,8 @@ class Network:
     def send(self, name: Hashable, message: Message) -> None:
         if isinstance(name, Dispatch):
             assert name.version <= self._saved(), f"version {name.version} was sent before it was on disk"
+            assert name.task not in self._sent, f"task {name.task} was sent twice"
+            self._sent.add(name.task)
         self._under_way.append((name, message))
 
     def forget(self, name: Hashable) -> None:
@@ -154,7 +159,8 @@ class Network:
         chance = self._chance
         if chance.random() < 0.1:
             self._faults["node does not say who it is"] += 1
-            return chance.choice([ConnectionError("silent"), failing(message, 8)])
+            silent: list[Reply] = [ConnectionError("silent"), failing(message, 8)]
+            return chance.choice(silent)
         assert isinstance(name, int)
         told: dict[str, Any] = {PARTITION: self._clients[name]}
         if chance.random() < 0.1:

@@ -120,8 +120,9 @@ class Watched(Server):
             else:
                 self._over(record, event, allowed)
             self.log.append(record)
-        for record in self.seen if self._tell is not None else ():
-            self._tell(record)
+        if self._tell is not None:
+            for record in self.seen:
+                self._tell(record)
         self.seen.clear()
         for place, command in enumerate(commands):
             match command:

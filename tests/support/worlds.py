@@ -21,7 +21,8 @@ from tests.support.hostile import HostileEvents
 from tests.support.scenes import vec
 from tests.support.watched import Computes, Watched
 
-T, P = TypeVar("T"), ParamSpec("P")
+T = TypeVar("T")
+P = ParamSpec("P")
 
 DELAYS = [
     "constant(2)",

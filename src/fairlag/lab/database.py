@@ -102,8 +102,8 @@ class Database:
         """Writes commits to the WAL file first."""
         (mode,) = self._rows.execute("PRAGMA journal_mode").fetchone()
         if mode != "wal":
-            # The switch changes two bytes of the file. With a journal file it would leave one behind if the process were
-            # killed meanwhile, or the power lost, and then the run could not be opened to be read.
+            # The switch only changes some bytes of the header. With a journal file, a process that is killed meanwhile
+            # would leave that file behind, and SQLite then refuses to open the database just to read it.
             self._rows.execute("PRAGMA journal_mode = MEMORY")
             self._rows.execute("PRAGMA journal_mode = WAL")
 
