@@ -87,6 +87,7 @@ def shown(found: Iterator[Found], total: int, console: Console) -> tuple[int, Ta
                     said = time.monotonic()
                     console.print(f"{seeds} of {total} seeds, {len(broken)} broken")
         except KeyboardInterrupt:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second one must not prevent the report
             console.print(f"interrupted: {seeds} of {total} seeds were run")
     return seeds, tally, broken
 
