@@ -16,7 +16,11 @@ DOCS := $(VENV)/docs.stamp
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow test-all lint format bench bench-peers fidelity examples docs clean
+# How many random worlds `make soak` tries, or the only one.
+SEEDS ?= 1000
+SEED ?=
+
+.PHONY: help demo test test-slow test-all soak lint format bench bench-peers fidelity examples docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -36,6 +40,9 @@ test-slow: $(DEV) ## Run only the slow tests
 
 test-all: $(DEV) ## Run every test, fast and slow
 	$(BIN)/pytest -n auto -m ""
+
+soak: $(DEV) ## Try random faults in random worlds: SEEDS=10000, or one that failed: SEED=17
+	$(BIN)/python -m tests.soak $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
 
 lint: $(DEV) ## Check format, lint rules, types and import contracts
 	$(BIN)/ruff format --check .

@@ -1,6 +1,8 @@
 """A server that checks at every event what must always be true, and an executor whose updates may be faulty."""
 
 from collections import Counter
+from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -66,7 +68,9 @@ class Computes(Nothing):
 class Watched(Server):
     """A server that checks, at every event and against its own bookkeeping, what DESIGN.md says is always true."""
 
-    def __init__(self, strategy: Strategy, *, clients: int, **options: Any) -> None:
+    def __init__(
+        self, strategy: Strategy, *, clients: int, record: Callable[[Row], None] | None = None, **options: Any
+    ) -> None:
         self.log: list[Aggregation | Ended | Dispatch] = []
         self.seen: list[Row] = []
         self.attending: set[int] = set()
@@ -86,7 +90,18 @@ class Watched(Server):
         self.merges = np.zeros(clients, np.int64)
         self.bytes: dict[int, bytes] = {}
         self.unmatched = 0
+        self._books = tuple(name for name in vars(self) if name != "seen")
+        self._tell = record
         super().__init__(strategy, clients=clients, record=self.seen.append, **options)
+
+    def remembered(self) -> dict[str, Any]:
+        """The watcher's own books, to be recalled when the server is restored to this moment."""
+        return {name: copy(getattr(self, name)) for name in self._books}
+
+    def recall(self, books: dict[str, Any]) -> None:
+        """Continues with the books of an earlier moment, whatever the server itself remembers of it."""
+        for name, each in books.items():
+            setattr(self, name, copy(each))
 
     def handle(self, event: Event) -> list[Command]:
         stopped = self.stopped
@@ -105,6 +120,9 @@ class Watched(Server):
             else:
                 self._over(record, event, allowed)
             self.log.append(record)
+        if self._tell is not None:
+            for record in self.seen:
+                self._tell(record)
         self.seen.clear()
         for place, command in enumerate(commands):
             match command:
@@ -117,7 +135,7 @@ class Watched(Server):
                 case Stop():
                     assert place == len(commands) - 1
         assert not allowed, "a task was lost or cancelled without telling the runtime"
-        self._agrees()
+        self.agrees()
         return commands
 
     def _follow(self, event: Event) -> None:
@@ -130,7 +148,7 @@ class Watched(Server):
             case Failed(_, number, _, True, _) if number in self.live:
                 self.there.remove(self.live[number].client)
             case Arrived(_, number, _):
-                task = self.live.get(number)
+                task = self.live.get(number) if type(number) is int else None
                 first = self.seen[0] if self.seen else None
                 if task is None:
                     self.unmatched += 1
@@ -187,7 +205,7 @@ class Watched(Server):
         self.live[task.task] = task
         self.log.append(task)
 
-    def _agrees(self) -> None:
+    def agrees(self) -> None:
         """What the server says about itself agrees with the watcher."""
         assert self.counts == {
             "dispatched": sum(self.given.values()),

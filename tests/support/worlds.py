@@ -1,25 +1,14 @@
 """Random fleets, strategies and orders of events, for properties that always hold."""
 
+from collections.abc import Callable, Sequence
 from math import inf
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar
 
-import numpy as np
 from hypothesis import strategies as st
 
 from fairlag import zoo
 from fairlag.core.strategy import Strategy
-from fairlag.core.types import (
-    Arrived,
-    Event,
-    Failed,
-    Joined,
-    Left,
-    Report,
-    Update,
-    Wake,
-    Woke,
-)
 from fairlag.errors import StalledError
 from fairlag.fleet import availability
 from fairlag.fleet.clients import Fleet, Group
@@ -28,8 +17,12 @@ from fairlag.fleet.recorded import recorded
 from fairlag.fleet.table import Source
 from fairlag.rules import select, trigger, weigh
 from fairlag.runtime.virtual import run
+from tests.support.hostile import HostileEvents
 from tests.support.scenes import vec
 from tests.support.watched import Computes, Watched
+
+T = TypeVar("T")
+P = ParamSpec("P")
 
 DELAYS = [
     "constant(2)",
@@ -62,104 +55,129 @@ PRESENCE: list[str | availability.Availability] = [
 ]
 
 
-@st.composite
-def group(draw: st.DrawFn, name: str, most: int) -> Group:
-    join = draw(st.sampled_from([0.0, 0.0, 5.0]))
-    return Group(
-        name,
-        draw(st.integers(1, most)),
-        parse(draw(st.sampled_from(DELAYS))),
-        availability.parse(draw(st.sampled_from(PRESENCE))),
-        join=join,
-        leave=draw(st.sampled_from([inf, inf, join + 40.0])),
-        vanish=draw(st.sampled_from([0.0, 0.0, 0.3])),
-        away=draw(st.sampled_from([None, parse("exponential(5)")])),
-        steps=draw(st.sampled_from([None, None, 3])),
-        per=draw(st.sampled_from(PER)),
-    )
+class Chance(Protocol):
+    """What draws a world: Hypothesis, or `random.Random`."""
+
+    def choice(self, options: Sequence[T], /) -> T: ...
+    def randint(self, least: int, most: int, /) -> int: ...
 
 
-@st.composite
-def groups(draw: st.DrawFn) -> list[Group]:
-    """One to three groups, one to eight clients."""
-    made: list[Group] = []
-    for name in draw(st.sampled_from([["a"], ["a", "b"], ["a", "b", "c"]])):
-        left = 8 - sum(each.count for each in made)
-        if left:
-            made.append(draw(group(name, min(left, 4))))
+class _Drawn:
+    """Draws by Hypothesis, which finds the smallest world that fails."""
+
+    def __init__(self, draw: st.DrawFn) -> None:
+        self._draw = draw
+
+    def choice(self, options: Sequence[T], /) -> T:
+        return self._draw(st.sampled_from(options))
+
+    def randint(self, least: int, most: int, /) -> int:
+        return self._draw(st.integers(least, most))
+
+
+def drawn(make: Callable[Concatenate[Chance, P], T]) -> Callable[P, st.SearchStrategy[T]]:
+    """The same as a strategy of Hypothesis."""
+
+    @st.composite
+    def made(draw: st.DrawFn, /, *arguments: P.args, **options: P.kwargs) -> T:
+        return make(_Drawn(draw), *arguments, **options)
+
     return made
 
 
-@st.composite
-def strategies(draw: st.DrawFn, clients: int) -> Strategy:
+def any_group(chance: Chance, name: str, most: int) -> Group:
+    join = chance.choice([0.0, 0.0, 5.0])
+    return Group(
+        name,
+        chance.randint(1, most),
+        parse(chance.choice(DELAYS)),
+        availability.parse(chance.choice(PRESENCE)),
+        join=join,
+        leave=chance.choice([inf, inf, join + 40.0]),
+        vanish=chance.choice([0.0, 0.0, 0.3]),
+        away=chance.choice([None, parse("exponential(5)")]),
+        steps=chance.choice([None, None, 3]),
+        per=chance.choice(PER),
+    )
+
+
+def any_groups(chance: Chance) -> list[Group]:
+    """One to three groups, one to eight clients."""
+    made: list[Group] = []
+    for name in chance.choice([["a"], ["a", "b"], ["a", "b", "c"]]):
+        left = 8 - sum(each.count for each in made)
+        if left:
+            made.append(any_group(chance, name, min(left, 4)))
+    return made
+
+
+def any_strategy(chance: Chance, clients: int) -> Strategy:
     """Every algorithm of the zoo, and compositions with the other triggers."""
-    name = draw(st.sampled_from([*sorted(zoo.ALGORITHMS), "every", "quorum", "places"]))
-    fresh = draw(st.booleans())
-    buffer = draw(st.integers(1, clients if fresh else 8))
-    few = draw(st.integers(1, clients))
-    loop: dict[str, Any] = {"buffer": buffer, "fresh": fresh, "lr": draw(st.sampled_from([1.0, 0.1]))}
+    name = chance.choice([*sorted(zoo.ALGORITHMS), "every", "quorum", "places"])
+    fresh = chance.choice([False, True])
+    buffer = chance.randint(1, clients if fresh else 8)
+    few = chance.randint(1, clients)
+    loop: dict[str, Any] = {"buffer": buffer, "fresh": fresh, "lr": chance.choice([1.0, 0.1])}
     match name:
         case "every":
-            rule = trigger.every(draw(st.sampled_from([0.5, 7.0])))
+            rule = trigger.every(chance.choice([0.5, 7.0]))
             return Strategy(select.all_idle(fresh=fresh), rule, weigh.uniform)
         case "quorum":
             return Strategy(select.all_idle(fresh=fresh), trigger.quorum(buffer, deadline=6.0), weigh.mean_gap)
         case "places":
             return Strategy(select.concurrency(few, fresh=fresh), trigger.count(buffer), weigh.by_examples)
         case "fedstale":
-            return zoo.fedstale(beta=draw(st.sampled_from([0.0, 0.3, 1.0])), cohort=few)
+            return zoo.fedstale(beta=chance.choice([0.0, 0.3, 1.0]), cohort=few)
         case "area":
             return zoo.area(buffer=buffer, fresh=fresh)
         case "fedau" | "mifa" | "fedvarp" | "scaffold":
-            return zoo.ALGORITHMS[name].make(cohort=few, deadline=draw(st.sampled_from([None, 3.0])))
+            return zoo.ALGORITHMS[name].make(cohort=few, deadline=chance.choice([None, 3.0]))
         case "fedavg" | "fedprox" | "fedavgm" | "fednova" | "fedadagrad" | "fedadam" | "fedyogi" | "qfedavg":
-            over, deadline = draw(st.sampled_from([0.0, 0.5, 2.0])), draw(st.sampled_from([None, 3.0]))
+            over, deadline = chance.choice([0.0, 0.5, 2.0]), chance.choice([None, 3.0])
             return zoo.ALGORITHMS[name].make(cohort=few, over=over, deadline=deadline)
         case "fedbuff":
-            limit = draw(st.sampled_from([None, 0, 3]))
+            limit = chance.choice([None, 0, 3])
             return zoo.fedbuff(buffer=buffer, concurrency=few, max_staleness=limit)
         case "fedstaleweight":
-            loop["scaling"] = draw(st.sampled_from(["derivation", "algorithm1"]))
-            return zoo.fedstaleweight(**loop, window=draw(st.sampled_from([None, 1, 3])))
+            loop["scaling"] = chance.choice(["derivation", "algorithm1"])
+            return zoo.fedstaleweight(**loop, window=chance.choice([None, 1, 3]))
         case "fairshare":
-            terms: dict[str, Any] = {"estimator": draw(st.sampled_from(["account", "account", "gap", "staleness"]))}
+            terms: dict[str, Any] = {"estimator": chance.choice(["account", "account", "gap", "staleness"])}
             if terms["estimator"] == "account":
-                terms["entitled"] = draw(st.sampled_from(["present", "known"]))
-                terms["importance"] = draw(st.sampled_from(["uniform", "examples", {"a": 2.5}]))
-                terms["limit"] = draw(st.sampled_from([None, 0.3, 5.0]))
-                terms["most"] = draw(st.sampled_from([None, 0.1]))
-                terms["reward"] = draw(st.sampled_from([0.0, 0.0, 0.4]))
+                terms["entitled"] = chance.choice(["present", "known"])
+                terms["importance"] = chance.choice(["uniform", "examples", {"a": 2.5}])
+                terms["limit"] = chance.choice([None, 0.3, 5.0])
+                terms["most"] = chance.choice([None, 0.1])
+                terms["reward"] = chance.choice([0.0, 0.0, 0.4])
             else:
-                terms["normalise"] = draw(st.sampled_from(["expectation", "buffer"]))
-            return zoo.fairshare(**loop, **terms, cap=draw(st.sampled_from([None, 0.5, 2.0])))
+                terms["normalise"] = chance.choice(["expectation", "buffer"])
+            return zoo.fairshare(**loop, **terms, cap=chance.choice([None, 0.5, 2.0]))
         case "exponential":
-            return zoo.exponential(**loop, gamma=draw(st.sampled_from([0.5, 1.0, 3.0])))
+            return zoo.exponential(**loop, gamma=chance.choice([0.5, 1.0, 3.0]))
         case "safa":
-            share, deadline = draw(st.sampled_from([0.1, 0.5, 1.0])), draw(st.sampled_from([None, 3.0]))
-            return zoo.safa(share=share, lag=draw(st.integers(0, 3)), deadline=deadline)
+            share, deadline = chance.choice([0.1, 0.5, 1.0]), chance.choice([None, 3.0])
+            return zoo.safa(share=share, lag=chance.randint(0, 3), deadline=deadline)
         case "fedasync":
-            kind: dict[str, Any] = {"staleness": draw(st.sampled_from(["constant", "polynomial", "hinge"]))}
-            return zoo.fedasync(**kind, max_staleness=draw(st.sampled_from([None, 0, 3])))
+            kind: dict[str, Any] = {"staleness": chance.choice(["constant", "polynomial", "hinge"])}
+            return zoo.fedasync(**kind, max_staleness=chance.choice([None, 0, 3]))
         case "fedfix":
-            return zoo.fedfix(interval=draw(st.sampled_from([0.5, 7.0])))
+            return zoo.fedfix(interval=chance.choice([0.5, 7.0]))
         case "asyncfeded":
-            return zoo.asyncfeded(steps=few, max_gamma=draw(st.sampled_from([None, 2.0])))
+            return zoo.asyncfeded(steps=few, max_gamma=chance.choice([None, 2.0]))
         case "asofed":
-            return zoo.asofed(attention=draw(st.sampled_from([None, "paper", "normalised"])))
+            return zoo.asofed(attention=chance.choice([None, "paper", "normalised"]))
         case "pisces":
-            bound, window = draw(st.sampled_from([0.5, 5.0])), draw(st.sampled_from([None, 2]))
-            return zoo.pisces(
-                concurrency=few, staleness_bound=bound, window=window, credit=draw(st.sampled_from([None, 1]))
-            )
+            bound, window = chance.choice([0.5, 5.0]), chance.choice([None, 2])
+            return zoo.pisces(concurrency=few, staleness_bound=bound, window=window, credit=chance.choice([None, 1]))
         case "rennala":
-            return zoo.rennala(buffer=buffer, call_off=draw(st.booleans()))
+            return zoo.rennala(buffer=buffer, call_off=chance.choice([False, True]))
         case "ringmaster":
-            return zoo.ringmaster(max_delay=draw(st.sampled_from([None, 1, 3, 20])))
+            return zoo.ringmaster(max_delay=chance.choice([None, 1, 3, 20]))
         case "fadas":
-            return zoo.fadas(buffer=buffer, delay_limit=draw(st.sampled_from([0, 2, inf])))
+            return zoo.fadas(buffer=buffer, delay_limit=chance.choice([0, 2, inf]))
         case "fedcompass":
-            slack = draw(st.sampled_from([1.0, 1.5]))
-            return zoo.fedcompass(min_steps=draw(st.integers(1, 3)), max_steps=3 * few, slack=slack)
+            slack = chance.choice([1.0, 1.5])
+            return zoo.fedcompass(min_steps=chance.randint(1, 3), max_steps=3 * few, slack=slack)
         case "fedfa":
             return zoo.fedfa(models=few)
         case "buffered_fedavg" | "rate_tracking" | "ca2fl" | "buffered_scaffold":
@@ -168,10 +186,12 @@ def strategies(draw: st.DrawFn, clients: int) -> Strategy:
             return zoo.ALGORITHMS[name].make()
 
 
-@st.composite
-def worlds(draw: st.DrawFn) -> tuple[list[Group], Strategy]:
-    made = draw(groups())
-    return made, draw(strategies(sum(each.count for each in made)))
+def any_world(chance: Chance) -> tuple[list[Group], Strategy]:
+    made = any_groups(chance)
+    return made, any_strategy(chance, sum(each.count for each in made))
+
+
+group, groups, strategies, worlds = drawn(any_group), drawn(any_groups), drawn(any_strategy), drawn(any_world)
 
 
 def lived(made: list[Group], strategy: Strategy, seed: int, *, faults: float = 0.0, length: int = 25) -> Watched:
@@ -191,37 +211,10 @@ def lived(made: list[Group], strategy: Strategy, seed: int, *, faults: float = 0
 
 
 STEPS = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 10**6), st.integers(0, 2)), min_size=20, max_size=80)
-BROKEN = [Update(vec(1, np.nan)), Update(vec(1)), Update(vec(1, 2), Report(0))]
 
 
 def play(server: Watched, clients: int, steps: list[tuple[int, int, int]]) -> None:
     """Any events in any order: joining, leaving, failing, replays, broken updates and good ones."""
-    pending: list[float] = []
-    time = 0.0
-    for kind, pick, gap in steps:
-        time += gap / 2
-        due = [at for at in pending if at <= time]
-        running, absent = sorted(server.live), sorted(set(range(clients)) - server.there)
-        event: Event
-        if due:
-            time = max(time, min(due))
-            pending.remove(min(due))
-            event = Woke(time)
-        elif kind == 0 and absent:
-            event = Joined(time, absent[: 1 + pick % len(absent)])
-        elif kind == 1 and server.there:
-            event = Left(time, sorted(server.there)[pick % len(server.there)])
-        elif kind == 2 and running:
-            event = Failed(time, running[pick % len(running)], "broke", gone=pick % 3 == 0, refused=pick % 5 == 0)
-        elif kind == 3:
-            event = Arrived(time, pick % (len(server.outcomes) + len(running) + 3) - 1, Update(vec(1, 1)))
-        elif kind == 4 and running:
-            event = Arrived(time, running[pick % len(running)], BROKEN[pick % 3])
-        elif running:
-            event = Arrived(time, running[pick % len(running)], Update(vec(pick % 7, -1), Report(1 + pick % 5)))
-        else:
-            event = Joined(time, absent) if absent else Woke(time)
-        commands = server.handle(event)
-        pending += [command.time for command in commands if isinstance(command, Wake)]
-        if server.strategy.select.fresh and server.there and not server.live:
-            assert any(at >= time for at in pending) or not server.pending, "all clients wait, and nothing wakes them"
+    events = HostileEvents(server, clients)
+    for step in steps:
+        events.step(*step)

@@ -34,7 +34,7 @@ class Database:
             """What is known about the run as a whole."""
             _check_writable(folder, self.meta)
             if self.meta["status"] != "finished":
-                self._rows.execute("PRAGMA journal_mode = WAL")
+                self._log_ahead()
             self._rows.execute("PRAGMA synchronous = FULL")
         except BaseException:
             self.close()
@@ -93,10 +93,19 @@ class Database:
         """Turns it into one plain file, which can be read on a read-only disk; False if it is being read right now."""
         try:
             self._rows.execute("PRAGMA busy_timeout = 0")
-            self._rows.execute("PRAGMA journal_mode = DELETE")
+            self._rows.execute("PRAGMA journal_mode = MEMORY")  # without a journal file, as in `_log_ahead`
         except sqlite3.OperationalError:
             return False
         return True
+
+    def _log_ahead(self) -> None:
+        """Writes commits to the WAL file first."""
+        (mode,) = self._rows.execute("PRAGMA journal_mode").fetchone()
+        if mode != "wal":
+            # The switch only changes some bytes of the header. With a journal file, a process that is killed meanwhile
+            # would leave that file behind, and SQLite then refuses to open the database just to read it.
+            self._rows.execute("PRAGMA journal_mode = MEMORY")
+            self._rows.execute("PRAGMA journal_mode = WAL")
 
     def _empty_the_log(self) -> None:
         """Moves commits from the WAL file into the database file, unless it is being read right now."""

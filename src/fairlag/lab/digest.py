@@ -23,6 +23,8 @@ _BYTES = 16
 _ROOT = ""
 """The name of the digest of all other digests: it detects blocks that are intact but from different times."""
 _FEW = 1000
+_OF_THE_DISK = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR}
+"""SQLite's codes of errors that may be over when there is room again; their high bits say more."""
 _NUMBERS = {"INTEGER": "q", "REAL": "d"}
 
 
@@ -39,6 +41,11 @@ def of_file(file: Path) -> str:
     """
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def disk_fails(error: sqlite3.Error) -> bool:
+    """Is it an error of the disk, such as a full one, and not of what is stored on it?"""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _OF_THE_DISK
 
 
 Row = tuple[Any, ...]
@@ -178,7 +185,7 @@ def check(database: sqlite3.Connection, layout: Layout, seen: Digests | None = N
     except (struct.error, TypeError, ValueError, OverflowError) as error:  # a text instead of a number
         raise Damage(f"a row holds a value that was never written ({error})") from None
     except sqlite3.DatabaseError as error:
-        if "locked" in str(error):
+        if "locked" in str(error) or disk_fails(error):
             raise
         raise Damage(f"SQLite finds {str(error)!r}") from None
     for place in sorted(found.keys() | digests.keys(), key=repr):

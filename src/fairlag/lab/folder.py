@@ -185,6 +185,8 @@ def meta_of(database: sqlite3.Connection, folder: Path) -> dict[str, Any]:
     try:
         meta = {str(key): json_of(value) for key, value in database.execute("SELECT key, value FROM meta")}
     except sqlite3.DatabaseError as error:
+        if digest.disk_fails(error):
+            raise
         raise _no_run(folder, error) from None
     except (TypeError, ValueError) as error:
         raise unreadable(folder, f"its table meta is damaged ({error})") from None
