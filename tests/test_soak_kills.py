@@ -1,6 +1,6 @@
 """Runs whose clients remember something, killed at random moments: after `fairlag resume`, the same bytes.
 
-Tasks are computed in worker processes. Killed is the process of the run, one of its workers, or all of them at once.
+Killed is the process of the run, one of its worker processes, or all of them at once; or a process without workers.
 `make soak-kills` kills 200 times and prints what was killed when; CI kills a few times.
 """
 
@@ -27,9 +27,12 @@ from tests.support.resuming import GRADIENT_DESCENT, contents, planned
 
 KILLS = int(os.environ.get("KILLS", "8"))
 SEED = int(os.environ.get("SEED", "0"))
-_VERSIONS = 400
-_LONGEST = 1.0
+_VERSIONS = 200
+_LONGEST = 0.5
 """Seconds that a run may make progress before the next kill."""
+
+_HOW = (("serial", 1), ("serial", 1), ("processes", 1), ("processes", 2))
+"""Executors and numbers of workers. Half of the processes have no workers: they start at once."""
 
 KEPT = {"steps": 2, "lr": 0.01, "optimiser": "adamw(weight_decay=0.1)", "optimiser_state": "kept"}
 SCENES: dict[str, tuple[Mapping[str, Any], Mapping[str, Any]]] = {
@@ -63,9 +66,9 @@ for line in sys.stdin:
         continue
     os.setsid()
     print(os.getpid(), flush=True)
-    folder, workers = line.rstrip().rsplit(" ", 1)
+    executor, workers, folder = line.rstrip().split(" ", 2)
     try:
-        execute(Plan.open(Path(folder)), workers=int(workers), executor="processes", watch=watch)
+        execute(Plan.open(Path(folder)), workers=int(workers), executor=executor, watch=watch)
     except Exception as error:
         print(error, file=sys.stderr, flush=True)
     finally:
@@ -111,30 +114,33 @@ def test_killed_runs_end_with_the_same_bytes(
 def killed_at_random(forking: "subprocess.Popen[str]", plan: Plan, chance: random.Random, most: int) -> Counter[str]:
     """Kills a run at random moments until it ends; returns how often what was killed."""
     kills, (run,) = Counter[str](), plan
-    while kills.total() < most and (process := begun(forking, plan.folder, chance.choice((1, 2)))):
-        what = "a worker"
+    while kills.total() < most:
+        executor, workers = chance.choice(_HOW)
+        what, process = "a worker", begun(forking, executor, workers, plan.folder)
+        if process is None:
+            break
         while what == "a worker" and kills.total() < most:
             time.sleep(chance.uniform(0, _LONGEST))
-            workers = workers_of(process)
-            if not workers:  # the run is at its end
+            children = workers_of(process)
+            if not is_left(process) or len(children) < workers * (executor != "serial"):  # the run is at its end
                 break
-            what = chance.choice(("the process", "a worker", "all processes"))
+            what = chance.choice(("the process", "a worker", "all processes")) if children else "the only process"
             kills[what] += 1
             say(f"{plan.folder.parent.name}: {what} killed at version {Run(run.folder).version}")
             with suppress(ProcessLookupError):
                 if what == "all processes":
                     os.killpg(process, signal.SIGKILL)
                 else:
-                    os.kill(process if what == "the process" else chance.choice(workers), signal.SIGKILL)
+                    os.kill(chance.choice(children) if what == "a worker" else process, signal.SIGKILL)
         assert line(forking) == "ended"
         wait_until(lambda process=process: not is_left(process), "the end of all processes of a killed run")
     return kills
 
 
-def begun(forking: "subprocess.Popen[str]", folder: Path, workers: int) -> int | None:
+def begun(forking: "subprocess.Popen[str]", executor: str, workers: int, folder: Path) -> int | None:
     """The number of a new process that continues a run and makes progress; None if the run has ended."""
     assert forking.stdin is not None
-    print(folder, workers, file=forking.stdin)
+    print(executor, workers, folder, file=forking.stdin)
     process = int(line(forking))
     return process if line(forking) == "makes progress" else None
 
