@@ -16,7 +16,7 @@ DOCS := $(VENV)/docs.stamp
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow test-all lint format bench bench-peers examples docs clean
+.PHONY: help demo test test-slow test-all soak-kills soak-damage lint format bench bench-peers examples docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -36,6 +36,13 @@ test-slow: $(DEV) ## Run only the slow tests
 
 test-all: $(DEV) ## Run every test, fast and slow
 	$(BIN)/pytest -n auto -m ""
+
+# SEED=1 chooses other moments and places.
+soak-kills: $(DEV) ## Kill runs at random (KILLS=200): after a resume, the same bytes
+	KILLS=$(or $(KILLS),200) $(BIN)/pytest -q -s -m slow tests/test_soak_kills.py
+
+soak-damage: $(DEV) ## Damage files of runs, plans and sweeps at random (DAMAGES=1000 per kind): the same answer, or a sentence
+	DAMAGES=$(or $(DAMAGES),1000) $(BIN)/pytest -q -s -m slow tests/test_soak_damage.py
 
 lint: $(DEV) ## Check format, lint rules, types and import contracts
 	$(BIN)/ruff format --check .

@@ -38,7 +38,7 @@ from tests.support.resuming import contents, planned
 from tests.support.sweeps import BUFFERED, swept
 from tests.support.sweeps import made as sweep_made
 
-DAMAGES = int(os.environ.get("DAMAGES", "60"))
+DAMAGES = int(os.environ.get("DAMAGES", "20"))
 """How many files are damaged per scene."""
 SEED = int(os.environ.get("SEED", "0"))
 
@@ -116,7 +116,7 @@ def finished(folder: Path) -> Scene:
 
 
 def interrupted(folder: Path) -> Scene:
-    """A simulation that was killed: its plan, its rows in two files, its checkpoints and files with clients' updates."""
+    """A simulation that was killed: its plan, its rows in two files, its checkpoints and clients' updates in files."""
     use = {"use": "mifa", "cohort": 3}
     whole, killed = planned(folder / "whole", use, 16), planned(folder / "run", use, 16)
     execute(whole, workers=1)
@@ -132,7 +132,7 @@ def interrupted(folder: Path) -> Scene:
 
 
 def deployed(folder: Path) -> Scene:
-    """A deployment that was killed. Looking may show an earlier moment; continuing may go back by one commit at most."""
+    """A deployment that was killed. Looking may show an earlier moment; continuing may lose one commit at most."""
     moments: list[Path] = []
 
     def note(event: Event) -> None:

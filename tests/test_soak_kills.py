@@ -25,7 +25,7 @@ from tests.support.command import Call
 from tests.support.patience import wait_until
 from tests.support.resuming import GRADIENT_DESCENT, contents, planned
 
-KILLS = int(os.environ.get("KILLS", "8"))
+KILLS = int(os.environ.get("KILLS", "4"))
 SEED = int(os.environ.get("SEED", "0"))
 _VERSIONS = 200
 _LONGEST = 0.5

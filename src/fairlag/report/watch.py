@@ -81,8 +81,8 @@ class Server(ThreadingHTTPServer):
     """Serves a page that follows runs, until it is shut down.
 
     Connections without a complete request cannot block others: they are closed after `IDLE` seconds, and if
-    `CONNECTIONS` are open, the one without a request for longest makes room for the next. If all are being answered, the
-    next one gets status 503, unless an answer takes longer than `IDLE` seconds.
+    `CONNECTIONS` are open, the one without a request for longest makes room for the next. If all are being answered,
+    the next one gets status 503, unless an answer takes longer than `IDLE` seconds.
     """
 
     daemon_threads = True
