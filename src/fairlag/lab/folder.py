@@ -157,8 +157,8 @@ def check_rows(folder: Path, database: sqlite3.Connection) -> None:
 def _is_confirmed(folder: Path, database: Path) -> bool:
     """Does `SUMS` confirm the whole database file?
 
-    Without it, which means that the run may be being written, the file is not even opened: closing it would end the locks
-    that SQLite holds for this process, and the writer could take the rows away from a reader.
+    Without it, the run may be being written. Then the file is not even opened: closing it would end the locks that
+    SQLite holds for this process, and the writer could take the rows away from a reader.
     """
     wanted = sums_of(folder).get(DATABASE)
     return wanted is not None and wanted == digest.of_file(database)
