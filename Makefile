@@ -20,7 +20,7 @@ DOCS := $(VENV)/docs.stamp
 SEEDS ?= 1000
 SEED ?=
 
-.PHONY: help demo test test-slow test-all soak lint format bench bench-peers fidelity examples docs clean
+.PHONY: help demo test test-slow test-all soak soak-kills soak-damage lint format bench bench-peers fidelity examples docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -43,6 +43,13 @@ test-all: $(DEV) ## Run every test, fast and slow
 
 soak: $(DEV) ## Try random faults in random worlds: SEEDS=10000, or one that failed: SEED=17
 	$(BIN)/python -m tests.soak $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+
+# SEED=1 chooses other moments and places.
+soak-kills: $(DEV) ## Kill runs at random (KILLS=200): after a resume, the same bytes
+	KILLS=$(or $(KILLS),200) $(BIN)/pytest -q -s -m slow tests/test_soak_kills.py
+
+soak-damage: $(DEV) ## Damage files of runs, plans and sweeps at random (DAMAGES=1000 per kind): the same answer, or a sentence
+	DAMAGES=$(or $(DAMAGES),1000) $(BIN)/pytest -q -s -m slow tests/test_soak_damage.py
 
 lint: $(DEV) ## Check format, lint rules, types and import contracts
 	$(BIN)/ruff format --check .

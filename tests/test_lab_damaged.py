@@ -11,7 +11,9 @@ import fairlag
 from fairlag.analyse.evidence import experiment_of
 from fairlag.cli.report import watched
 from fairlag.errors import InputError, UnreadableError
+from fairlag.lab import sealed
 from fairlag.lab.folder import reading
+from fairlag.lab.plan import KEYS
 from fairlag.lab.run import Run
 from tests.support.command import Call
 from tests.support.damage import BOMB, DAMAGES, ENDLESS, said
@@ -144,8 +146,7 @@ def test_a_damaged_plan_is_one_sentence(call: Call, runs: Path, file: str, text:
 
 
 def test_the_seeds_of_a_plan_are_whole_numbers(call: Call, runs: Path) -> None:
-    tables = json.loads((runs / "plan.json").read_text())
-    (runs / "plan.json").write_text(json.dumps({**tables, "seeds": ["x"]}))
+    sealed.write(runs / "plan.json", {**sealed.read(runs / "plan.json", KEYS), "seeds": ["x"]})
     done = call("resume", "runs")
     assert done.code == 2
     assert "the seeds in 'runs/plan.json' are ['x'], they must be a list of whole numbers" in done.err

@@ -22,7 +22,7 @@ from fairlag.lab.experiment import parse
 from fairlag.lab.plan import Plan
 from fairlag.lab.simulate import execute
 from fairlag.report.page.build import waiting_page
-from fairlag.report.watch import CONNECTIONS, Follower, Server
+from fairlag.report.watch import CONNECTIONS, Answer, Follower, Server
 from tests.support.browser import chromium, visiting
 from tests.support.command import Call
 from tests.support.damage import DAMAGES, spoilt
@@ -185,6 +185,33 @@ def test_many_stalled_connections_keep_nobody_from_being_answered(tmp_path: Path
         lines[-1].setblocking(False)
         with pytest.raises(BlockingIOError):
             lines[-1].recv(1)
+
+
+def test_who_is_being_answered_is_not_cut_off_and_one_more_is_told_to_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with served(tmp_path) as server, ExitStack() as held:
+        answer, begun, go = server.follower.answer(), threading.Semaphore(0), threading.Event()
+
+        def slow() -> Answer:
+            begun.release()
+            assert go.wait(PATIENCE)
+            return answer
+
+        monkeypatch.setattr(server.follower, "answer", slow)
+        lines = []
+        for _ in range(CONNECTIONS):
+            lines.append(held.enter_context(closing(stalled(server))))
+            lines[-1].sendall(b"Host: localhost\r\n\r\n")
+            assert begun.acquire(timeout=PATIENCE)
+        status, headers, body = asked(server.address, "/")
+        assert (status, headers["Retry-After"]) == (503, "2")
+        assert body == b"There are 64 readers already: try again in a few seconds.\n"
+        monkeypatch.setattr("fairlag.report.watch.IDLE", 0.0)  # as if all had not taken their answers for long
+        assert asked(server.address, "/")[0] == 200
+        go.set()
+        answers = [line.recv(15) for line in lines]
+        assert answers.count(b"HTTP/1.1 200 OK") == CONNECTIONS - 1 and answers[0] == b""
 
 
 def test_a_connection_that_says_nothing_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

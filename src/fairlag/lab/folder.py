@@ -146,7 +146,7 @@ def check_rows(folder: Path, database: sqlite3.Connection) -> None:
     stamp = found.st_ino, found.st_size, found.st_mtime_ns
     is_plain = not log.exists() or not log.stat().st_size
     before, seen = _seen.get(place, ((), None))
-    if is_plain and (before == stamp or sums_of(folder).get(DATABASE) == digest.of_file(place)):
+    if is_plain and (before == stamp or _is_confirmed(folder, place)):
         _seen[place] = stamp, seen
         return
     try:
@@ -154,6 +154,16 @@ def check_rows(folder: Path, database: sqlite3.Connection) -> None:
     except digest.Damage as damage:
         raise damaged(folder, f"in its {DATABASE}, {damage}") from None
     _seen[place] = stamp, digests
+
+
+def _is_confirmed(folder: Path, database: Path) -> bool:
+    """Does `SUMS` confirm the whole database file?
+
+    Without it, the run may be being written. Then the file is not even opened: closing it would end the locks that
+    SQLite holds for this process, and the writer could take the rows away from a reader.
+    """
+    wanted = sums_of(folder).get(DATABASE)
+    return wanted is not None and wanted == digest.of_file(database)
 
 
 def sums_of(folder: Path) -> dict[str, str]:

@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from fairlag.errors import ExperimentError, InputError
-from fairlag.files import put
+from fairlag.lab import sealed
 from fairlag.lab.experiment import Experiment, check, parse
 from fairlag.lab.folder import EXPERIMENT, PLAN, explained, in_use, is_begun, is_run
 from fairlag.lab.serialise import sha256, written
 from fairlag.lab.strategies import Use
-from fairlag.limits import json_of, shown, text_of
+from fairlag.limits import shown
+
+KEYS = ("seeds", "track", "device", "experiment", "folder")
+"""The keys of a file with a plan or an experiment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +87,8 @@ class Plan:
             beside: dict[str, object] = {"seeds": self.seeds, "track": self.experiment.track}
             if self.experiment.device is not None:
                 beside["device"] = self.experiment.device
-            text = json.dumps({**beside, **json.loads(written(self.experiment))})
             with explained(self.folder, "the plan of the runs", "run it again"):
-                put(self.folder / PLAN, text.encode())
+                sealed.write(self.folder / PLAN, {**beside, **json.loads(written(self.experiment))})
 
     @classmethod
     def open(cls, folder: Path, *, code: bool = True) -> "Plan":
@@ -110,7 +112,7 @@ class Plan:
 def planned_labels(folder: Path) -> list[str]:
     """The labels of the strategies that were planned in a folder, in order; empty if no plan can be read."""
     try:
-        strategies = json_of(text_of(folder / PLAN))["experiment"]["strategies"]
+        strategies = sealed.read(folder / PLAN, KEYS)["experiment"]["strategies"]
         return [str(strategy["label"]) for strategy in strategies]
     except (OSError, ValueError, KeyError, TypeError):
         return []
@@ -190,10 +192,10 @@ def _leaves(tables: Any, path: str = "") -> dict[str, Any]:
 def read_tables(file: Path) -> dict[str, Any]:
     """The contents of a file that holds an experiment, such as a plan."""
     try:
-        tables = json_of(text_of(file))
+        tables = sealed.read(file, KEYS)
     except (OSError, ValueError) as error:
         raise ExperimentError(f"cannot read {str(file)!r}: {error}") from None
-    if not isinstance(tables, dict) or not isinstance(tables.get("experiment"), dict):
+    if not isinstance(tables.get("experiment"), dict):
         raise ExperimentError(f"{str(file)!r} does not hold an experiment")
     return tables
 

@@ -2,8 +2,8 @@
 
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,6 +25,15 @@ IDLE = 20.0
 
 CONNECTIONS = 64
 """The most connections that may be open at once."""
+
+_REFUSAL, _REQUEST = 0.05, 65_536
+"""Seconds and bytes for the request of a connection that is refused."""
+
+_FULL = f"There are {CONNECTIONS} readers already: try again in a few seconds.\n"
+_BUSY = (
+    "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 2\r\nConnection: close\r\nContent-Type: text/plain\r\n"
+    f"Content-Length: {len(_FULL)}\r\n\r\n{_FULL}"
+).encode()
 
 _COSTLY = 4
 """The pause before a page is rebuilt, as a multiple of the time the last one took: the run comes first."""
@@ -71,8 +80,9 @@ class Follower:
 class Server(ThreadingHTTPServer):
     """Serves a page that follows runs, until it is shut down.
 
-    Idle connections cannot block others: they are closed after `IDLE` seconds, and if more than `CONNECTIONS` are open,
-    the oldest is closed.
+    Connections without a complete request cannot block others: they are closed after `IDLE` seconds, and if
+    `CONNECTIONS` are open, the one without a request for longest makes room for the next. If all are being answered,
+    the next one gets status 503, unless an answer takes longer than `IDLE` seconds.
     """
 
     daemon_threads = True
@@ -83,22 +93,53 @@ class Server(ThreadingHTTPServer):
         self.follower = follower
         self.page = shell.shell(title, "page.json", "plotly.js").encode()
         self.plotly = shell.plotly().encode()
-        self._open: dict[socket, None] = {}
-        """Every connection, the oldest first."""
+        self._open: dict[socket, float | None] = {}
+        """Every connection, and when its answer began; those that wait for a request in the order of their last one."""
         self._opening = threading.Lock()
         super().__init__(address, _Handler)
 
     def process_request(self, request: socket | tuple[bytes, socket], client_address: Any) -> None:
-        """Makes room for a connection, and serves it in its own thread."""
+        """Makes room for a connection, and serves it in its own thread; refuses it if there is no room."""
         assert isinstance(request, socket)
         with self._opening:
-            self._open[request] = None
-            oldest = next(iter(self._open)) if len(self._open) > CONNECTIONS else None
-            if oldest is not None:
-                del self._open[oldest]
-                with suppress(OSError):  # its thread wakes up and closes it
-                    oldest.shutdown(SHUT_RDWR)
-        super().process_request(request, client_address)
+            room = len(self._open) < CONNECTIONS or self._make_room()
+            if room:
+                self._open[request] = None
+        if room:
+            super().process_request(request, client_address)
+        else:
+            with suppress(OSError):
+                request.settimeout(_REFUSAL)
+                request.sendall(_BUSY)
+                request.recv(_REQUEST)  # unread data would make the system drop the answer when it closes
+            self.shutdown_request(request)
+
+    def _make_room(self) -> bool:
+        """Closes the connection that waits for a request for longest, or one that does not take its answer."""
+        late = monotonic() - IDLE
+        waiting = (each for each, began in self._open.items() if began is None)
+        slow = (each for each, began in self._open.items() if began is not None and began < late)
+        found = next(waiting, None) or next(slow, None)
+        if found is not None:
+            del self._open[found]
+            with suppress(OSError):  # its thread wakes up and closes it
+                found.shutdown(SHUT_RDWR)
+        return found is not None
+
+    @contextmanager
+    def answering(self, request: socket) -> Iterator[None]:
+        """Inside, a connection is being answered, so it does not make room for others."""
+        self._note(request, monotonic())
+        try:
+            yield
+        finally:
+            self._note(request, None)
+
+    def _note(self, request: socket, began: float | None) -> None:
+        with self._opening:
+            if request in self._open:  # it may have made room already
+                del self._open[request]
+                self._open[request] = began
 
     def shutdown_request(self, request: socket | tuple[bytes, socket]) -> None:
         """Closes a connection."""
@@ -155,6 +196,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """The page, its data, or plotly's script."""
+        with self.server.answering(self.connection):
+            self._answer()
+
+    do_HEAD = do_GET
+
+    def _answer(self) -> None:
         path = self.path.partition("?")[0]
         if not self.server.answers(self.headers.get("Host", "")):
             self.send_error(HTTPStatus.MISDIRECTED_REQUEST)
@@ -164,8 +211,6 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(path, *self.server.follower.answer())
         else:
             self._send(path, self.server.page if path == "/" else self.server.plotly)
-
-    do_HEAD = do_GET
 
     def _send(self, path: str, body: bytes, tag: str = "") -> None:
         known = bool(tag) and self.headers.get("If-None-Match") == tag

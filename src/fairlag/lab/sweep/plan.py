@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 
 from fairlag.errors import InputError
-from fairlag.files import put
+from fairlag.lab import sealed
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.folder import explained, in_use
 from fairlag.lab.plan import Plan, experiment_in, read_tables
@@ -115,7 +115,7 @@ class SweepPlan:
         beside = {"device": self.experiment.device} if self.experiment.device else {}
         with explained(self.folder, "the plan of the sweep", "run it again"):
             self.folder.mkdir(parents=True, exist_ok=True)
-            put(self.folder / PLAN, json.dumps({**beside, **json.loads(written(self.experiment))}).encode())
+            sealed.write(self.folder / PLAN, {**beside, **json.loads(written(self.experiment))})
 
     @classmethod
     def open(cls, folder: Path, *, code: bool = True) -> "SweepPlan":

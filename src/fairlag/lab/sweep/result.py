@@ -1,5 +1,6 @@
 """What came of trials, of all trials of a strategy, and of a sweep; written as JSON, and read again."""
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -8,16 +9,15 @@ from typing import Any, NamedTuple, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from fairlag.errors import ExperimentError
-from fairlag.files import put
+from fairlag.lab import sealed
 from fairlag.lab.folder import explained
 from fairlag.lab.messages import first_mistake
 from fairlag.lab.sweep.objective import Objective
-from fairlag.limits import text_of
 
 RESULT = "result.json"
 FINISHED, FAILED, STOPPED = "finished", "failed", "stopped"
 
-Kind = TypeVar("Kind")
+Kind = TypeVar("Kind", "Result", "SweepResult")
 
 
 class Rank(NamedTuple):
@@ -112,7 +112,7 @@ class SweepResult:
 def keep(folder: Path, found: Result | SweepResult) -> None:
     """Writes what came of a trial, or of all trials of a sweep, into its folder."""
     with explained(folder, "the result", "resume the sweep"):
-        put(folder / RESULT, TypeAdapter(type(found)).dump_json(found, indent=1) + b"\n")
+        sealed.write(folder / RESULT, json.loads(TypeAdapter(type(found)).dump_json(found)))
 
 
 def kept(folder: Path, kind: type[Kind]) -> Kind | None:
@@ -121,7 +121,7 @@ def kept(folder: Path, kind: type[Kind]) -> Kind | None:
     if not file.is_file():
         return None
     try:
-        return TypeAdapter(kind).validate_json(text_of(file))
+        return TypeAdapter(kind).validate_json(json.dumps(sealed.read(file, kind.__dataclass_fields__)))
     except ValidationError as error:
         raise ExperimentError(f"{str(file)!r} is damaged: {first_mistake(error, {})}") from None
     except (OSError, ValueError) as error:
