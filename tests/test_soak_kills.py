@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,7 @@ def killed_at_random(forking: "subprocess.Popen[str]", plan: Plan, chance: rando
         while what == "a worker" and kills.total() < most:
             time.sleep(chance.uniform(0, _LONGEST))
             children = workers_of(process)
-            if not is_left(process) or len(children) < workers * (executor != "serial"):  # the run is at its end
+            if is_over(process) or len(children) < workers * (executor != "serial"):  # the run is at its end
                 break
             what = chance.choice(("the process", "a worker", "all processes")) if children else "the only process"
             kills[what] += 1
@@ -133,7 +134,7 @@ def killed_at_random(forking: "subprocess.Popen[str]", plan: Plan, chance: rando
                 else:
                     os.kill(chance.choice(children) if what == "a worker" else process, signal.SIGKILL)
         assert line(forking) == "ended"
-        wait_until(lambda process=process: not is_left(process), "the end of all processes of a killed run")
+        wait_until(partial(is_over, process), "the end of all processes of a killed run")
     return kills
 
 
@@ -159,10 +160,10 @@ def workers_of(process: int) -> list[int]:
         return []
 
 
-def is_left(group: int) -> bool:
-    """Is there still a process of this group?"""
+def is_over(group: int) -> bool:
+    """Is there no process of this group any more?"""
     try:
         os.killpg(group, 0)
     except ProcessLookupError:
-        return False
-    return True
+        return True
+    return False

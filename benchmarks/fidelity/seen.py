@@ -47,7 +47,7 @@ class Seen:
             merged=tasks["aggregation"].map(times).to_numpy(np.float64),
             staleness=tasks["staleness"].to_numpy(np.float64, na_value=np.nan),
             weight=tasks["weight"].to_numpy(np.float64, na_value=np.nan),
-            refused=(tasks["outcome"] == Outcome.REFUSED).to_numpy(np.int64),
+            refused=np.asarray(tasks["outcome"] == Outcome.REFUSED, np.int64),
             versions=made["time"].to_numpy(np.float64),
         )
 
