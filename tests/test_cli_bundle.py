@@ -15,7 +15,7 @@ from fairlag.lab.bundle import home as collecting
 from fairlag.lab.folder import DATABASE, SUMS
 from fairlag.lab.run import Run
 from tests.support.bundles import bundled, experiment_in, forget, made, opened, with_seed
-from tests.support.command import Call
+from tests.support.command import Call, Done
 from tests.support.edits import deployed
 from tests.support.sweeps import BUFFERED, swept
 from tests.support.sweeps import made as made_sweep
@@ -41,8 +41,13 @@ def bundle(frozen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     return Path(shutil.copy(frozen, tmp_path / "points.zip"))
 
 
+def verified(call: Call, bundle: str, *options: str) -> Done:
+    """`fairlag verify` without worker processes: to start them takes longer than to repeat such small runs."""
+    return call("verify", bundle, "--workers", "1", *options)
+
+
 def test_a_bundle_repeats_elsewhere(call: Call, bundle: Path) -> None:
-    done = call("verify", "points.zip")
+    done = verified(call, "points.zip")
     assert (done.code, done.out.splitlines()) == (
         0,
         [
@@ -59,14 +64,14 @@ def test_a_bundle_repeats_elsewhere(call: Call, bundle: Path) -> None:
         "fairlag: importing the module 'rule_of_mine' for the strategy 'rule_of_mine:rule'",
         "FedAvg, seed 0: repeating aggregations 1 to 20 of 40",
     ]
-    done = call("verify", "points.zip", "--whole", "--workers", "1")
+    done = verified(call, "points.zip", "--whole")
     assert done.code == 0
     assert "Mine, seed 1: the same bytes: all 40 aggregations to its end, 11 versions evaluated\n" in done.out
     assert done.out.endswith("The same: 4 of 4 repeated runs agree in every byte\n")
 
 
 def test_how_much_is_repeated(call: Call, bundle: Path) -> None:
-    done = call("verify", "points.zip", "--aggregations", "5", "--runs", "2")
+    done = verified(call, "points.zip", "--aggregations", "5", "--runs", "2")
     assert done.out.count("the same bytes: aggregations 1 to 5 of 40, 2 versions evaluated") == 4
 
 
@@ -136,7 +141,7 @@ def test_a_change_is_found_though_checksums_fit(
 ) -> None:
     with opened(bundle, tmp_path / "open") as folder:
         change(folder)
-    done = call("verify", "points.zip", *(["--whole", "--runs", "1"] if whole else []))
+    done = verified(call, "points.zip", *(["--whole", "--runs", "1"] if whole else []))
     assert done.code == 1, done.err
     assert "Mine, seed 0: DIFFERENT: " in done.out and sentence in done.out
     assert "repeated runs differ from the bundle" in done.out
@@ -145,7 +150,7 @@ def test_a_change_is_found_though_checksums_fit(
 def test_tables_that_do_not_follow_from_the_runs_are_found(call: Call, bundle: Path, tmp_path: Path) -> None:
     with opened(bundle, tmp_path / "open") as folder:
         text("tables/comparison.csv", ",40.0,", ",41.0,")(folder)
-    done = call("verify", "points.zip", "--aggregations", "1")
+    done = verified(call, "points.zip", "--aggregations", "1")
     assert done.code == 1
     assert "tables/comparison.csv: DIFFERENT: it does not follow from the runs in the bundle\n" in done.out
 
@@ -153,7 +158,7 @@ def test_tables_that_do_not_follow_from_the_runs_are_found(call: Call, bundle: P
 def test_versions_that_differ_are_said(call: Call, bundle: Path, tmp_path: Path) -> None:
     with opened(bundle, tmp_path / "open") as folder:
         sql("""UPDATE meta SET value = '"1.2.3"' WHERE key = 'torch'""")(folder)
-    done = call("verify", "points.zip", "--aggregations", "1")
+    done = verified(call, "points.zip", "--aggregations", "1")
     assert done.code == 0
     assert "torch is 1.2.3 there and " in done.out and "the last bits of results may differ" in done.out
 
@@ -165,7 +170,7 @@ def test_without_fitting_checksums_nothing_is_run(call: Call, bundle: Path) -> N
     with zipfile.ZipFile(bundle, "w") as content:
         for name, data in members.items():
             content.writestr(name, data)
-    done = call("verify", "points.zip")
+    done = verified(call, "points.zip")
     sentence = "its member 'files/points/helper_of_mine.py' was changed after it was frozen"
     assert (done.code, done.out, done.err) == (2, "", f"fairlag: 'points.zip' is damaged: {sentence}\n")
 
@@ -176,12 +181,12 @@ def test_a_list_that_says_something_else_than_the_record_is_refused(call: Call, 
     text("bundle.json", '"seed": 0', '"seed": 7')(tmp_path / "open")
     files = [file for file in (tmp_path / "open").rglob("*") if file.is_file() and file.name != SUMS]
     archive.write(bundle, {file.relative_to(tmp_path / "open").as_posix(): file for file in files})
-    done = call("verify", "points.zip")
+    done = verified(call, "points.zip")
     assert (done.code, "says something else of Mine, seed 7 than its record" in done.err) == (2, True)
 
 
 def test_no_code_imports_nothing_but_repeats_the_rest(call: Call, bundle: Path, tmp_path: Path) -> None:
-    done = call("verify", "points.zip", "--no-code")
+    done = verified(call, "points.zip", "--no-code")
     assert done.code == 2
     assert "Mine, seed 0: could not be repeated: " in done.out and "which --no-code refuses" in done.out
     assert "/fairlag-" not in done.out  # the temporary folder
@@ -198,7 +203,7 @@ def test_the_same_runs_give_the_same_bytes_without_paths(call: Call, tmp_path: P
         assert "files/points/outside/1/elsewhere.csv" in content.namelist()
         assert not [name for name in content.namelist() if str(tmp_path).encode() in content.read(name)]
     (tmp_path / "elsewhere.csv").unlink()
-    assert call("verify", str(tmp_path / "x.zip"), "--whole").code == 0
+    assert verified(call, str(tmp_path / "x.zip"), "--whole").code == 0
 
 
 def test_modules_of_the_same_name_from_two_experiments(call: Call, tmp_path: Path) -> None:
@@ -209,7 +214,7 @@ def test_modules_of_the_same_name_from_two_experiments(call: Call, tmp_path: Pat
         (tmp_path / name / "helper_of_mine.py").write_text(f"POWER = {power}\n")
         outs.append(made(file, tmp_path / f"out-{name}"))
     bundled(tmp_path / "two.zip", *outs)
-    done = call("verify", str(tmp_path / "two.zip"), "--whole")
+    done = verified(call, str(tmp_path / "two.zip"), "--whole")
     assert (done.code, done.out.count("the same bytes")) == (0, 4)
 
 
@@ -219,11 +224,11 @@ def test_large_data_is_left_out_and_given_again(call: Call, tmp_path: Path, monk
     out = made(file, tmp_path / "out")
     done = call("freeze", str(out), "--out", str(tmp_path / "x.zip"))
     assert "points.csv is too large (0 MB): the bundle has only its checksum" in done.out
-    done = call("verify", str(tmp_path / "x.zip"))
+    done = verified(call, str(tmp_path / "x.zip"))
     assert (done.code, "points.csv, not in the bundle because of the size: give --files DIR" in done.out) == (2, True)
-    assert call("verify", str(tmp_path / "x.zip"), "--files", str(tmp_path / "a")).code == 0
+    assert verified(call, str(tmp_path / "x.zip"), "--files", str(tmp_path / "a")).code == 0
     (tmp_path / "a/points.csv").write_text("x,y,label\n")
-    done = call("verify", str(tmp_path / "x.zip"), "--files", str(tmp_path / "a"))
+    done = verified(call, str(tmp_path / "x.zip"), "--files", str(tmp_path / "a"))
     assert (done.code, "but the runs used " in done.err) == (2, True)
 
 
@@ -237,11 +242,11 @@ def test_what_own_code_reads_is_added(call: Call, tmp_path: Path) -> None:
         here.chdir(tmp_path / "a")
         made(file, tmp_path / "out")
     lacking = str(bundled(tmp_path / "x.zip", tmp_path / "out"))
-    done = call("verify", lacking)
+    done = verified(call, lacking)
     assert (done.code, "No such file or directory: 'power.txt'" in done.out) == (2, True)
     done = call("freeze", str(tmp_path / "out"), "--out", lacking, "--add", str(tmp_path / "a/power.txt"))
     assert done.code == 0, done.err
-    assert call("verify", lacking, "--whole").code == 0
+    assert verified(call, lacking, "--whole").code == 0
     done = call("freeze", str(tmp_path / "out"), "--out", lacking, "--add", str(tmp_path / "x.zip"))
     assert (done.code, "which is in none of the experiments' folders" in done.err) == (2, True)
 
@@ -287,7 +292,7 @@ def test_a_failed_run_is_a_result(call: Call, tmp_path: Path) -> None:
     done = call("freeze", str(tmp_path / "out"), "--out", str(tmp_path / "x.zip"))
     assert done.code == 0, done.err
     assert "FedAvg, seed 0: failed after " in done.out
-    done = call("verify", str(tmp_path / "x.zip"))
+    done = verified(call, str(tmp_path / "x.zip"))
     assert (done.code, done.out.count("the same bytes")) == (0, 2), done.out + done.err
 
 
@@ -295,10 +300,10 @@ def test_a_deployment_cannot_be_repeated(call: Call, tmp_path: Path) -> None:
     out = made(experiment_in(tmp_path / "a", aggregations=4), tmp_path / "out")
     deployed(Run(out / "fedavg-seed0"))
     bundled(tmp_path / "x.zip", out)
-    done = call("verify", str(tmp_path / "x.zip"))
+    done = verified(call, str(tmp_path / "x.zip"))
     assert (done.code, "FedAvg, seed 0: cannot be repeated: a real fleet made it" in done.out) == (0, True)
     bundled(tmp_path / "y.zip", out / "fedavg-seed0")
-    done = call("verify", str(tmp_path / "y.zip"))
+    done = verified(call, str(tmp_path / "y.zip"))
     assert (done.code, done.err) == (2, "fairlag: 0 of 1 runs could be repeated\n")
 
 
@@ -309,7 +314,7 @@ def test_a_sweep_with_its_trials(call: Call, tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "x.zip") as content:
         assert {"sweeps/swept/sweep.json", "sweeps/swept/result.json"} <= set(content.namelist())
         assert not [name for name in content.namelist() if str(tmp_path).encode() in content.read(name)]
-    assert call("verify", str(tmp_path / "x.zip")).code == 0
+    assert verified(call, str(tmp_path / "x.zip")).code == 0
 
 
 @pytest.mark.parametrize(
