@@ -31,6 +31,17 @@ def test_runs_that_differ_in_a_setting_are_named_by_it(tmp_path: Path) -> None:
     assert labels(small, large, other)[-1] == "FedAvg [local.lr=0.2]"
 
 
+def test_the_local_training_that_a_plan_gives_its_strategies_is_not_named(tmp_path: Path) -> None:
+    uses = [{"use": "fedbuff", "local": {"lr": 0.1}}, {"use": "fedavg", "local": {"lr": 0.2}}]
+    runs = runs_of(tmp_path / "a", tables(PAPER, *uses, aggregations=5), 0)
+    assert labels(runs) == ["FedAvg (local.lr=0.2)", "FedBuff (local.lr=0.1)"]
+    assert [dict(each.settings) for each in repeated(runs)] == [{"local.lr": 0.2}, {"local.lr": 0.1}]
+    assert labels(runs, ran(tmp_path / "b", local={"lr": 0.3}))[:2] == [
+        "FedAvg (local.lr=0.2) [local.lr=0.2]",
+        "FedBuff (local.lr=0.1) [local.lr=0.1]",
+    ]
+
+
 def test_groups_and_settings_that_one_lacks_are_named(tmp_path: Path) -> None:
     fast, slow = PAPER
     longer = ran(tmp_path / "a", clients=[fast, {**slow, "steps": 3}])

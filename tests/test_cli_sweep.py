@@ -43,6 +43,7 @@ def test_a_sweep_from_its_file_to_the_file_of_the_best(call: Call, file: Path, t
         assert (row["trials"], row["failed"], row["setting"]["lr"]) == (4, 2, 1)
         assert row["best"] == max(row["values"]) and len(row["tested"]) == 2
         assert row["lower_quartile"] <= row["median"] <= row["upper_quartile"] <= row["best"]
+    assert "# Every strategy had 4 trials.\n" in best.read_text()
     again = call("run", str(best), "--seeds", "2", "--out", str(tmp_path / "again"), "--workers", "1")
     assert again.code == 0, again.err
     repeated = json.loads(call("compare", str(tmp_path / "again"), "--json").out)["strategies"]

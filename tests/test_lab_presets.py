@@ -8,6 +8,9 @@ from fairlag.data import docstrings
 from fairlag.lab.experiment import Experiment, load
 from fairlag.lab.run import Run
 from fairlag.lab.simulate import simulate
+from fairlag.lab.strategies import parameters_of
+from fairlag.lab.sweep.make import searches_of
+from fairlag.lab.sweep.plan import SweepPlan
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -57,6 +60,15 @@ def test_the_next_character_by_a_transformer(text: Experiment, tmp_path: Path) -
     small = text.checked(model={"use": "transformer", "width": 32, "layers": 1})
     run = simulate(small, strategy="FairShare", out=tmp_path / "run", workers=1)
     assert run.curve()["perplexity"].iloc[0] > 80 and run.score() < 30
+
+
+def test_the_sweep_of_the_zoo_tries_as_many_settings_of_every_strategy(tmp_path: Path) -> None:
+    plan = SweepPlan(load("zoo"), tmp_path)
+    assert len(plan.spaces) == len(load("zoo").strategies)
+    assert {search.total for search in searches_of(plan)} == {15}
+    for space in plan.spaces:
+        own = parameters_of(space.use.use, None)
+        assert "local.lr" in space.domains and {"lr", "buffer", "cohort"} & set(own) <= set(space.domains)
 
 
 def test_everything_of_ones_own_fits_on_a_page(tmp_path: Path) -> None:

@@ -111,6 +111,31 @@ def test_the_same_experiment_is_made_once(tmp_path: Path) -> None:
     assert len(list((plan.folder / "trials").iterdir())) == 2
 
 
+def test_a_sweep_table_changes_no_run(tmp_path: Path) -> None:
+    """Not even a byte of its directory."""
+    experiment = swept(BUFFERED).checked(aggregations=4)
+    folders = [tmp_path / "with", tmp_path / "without"]
+    for folder, each in zip(folders, (experiment, experiment.checked(sweep=None)), strict=True):
+        execute(Plan(each, (0,), folder, single=True), new=True, workers=1)
+    assert contents(folders[0]) == contents(folders[1])
+    assert (folders[0] / "experiment.json").read_bytes() == (folders[1] / "experiment.json").read_bytes()
+
+
+def test_the_plan_of_a_sweep_reads_back(tmp_path: Path) -> None:
+    plan = SweepPlan(swept(seeds=1, metric="group", over={"lr": "log(0.1, 1)"}, trials=7), tmp_path / "sweep")
+    plan.save()
+    assert SweepPlan.open(plan.folder).sweep == plan.sweep
+
+
+def test_what_the_table_says_of_strategies_that_are_not_chosen_is_left_out(tmp_path: Path) -> None:
+    over = {"lr": [1.0], "strategies.FedBuff.buffer": [2, 3], "strategies.buffered_fedavg.buffer": [2]}
+    experiment = swept(BUFFERED, {**FEDBUFF, "label": "FedBuff"}, over=over)
+    (space,) = SweepPlan(experiment.only(["fedbuff"]), tmp_path).spaces
+    assert {key: values.ends for key, values in space.domains.items()} == {"lr": (1.0,), "buffer": (2, 3)}
+    with pytest.raises(InputError, match="there is no 'fedbuf'; did you mean 'fedbuff'"):
+        SweepPlan(experiment.checked(sweep={"over": {"strategies.fedbuf.buffer": [2]}}), tmp_path).spaces  # noqa: B018
+
+
 @pytest.mark.parametrize("more", [{}, pytest.param(GUIDED, marks=pytest.mark.slow)], ids=["grid", "guided"])
 def test_processes_change_nothing(tmp_path: Path, more: dict[str, Any]) -> None:
     one = made(swept(BUFFERED, **more), tmp_path / "one")

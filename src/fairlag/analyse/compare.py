@@ -13,7 +13,7 @@ from fairlag.analyse.metrics import PERSONALISED, Judged, Measured, Scope, Shown
 from fairlag.analyse.own_data import own_scores
 from fairlag.analyse.spread import Spread
 from fairlag.analyse.totals import OwnScores, Totals
-from fairlag.analyse.variants import differing, parameters, settings_of, told_apart
+from fairlag.analyse.variants import differing, parameters, settings_of, told_apart, without_planned
 from fairlag.errors import InputError
 from fairlag.lab.run import Run
 from fairlag.lab.scores import curve_of, final_of, first_at
@@ -204,7 +204,7 @@ def repeated(runs: Iterable[Run]) -> list[Repeated]:
     """Groups runs by experiment, strategy and settings, in their order; the label names the settings that differ.
 
     Old runs that did not record their settings count as having the same settings if their groups are the same. If
-    those differ, the label names the folder.
+    those differ, the label names the folder. Labels do not name what one plan gives to a strategy in its own [local].
     """
     together: dict[str, dict[str, dict[tuple[object, ...], list[Run]]]] = {}
     known: dict[Path, dict[str, Any]] = {}
@@ -216,8 +216,9 @@ def repeated(runs: Iterable[Run]) -> list[Repeated]:
     for experiment, strategies in together.items():
         first = {label: [known[each[0].folder] for each in variants.values()] for label, variants in strategies.items()}
         names = differing([(label, settings) for label, each in first.items() for settings in each])
+        said = without_planned(names, [list(variants.values()) for variants in strategies.values()])
         for label, variants in strategies.items():
-            suffixes = told_apart(first[label], list(variants.values()), names)
+            suffixes = told_apart(first[label], list(variants.values()), said)
             for settings, suffix, each in zip(first[label], suffixes, variants.values(), strict=True):
                 called = f"{label} [{suffix}]" if suffix else label
                 own = {name: settings.get(name) for name in names}

@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from fairlag.errors import UnreadableError
+from fairlag.lab.folder import PLAN
 from fairlag.lab.plan import flat
 from fairlag.lab.run import Run
 
-_STRATEGY = "strategy."
+_STRATEGY, _LOCAL = "strategy.", "local."
 _NOT_SETTINGS = ("name", "seed", "strategy.label", "clock", "speed")
 """Not named in brackets after a label: the label of a run already names its clock."""
 _FEW, _WIDE = 3, 32
@@ -46,6 +47,15 @@ def _differs(name: str, variants: Iterable[tuple[str, Mapping[str, Any]]]) -> bo
     for label, settings in variants:
         values.setdefault(label if name.startswith(_STRATEGY) else "", set()).add(repr(settings.get(name)))
     return any(len(found) > 1 for found in values.values())
+
+
+def without_planned(names: Sequence[str], strategies: Sequence[Sequence[Sequence[Run]]]) -> list[str]:
+    """These settings; without those of [local] if one plan has all runs, and each strategy once."""
+    homes = {run.folder.parent for variants in strategies for runs in variants for run in runs}
+    planned = len(homes) == 1 and all((home / PLAN).is_file() for home in homes)
+    if not planned or any(len(variants) > 1 for variants in strategies):
+        return list(names)
+    return [name for name in names if not name.startswith(_LOCAL)]
 
 
 def told_apart(settings: Sequence[Mapping[str, Any]], runs: Sequence[Sequence[Run]], names: Sequence[str]) -> list[str]:

@@ -254,7 +254,11 @@ class Experiment(Table):
         for name in names:
             mine = [use for use in self.strategies if name in (use.label, use.name)]
             chosen += [use for use in (mine or [self._called(name)]) if use not in chosen]
-        return self.checked(strategies=tuple(chosen)) if chosen else self
+        if not chosen:
+            return self
+        kept, left = ({name for use in uses for name in (use.label, use.name)} for uses in (chosen, self.strategies))
+        sweep = None if self.sweep is None else self.sweep.without(left - kept)
+        return self.checked(strategies=tuple(chosen), sweep=sweep)
 
     def _called(self, text: str) -> Use:
         """The strategy that a call such as `fedadam(cohort=5)` describes."""

@@ -224,7 +224,7 @@ def experiment_in(tables: dict[str, Any], file: Path, *, code: bool) -> Experime
             f"{own} was given as a Python object: resume it in Python with fairlag.simulate(…, resume=True)"
         )
     try:
-        beside = {"track": tables.get("track", ()), "device": tables.get("device")}
+        beside = {"track": tables.get("track", ()), "device": tables.get("device"), "sweep": tables.get("sweep")}
         return parse({**tables["experiment"], **beside}, folder, code=code)
     except InputError as error:
         raise ExperimentError(f"{file}: {error}") from None

@@ -101,10 +101,10 @@ def toml(experiment: Experiment, head: Sequence[str] = (), beside: Mapping[str, 
 def _decisive(experiment: Experiment) -> dict[str, Any]:
     """The tables that determine a run.
 
-    Trackers do not change its results. A device does, but only as a version of a library does: the record of a run has
-    both, so that runs of one experiment can be compared, and "auto" means the same on every machine.
+    Trackers and [sweep] do not change its results. A device does, but only as a version of a library does: the record
+    of a run has both, so that runs of one experiment can be compared, and "auto" means the same on every machine.
     """
-    return {name: table for name, table in _plain(experiment).items() if name not in ("track", "device")}
+    return {name: table for name, table in _plain(experiment).items() if name not in ("track", "device", "sweep")}
 
 
 def _digest(tables: Mapping[str, Any]) -> str:

@@ -71,16 +71,7 @@ def in_words(setting: Mapping[str, Any]) -> str:
 
 def notes(swept: Swept) -> Iterator[str]:
     """How to read the table, and what happened to trials."""
-    budgets = {row.trials for row in swept.rows}
-    same = (
-        f"Every strategy had {_trials(budgets.pop())}"
-        if len(budgets) == 1
-        else (
-            "Strategies had as many trials as they have settings: "
-            + ", ".join(f"{row.label} {row.trials:,}" for row in swept.rows)
-        )
-    )
-    yield f"{same}. best, quartiles, worst: over trials, on validation examples."
+    yield f"{_budgets(swept)}. best, quartiles, worst: over trials, on validation examples."
     yield "test: the best setting trained on all training examples with fresh seeds, on test examples; mean ± deviation"
     if swept.unfinished:
         yield swept.unfinished
@@ -96,12 +87,20 @@ def notes(swept: Swept) -> Iterator[str]:
 
 def head_of_best(swept: Swept, tests: int) -> list[str]:
     """The comments at the top of the experiment file of the best settings."""
-    trials = ", ".join(f"{row.label} {row.trials:,}" for row in swept.rows)
     return [
         f"The best settings of a sweep by {swept.objective.words} on validation examples, {_seeds(swept)} per trial.",
-        f"Trials: {trials}.",
+        f"{_budgets(swept)}.",
         f"Its seed is the first that no trial had: `fairlag run FILE --seeds {tests}` repeats the tests of the sweep.",
     ]
+
+
+def _budgets(swept: Swept) -> str:
+    """How many trials each strategy had."""
+    budgets = {row.trials for row in swept.rows}
+    if len(budgets) == 1:
+        return f"Every strategy had {_trials(budgets.pop())}"
+    each = ", ".join(f"{row.label} {row.trials:,}" for row in swept.rows)
+    return f"Strategies had as many trials as they have settings: {each}"
 
 
 def _trials(count: int) -> str:

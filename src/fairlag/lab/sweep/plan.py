@@ -11,7 +11,7 @@ from fairlag.lab.experiment import Experiment
 from fairlag.lab.folder import explained, in_use
 from fairlag.lab.plan import Plan, experiment_in, read_tables
 from fairlag.lab.resources import Resources
-from fairlag.lab.serialise import sha256, written
+from fairlag.lab.serialise import as_tables, sha256, written
 from fairlag.lab.sweep.objective import Objective
 from fairlag.lab.sweep.result import SweepResult
 from fairlag.lab.sweep.space import Setting, Space, spaces
@@ -112,7 +112,9 @@ class SweepPlan:
         if in_use(self.folder) is not None:
             advice = f"`fairlag resume {self.folder}` continues it, or choose" if is_sweep(self.folder) else "choose"
             raise InputError(f"the directory {str(self.folder)!r} exists: {advice} another with --out")
-        beside = {"device": self.experiment.device} if self.experiment.device else {}
+        beside: dict[str, object] = {"sweep": as_tables(self.experiment).get("sweep", {})}
+        if self.experiment.device:
+            beside["device"] = self.experiment.device
         with explained(self.folder, "the plan of the sweep", "run it again"):
             self.folder.mkdir(parents=True, exist_ok=True)
             sealed.write(self.folder / PLAN, {**beside, **json.loads(written(self.experiment))})

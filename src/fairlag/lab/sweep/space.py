@@ -13,11 +13,11 @@ from fairlag.lab.experiment import Experiment
 from fairlag.lab.learning import LocalTraining
 from fairlag.lab.override import name_at_start, value_of
 from fairlag.lab.strategies import Use, parameters_of
+from fairlag.lab.sweep.table import STRATEGIES
 from fairlag.limits import shown
 from fairlag.text.calls import Call, read
 
 LOCAL = "local."
-_STRATEGIES = "strategies."
 _EXAMPLE = "lr=0.1,0.3,1 or 'local.lr=log(0.01,0.3)'"
 """In quotes, because a shell would read the parentheses."""
 _LOCAL_KEYS = [f"{LOCAL}{key}" for key in LocalTraining.model_fields]
@@ -167,7 +167,7 @@ def spaces(experiment: Experiment, over: Mapping[str, object]) -> list[Space]:
     found = [Space(use, {}) for use in experiment.strategies]
     if not over:
         raise InputError(f"there is nothing to try: give --over KEY=VALUES, such as {_EXAMPLE}, or `over` in [sweep]")
-    for key in sorted(over, key=lambda key: key.startswith(_STRATEGIES)):  # what is said of one strategy is said last
+    for key in sorted(over, key=lambda key: key.startswith(STRATEGIES)):  # what is said of one strategy is said last
         values = domain(key, over[key])
         for space, own in _meant(experiment, key, found):
             space.domains[own] = values
@@ -204,8 +204,8 @@ def _range(key: str, text: str) -> Range:
 def _meant(experiment: Experiment, key: str, all_of_them: Sequence[Space]) -> Iterator[tuple[Space, str]]:
     """The strategies that a key is about, each with the name that the key has for it."""
     chosen, own = list(all_of_them), key
-    if key.startswith(_STRATEGIES):
-        rest = key.removeprefix(_STRATEGIES)
+    if key.startswith(STRATEGIES):
+        rest = key.removeprefix(STRATEGIES)
         names = {name for each in chosen for name in (each.use.label, each.use.name)}
         name = name_at_start(rest, names, key)
         chosen = [each for each in chosen if name in (each.use.label, each.use.name)]

@@ -1,13 +1,15 @@
 """The `[sweep]` table of an experiment file."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from fairlag.lab.learning import Table, checked_part
 
+STRATEGIES = "strategies."
+"""The start of a key that is about one strategy."""
 _UNITS = {"s": 1, "m": 60, "h": 3600}
 
 
@@ -72,3 +74,13 @@ class Sweep(Table):
     validation: Annotated[float, AfterValidator(checked_part)] = Field(
         default=0.2, description="The share of the training examples that trials are judged on."
     )
+
+    def without(self, names: Collection[str]) -> "Sweep":
+        """The table without what it says of single strategies with these names.
+
+        >>> Sweep(over={"lr": [1, 2], "strategies.fedprox.mu": [0.1, 1]}).without(["fedprox"]).over
+        {'lr': [1, 2]}
+        """
+        starts = tuple(f"{STRATEGIES}{name}." for name in names)
+        over = {key: values for key, values in self.over.items() if not key.startswith(starts)}
+        return self.model_copy(update={"over": over})
