@@ -5,8 +5,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flwr.superlink.grid import InMemoryGrid
-
 from fairlag.core.types import Dispatch, Record, Report, Row
 from fairlag.errors import InputError
 from fairlag.lab.nodelog import NodeLog
@@ -15,7 +13,7 @@ from fairlag.lab.quarantine import requests
 from fairlag.runtime.flower.allowed import allowed_nodes
 from fairlag.runtime.flower.gate import Gate
 from fairlag.runtime.flower.link import Work
-from fairlag.runtime.flower.nodes import LOG
+from fairlag.runtime.flower.nodes import LOG, is_simulated
 from fairlag.runtime.flower.options import Options
 from fairlag.runtime.flower.roster import Roster
 from fairlag.runtime.flower.wire import Told
@@ -30,7 +28,7 @@ def authenticated(grid: "Grid | None", options: Options) -> dict[str, str] | Non
     A ServerApp cannot see whether its SuperLink asks for registered keys. Flower's simulation has no authentication and
     needs none: its nodes are made by the process that also runs the ServerApp.
     """
-    simulated = isinstance(grid, InMemoryGrid)
+    simulated = is_simulated(grid)
     if simulated and options.allow is not None:
         raise InputError(
             f"allow is {str(options.allow)!r}, but nodes of Flower's simulation have no keys of their own: leave it out"

@@ -16,7 +16,7 @@ from fairlag.lab.serialise import sha256, written
 from fairlag.lab.strategies import Use
 from fairlag.limits import shown
 
-KEYS = ("seeds", "track", "device", "experiment", "folder")
+KEYS = ("seeds", "track", "device", "sweep", "experiment", "folder")
 """The keys of a file with a plan or an experiment."""
 
 

@@ -7,6 +7,7 @@ from threading import Event, Thread
 from typing import NamedTuple
 
 from flwr.serverapp import Grid
+from flwr.superlink.grid import InMemoryGrid
 
 LOG = logging.getLogger("flwr.fairlag")
 """A child of Flower's own logger, so that its lines appear where users look for those of an app."""
@@ -19,6 +20,11 @@ class Node(NamedTuple):
     """When it was last started: a node that is identified by its key keeps its number after a restart."""
     key: str
     """The fingerprint of its public key."""
+
+
+def is_simulated(grid: Grid | None) -> bool:
+    """Is it the grid of Flower's simulation, whose nodes are made by this process?"""
+    return isinstance(grid, InMemoryGrid)
 
 
 class NodeWatcher:
