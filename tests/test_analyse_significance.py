@@ -69,12 +69,13 @@ def test_pairs_with_too_few_seeds_do_not_count_for_the_correction() -> None:
 
 
 def test_less_than_one_test_example_is_never_clear() -> None:
-    one, other = by_seed(0.9001, 0.9101, 0.9201), by_seed(0.90, 0.91, 0.92)
+    other = by_seed(0.90, 0.91, 0.92, 0.93, 0.94)
+    one, example = ({seed: score + by for seed, score in other.items()} for by in (0.0009, 0.001))
     assert told_apart(one, other).clear
     found = told_apart(one, other, floor=0.001)
     assert not found.clear
     assert found.words == "they differ by less than one test example"
-    assert told_apart(by_seed(0.901, 0.911, 0.921), other, floor=0.001).clear  # exactly one example
+    assert told_apart(example, other, floor=0.001).clear
 
 
 def test_one_family_in_twenty_errs() -> None:
@@ -101,6 +102,19 @@ def test_equal_values_and_equal_differences() -> None:
     assert not told_apart(by_seed(0.1, 0.2, 0.3), by_seed(0.1, 0.2, 0.3)).clear
     assert told_apart(by_seed(0.5, 0.5, 0.5), by_seed(0.25, 0.25, 0.25)).clear
     assert told_apart(by_seed(0.5, 0.5, 0.5), by_seed(0.25, 0.25, 0.25, first=5)).clear
+
+
+def test_equal_differences_are_no_more_certain_than_scores_rounded_to_examples() -> None:
+    # Five times the same six of 359 examples apart. By hand: t = 6 / sqrt(1 / 6 / 5) = 32.9 with 4 degrees of freedom.
+    one, other = by_seed(*[342 / 359] * 5), by_seed(*[336 / 359] * 5)
+    found = told_apart(one, other, 1 / 359)
+    assert found.clear and found.p == pytest.approx(2 * stats.t.sf(6 * 30**0.5, 4), rel=1e-6)
+    assert found.margin == pytest.approx(stats.t.ppf(0.975, 4) * 30**-0.5 / 359)
+    # Two examples apart in all of three seeds: t = 2 * sqrt(18) with 2 degrees of freedom, p = 0.014; one: p = 0.051.
+    apart = [told_apart(by_seed(*[(200 + by) / 359] * 3), by_seed(*[200 / 359] * 3), 1 / 359) for by in (2, 1)]
+    assert [round(test.p, 3) for test in apart] == [0.014, 0.051]
+    unpaired = told_apart(one, by_seed(*[336 / 359] * 5, first=9), 1 / 359)
+    assert unpaired.margin == pytest.approx(stats.t.ppf(0.975, 8) * 30**-0.5 / 359)
 
 
 @pytest.mark.parametrize("shared", [True, False])

@@ -100,7 +100,8 @@ def p_in_words(p: float) -> str:
 def told_apart(one: Mapping[int, float], other: Mapping[int, float], floor: float = 0.0) -> Test:
     """A t-test of values by seed: paired over the seeds that both have, else for unequal variances (Welch).
 
-    A difference below `floor` is never clear.
+    A difference below `floor`, that of one test example, is never clear. Scores are rounded to examples, so the variance
+    of a score is never taken to be below that of the rounding, floor²/12: equal differences do not make a test certain.
 
     >>> found = told_apart({0: 0.91, 1: 0.92, 2: 0.90}, {0: 0.89, 1: 0.90, 2: 0.879})
     >>> found.words, f"{found.difference:.4f} ± {found.margin:.4f}"
@@ -118,9 +119,9 @@ def told_apart(one: Mapping[int, float], other: Mapping[int, float], floor: floa
     if fewer < FEWEST:
         return Test(seeds, paired, 1.0, mean, floor=floor)
     if paired:
-        error, freedom = variance(differences) / seeds, float(seeds - 1)
+        error, freedom = max(variance(differences), floor**2 / 6) / seeds, float(seeds - 1)
     else:
-        error, freedom = _welch([*one.values()], [*other.values()])
+        error, freedom = _welch([*one.values()], [*other.values()], floor**2 / 12)
     return Test(seeds, paired, _p(mean, error, freedom), mean, _margin(error, freedom), floor)
 
 
@@ -141,9 +142,12 @@ def holm(tests: Sequence[Test]) -> list[Test]:
     return found
 
 
-def _welch(one: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
-    """The squared standard error of a difference of means with unequal variances, and its degrees of freedom."""
-    errors = [variance(each) / len(each) for each in (one, other)]
+def _welch(one: Sequence[float], other: Sequence[float], least: float) -> tuple[float, float]:
+    """The squared standard error of a difference of means with unequal variances, and its degrees of freedom.
+
+    No variance is taken to be below `least`.
+    """
+    errors = [max(variance(each), least) / len(each) for each in (one, other)]
     weighed = sum(error**2 / (len(each) - 1) for error, each in zip(errors, (one, other), strict=True))
     return sum(errors), sum(errors) ** 2 / weighed if weighed > 0 else 1.0
 
