@@ -100,8 +100,8 @@ def p_in_words(p: float) -> str:
 def told_apart(one: Mapping[int, float], other: Mapping[int, float], floor: float = 0.0) -> Test:
     """A t-test of values by seed: paired over the seeds that both have, else for unequal variances (Welch).
 
-    A difference below `floor`, that of one test example, is never clear. Scores are rounded to examples, so the variance
-    of a score is never taken to be below that of the rounding, floor²/12: equal differences do not make a test certain.
+    A difference below `floor`, that of one test example, is never clear. Scores are rounded to examples, so the
+    variance of a score is never taken to be below that of the rounding, floor²/12: equal differences prove less.
 
     >>> found = told_apart({0: 0.91, 1: 0.92, 2: 0.90}, {0: 0.89, 1: 0.90, 2: 0.879})
     >>> found.words, f"{found.difference:.4f} ± {found.margin:.4f}"
