@@ -140,7 +140,7 @@ def test_nothing_to_show_is_one_sentence(tmp_path: Path) -> None:
     assert staleness_if_any(strategy) is None
     with pytest.raises(InputError, match="has no timeline: none of its tasks has ended yet"):
         timeline(strategy.runs[0])
-    with pytest.raises(InputError, match=r"cannot be rebuilt: .* does not hold an experiment"):
+    with pytest.raises(InputError, match=r"cannot be rebuilt: .* it has the key 'name', which is never written"):
         experiment_of(made(tmp_path / "made"))
 
 

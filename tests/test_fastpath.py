@@ -46,7 +46,7 @@ FAST_PATHS: dict[str, tuple[type[Any], frozenset[str], set[str]]] = {
     "compiled training": (Recipe, COMPILED, REFERENCE | {"losses", "start_loss"}),
     "compiled timeline": (Strategy, spec.STRATEGY, set()),
     "its local training": (Local, spec.LOCAL, {"steps"}),
-    "its client groups": (Group, spec.GROUP, {"availability", "join", "leave", "vanish"}),
+    "its client groups": (Group, spec.GROUP, {"availability", "join", "leave", "per_device", "vanish"}),
     "its accounts": (Entitlement, spec.TERMS, set()),
     "learning by pages": (Strategy, paged.STRATEGY, {"admit", "edit"}),
     "local training by pages": (Local, paged.LOCAL, {"steps", "pace", "direction", "losses", "start_loss"}),

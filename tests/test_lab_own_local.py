@@ -37,12 +37,9 @@ def test_it_trains_as_if_the_keys_were_in_local(tmp_path: Path) -> None:
         assert run.settings["local"]["lr"] == (0.3 if run.label == "own" else 0.05)
 
 
-def test_a_comparison_names_what_differs(tmp_path: Path) -> None:
+def test_a_comparison_does_not_repeat_what_the_plan_sets_for_a_strategy(tmp_path: Path) -> None:
     runs = execute(Plan(experiment(PLAIN, {**OWN, "local": {"lr": 0.3}}), (0,), tmp_path / "both"), new=True, workers=1)
-    assert [each.label for each in repeated(runs)] == [
-        "FedBuff (buffer=2, concurrency=2) [local.lr=0.05]",
-        "own [local.lr=0.3]",
-    ]
+    assert [each.label for each in repeated(runs)] == ["FedBuff (buffer=2, concurrency=2)", "own"]
 
 
 def test_its_label_names_the_keys() -> None:

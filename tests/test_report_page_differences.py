@@ -65,5 +65,6 @@ def test_two_strategies_have_no_ranks_and_two_seeds_no_differences(tmp_path: Pat
 
 def test_equal_strategies_have_an_axis(tmp_path: Path) -> None:
     (section,) = sections(strategies(tmp_path, A=[90, 90, 90], B=[90, 90, 90]))
-    assert section.charts[0].views[""].layout["xaxis"]["range"] == [-1, 1]
+    low, high = section.charts[0].views[""].layout["xaxis"]["range"]
+    assert low == -high < 0  # scores are rounded to examples, so the interval is not a point
     assert section.tables[0].rows[0][-1] == "no"
