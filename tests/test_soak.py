@@ -179,7 +179,7 @@ def test_a_full_disk_is_not_damage(tmp_path: Path) -> None:
             store.commit(STATE, "1", 1)
         sentences = set()
         for step in range(1, 4):
-            disk.arm(FULL, step)
+            disk.arm(FULL, step, for_good=True)
             with pytest.raises(StoreError) as caught, Store.open(disk.folder) as store:
                 store.commit(STATE, "1", 1)
             sentences.add(str(caught.value).partition(": ")[0])
