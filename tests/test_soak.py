@@ -14,8 +14,11 @@ import pytest
 from fairlag import files
 from fairlag.errors import StoreError
 from fairlag.lab.folder import is_run
+from fairlag.lab.nodelog import NodeLog, lines_of, quarantined
+from fairlag.lab.quarantine import requests, waiting
 from fairlag.lab.run import Run
 from fairlag.lab.store import Store
+from fairlag.runtime.decisions import QUARANTINED
 from tests import soak as command
 from tests.support import sqlite_io
 from tests.support.disk import FULL, KILL, POWER, Disk, Gone
@@ -131,6 +134,38 @@ def test_sqlite_loses_what_it_does_not_sync(tmp_path: Path) -> None:
 
     assert {rows("FULL", seed) for seed in range(20)} == {1}
     assert {rows("OFF", seed) for seed in range(20)} & {0, None}
+
+
+# Decisions about nodes
+
+
+def lefts(disk: Disk) -> list[Path]:
+    """Folders that a power loss may leave."""
+    disk.dead = POWER
+    return [disk.left(disk.folder.with_name(f"left-{number}")).folder for number in range(100)]
+
+
+def test_a_quarantine_is_on_disk_once_it_is_noted(tmp_path: Path) -> None:
+    """The name of a new log was not: a power loss could take the log, and with it the quarantine."""
+    disk = made(tmp_path / "disk")
+    with disk.mounted(), closing(NodeLog(disk.folder, {})) as log:
+        log.note(QUARANTINED, "name a", 0, "it was told to")
+        left = lefts(disk)
+    assert all(quarantined(lines_of(each, {})[0]) == {"name a": "it was told to"} for each in left)
+
+
+def test_a_request_that_was_carried_out_does_not_come_back(tmp_path: Path) -> None:
+    """After a power loss, the older one could come back without the newer one, and be carried out again."""
+    disk = made(tmp_path / "disk")
+    with disk.mounted():
+        for number, release in enumerate([True, False]):
+            said = {"node": "name a", "why": "it was told to", "release": release}
+            files.put(disk.folder / f"quarantine-{number}.json", json.dumps(said).encode())
+        orders = requests(disk.folder, pytest.fail)
+        carried_out = [next(orders).release, next(orders).release]
+        left = lefts(disk)
+    assert carried_out == [True, False]
+    assert all([order.release for order in waiting(each)] == [False] for each in left)
 
 
 # Whatever happens to a run, at each step

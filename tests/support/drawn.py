@@ -39,14 +39,8 @@ class Drawn:
     @property
     def parameters(self) -> Vector:
         """The model to begin with: a variance of 1, and else zeros."""
-        return np.array(
-            [
-                1.0 * ("var" in name)
-                for name, (size,) in zip(self.layout.names, self.layout.shapes, strict=True)
-                for _ in range(size)
-            ],
-            np.float32,
-        )
+        shapes = dict(zip(self.layout.names, self.layout.shapes, strict=True))
+        return self.layout.flatten({name: np.full(shape, "var" in name) for name, shape in shapes.items()})
 
     @property
     def name(self) -> str:

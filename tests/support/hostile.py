@@ -103,7 +103,7 @@ class HostileEvents:
         server, time = self.server, self.time
         events: list[Event] = [Woke(-1.0), Woke(nan), Joined(time, [-1])]
         events += [Joined(time, [client]) for client in sorted(server.there)[:1]]
-        events += [Left(time, client) for client in sorted(set(range(self.clients)) - server.there)[:1]]
+        events += [Left(time, client) for client in sorted(set(range(self.clients)) - server.there - server.over)[:1]]
         event = events[pick % len(events)]
         self.faults["clock jumped backwards" if isinstance(event, Woke) else "event against the protocol"] += 1
         self.trace.append(event)
