@@ -14,8 +14,11 @@ import pytest
 from fairlag import files
 from fairlag.errors import StoreError
 from fairlag.lab.folder import is_run
+from fairlag.lab.nodelog import NodeLog, lines_of, quarantined
+from fairlag.lab.quarantine import requests, waiting
 from fairlag.lab.run import Run
 from fairlag.lab.store import Store
+from fairlag.runtime.decisions import QUARANTINED
 from tests import soak as command
 from tests.support import sqlite_io
 from tests.support.disk import FULL, KILL, POWER, Disk, Gone
@@ -133,6 +136,38 @@ def test_sqlite_loses_what_it_does_not_sync(tmp_path: Path) -> None:
     assert {rows("OFF", seed) for seed in range(20)} & {0, None}
 
 
+# Decisions about nodes
+
+
+def lefts(disk: Disk) -> list[Path]:
+    """Folders that a power loss may leave."""
+    disk.dead = POWER
+    return [disk.left(disk.folder.with_name(f"left-{number}")).folder for number in range(100)]
+
+
+def test_a_quarantine_is_on_disk_once_it_is_noted(tmp_path: Path) -> None:
+    """The name of a new log was not: a power loss could take the log, and with it the quarantine."""
+    disk = made(tmp_path / "disk")
+    with disk.mounted(), closing(NodeLog(disk.folder, {})) as log:
+        log.note(QUARANTINED, "name a", 0, "it was told to")
+        left = lefts(disk)
+    assert all(quarantined(lines_of(each, {})[0]) == {"name a": "it was told to"} for each in left)
+
+
+def test_a_request_that_was_carried_out_does_not_come_back(tmp_path: Path) -> None:
+    """After a power loss, the older one could come back without the newer one, and be carried out again."""
+    disk = made(tmp_path / "disk")
+    with disk.mounted():
+        for number, release in enumerate([True, False]):
+            said = {"node": "name a", "why": "it was told to", "release": release}
+            files.put(disk.folder / f"quarantine-{number}.json", json.dumps(said).encode())
+        orders = requests(disk.folder, pytest.fail)
+        carried_out = [next(orders).release, next(orders).release]
+        left = lefts(disk)
+    assert carried_out == [True, False]
+    assert all([order.release for order in waiting(each)] == [False] for each in left)
+
+
 # Whatever happens to a run, at each step
 
 
@@ -179,7 +214,7 @@ def test_a_full_disk_is_not_damage(tmp_path: Path) -> None:
             store.commit(STATE, "1", 1)
         sentences = set()
         for step in range(1, 4):
-            disk.arm(FULL, step)
+            disk.arm(FULL, step, for_good=True)
             with pytest.raises(StoreError) as caught, Store.open(disk.folder) as store:
                 store.commit(STATE, "1", 1)
             sentences.add(str(caught.value).partition(": ")[0])
@@ -200,7 +235,8 @@ def test_the_command_counts_what_it_did(
     assert ran(monkeypatch, "--seeds", "3", "--json", str(tmp_path / "counts.json")) == 0
     assert "0 of 3 seeds broke something" in capsys.readouterr().out
     counts: dict[str, Any] = json.loads((tmp_path / "counts.json").read_text())
-    assert counts["seeds"] == 3 and counts["broken"] == [] and sum(counts["worlds"].values()) == 3
+    driven = [times for name, times in counts["worlds"].items() if name.startswith("driven by")]
+    assert counts["seeds"] == 3 and counts["broken"] == [] and sum(driven) == 3
 
 
 def test_a_broken_seed_is_printed_with_the_command_that_repeats_it(

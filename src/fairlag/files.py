@@ -63,6 +63,13 @@ def place(partial: Path, file: Path) -> None:
         _flush(file.parent)
 
 
+def remove(file: Path) -> None:
+    """Removes a file, if it is there, so that it does not come back after a power cut."""
+    file.unlink(missing_ok=True)
+    if os.name == "posix":
+        _flush(file.parent)
+
+
 def _flush(path: Path) -> None:
     number = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
     try:

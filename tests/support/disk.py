@@ -5,7 +5,7 @@ applies any of them and drops any others, in any combination, and tears writes a
 renamed or removed) is a list of changes since the last sync of its folder; a power loss goes back to any of them, for
 each name alone: a rename may survive although the content of the file does not. What was synced stays. The process
 may also be killed alone: then the system still writes everything. A full disk takes a part of a write and refuses the
-rest. A sync may fail: then the power is lost.
+rest; after some refused writes, somebody makes room. A sync may fail: then the power is lost.
 
 Limits. A sync that returns is believed; files do not rot; a folder has no names but its own; the shared memory of
 SQLite's WAL is not on the disk (SQLite makes it anew). All names of the folder become durable together.
@@ -69,12 +69,16 @@ class Disk:
         self._fault, self._at = "", 0
         self.dead = ""
         """The fault that ended the process."""
-        self.full = False
+        self.ran_full = False
+        """Has the disk been full?"""
+        self._refuses, self._for_good = 0, False
+        """How many more writes it refuses until somebody makes room, and whether nobody does."""
         self._streams: dict[int, str] = {}
 
-    def arm(self, fault: str, at: int) -> None:
-        """The fault happens at this step; none if it is empty."""
-        self._fault, self._at, self.steps, self.dead, self.full = fault, at, 0, "", False
+    def arm(self, fault: str, at: int, *, for_good: bool = False) -> None:
+        """The fault happens at this step; none if it is empty. A full disk may be full for good."""
+        self._fault, self._at, self.steps, self.dead, self.ran_full = fault, at, 0, "", False
+        self._refuses, self._for_good = 0, for_good
 
     # What is left
 
@@ -179,13 +183,14 @@ class Disk:
         if self.dead:
             raise Gone
         self.steps += 1
-        if self.full and written is not None:
+        if self._refuses and written is not None:
+            self._refuses -= 1
             raise OSError(errno.ENOSPC, "No space left on device")
         if self.steps < self._at or not self._fault:
             return
         if self._fault == FULL:
             if written is not None:
-                self.full, self._at = True, 0
+                self.ran_full, self._refuses = True, self._refusals()
                 self._hit(path, what)
                 raise OSError(errno.ENOSPC, "No space left on device")
         elif self._fault == NO_SYNC:
@@ -197,6 +202,9 @@ class Disk:
             self._hit(path, what)
             self.dead = self._fault
             raise Gone
+
+    def _refusals(self) -> int:
+        return 10**9 if self._for_good else self._chance.choice([0, 0, 1, 3, 20])
 
     def _hit(self, path: str, what: str) -> None:
         fault, self._fault = self._fault, self._fault if self._fault in (KILL, POWER) else ""
@@ -225,8 +233,9 @@ class Disk:
             path = os.fspath(file) if isinstance(file, str | os.PathLike) else ""
             if not (isinstance(path, str) and self.covers(path)) or not set("wxa+") & set(mode):
                 return act(file, mode, *arguments, **options)
-            assert mode == "xb", f"{path} is opened with {mode!r}, which this disk does not know"
-            self.created(path)
+            assert mode in ("xb", "ab"), f"{path} is opened with {mode!r}, which this disk does not know"
+            if mode == "xb" or not os.path.exists(path):
+                self.created(path)
             return _Stream(self, path, act(file, mode, *arguments, **options))
 
         return opened
@@ -234,10 +243,14 @@ class Disk:
     def _numbering(self, act: Any) -> Any:
         def opened(path: Any, flags: int, *arguments: Any, **options: Any) -> int:
             number: int = act(path, flags, *arguments, **options)
-            self._streams[number] = os.fspath(path)
+            self.opened(number, os.fspath(path))
             return number
 
         return opened
+
+    def opened(self, number: int, path: str) -> None:
+        """From now on, this number of an open file means this path."""
+        self._streams[number] = path
 
     def _syncing(self, act: Any) -> Any:
         def synced(number: int) -> None:
@@ -271,28 +284,49 @@ class Disk:
 
 
 class _Stream:
-    """A new file, opened to be written; each write reaches the system at once."""
+    """A file that is written at its end; each write reaches the system at once."""
 
     def __init__(self, disk: Disk, path: str, stream: Any) -> None:
-        self._disk, self._path, self._stream, self._end = disk, path, stream, 0
+        self._disk, self._path, self._stream = disk, path, stream
+        self._end = os.path.getsize(path)
 
     def write(self, content: Any) -> int:
         written = bytes(content)
         try:
             self._disk.wrote(self._path, self._end, written)
         except OSError:  # a full disk takes what still fits
-            part = written[: len(written) // 2]
-            self._disk.names[self._path.removeprefix(f"{self._disk.folder}{os.sep}")].later.append((self._end, part))
-            self._stream.write(part)
+            written = written[: len(written) // 2]
+            self._disk.names[self._path.removeprefix(f"{self._disk.folder}{os.sep}")].later.append((self._end, written))
+            self._put(written)
             raise
+        return self._put(written)
+
+    def _put(self, written: bytes) -> int:
+        self._stream.write(written)
+        self._stream.flush()
         self._end += len(written)
-        return int(self._stream.write(written))
+        return len(written)
+
+    def truncate(self, size: int) -> None:
+        if size != self._end:
+            self._disk.truncated(self._path, size)
+            self._end = self._stream.truncate(size)
+
+    def flush(self) -> None: ...
+
+    def fileno(self) -> int:
+        number = int(self._stream.fileno())
+        self._disk.opened(number, self._path)
+        return number
+
+    def close(self) -> None:
+        self._stream.close()
 
     def __enter__(self) -> "_Stream":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stream.close()
+        self.close()
 
 
 def kind_of(name: str) -> str:

@@ -1,6 +1,7 @@
 """A runtime that nothing keeps from being hostile: any event in any order, forged, replayed, broken or out of time."""
 
 from collections import Counter, deque
+from collections.abc import Callable
 from contextlib import suppress
 from math import inf, nan
 from random import Random
@@ -9,7 +10,20 @@ from typing import Any
 import numpy as np
 
 from fairlag.core.state import State, take
-from fairlag.core.types import Arrived, Event, Failed, Joined, Left, Report, Stop, Update, Wake, Woke
+from fairlag.core.types import (
+    Arrived,
+    Dispatch,
+    Event,
+    Failed,
+    Joined,
+    Left,
+    Outcome,
+    Report,
+    Stop,
+    Update,
+    Wake,
+    Woke,
+)
 from fairlag.errors import ProtocolError
 from tests.support.scenes import vec
 from tests.support.watched import Watched
@@ -28,6 +42,8 @@ class HostileEvents:
         """When the server wants to be woken."""
         self.faults: Counter[str] = Counter() if faults is None else faults
         self.trace: deque[Event] = deque(maxlen=25)
+        self.sent: Callable[[Update, Dispatch], Update] = lambda update, task: update
+        """What a client makes of its update before it sends it."""
 
     def step(self, kind: int, pick: int, gap: float) -> None:
         """Makes one event; it is one of ten kinds, which picks one of the clients or tasks that it may concern."""
@@ -57,9 +73,12 @@ class HostileEvents:
         else:
             event = Joined(self.time, absent) if absent else Woke(self.time)
         self.trace.append(event)
+        must_fail = kind == 4 and isinstance(event, Arrived) and server.stopped is None
         commands = server.handle(event)
+        if must_fail and isinstance(event, Arrived):
+            assert server.outcomes.get(event.task) == Outcome.REFUSED, f"{event} was admitted"
         if isinstance(event, Arrived) and isinstance(event.update.delta, np.ndarray):
-            event.update.delta.fill(nan)  # whoever sent it may use its memory for something else
+            event.update.delta.view(np.uint8).fill(255)  # whoever sent it may use its memory for something else
         self.pending += [command.time for command in commands if isinstance(command, Wake)]
         if server.strategy.select.fresh and server.there and not server.live:
             assert self.pending or not server.pending, "all clients wait, and nothing wakes them"
@@ -69,7 +88,7 @@ class HostileEvents:
 
     def _trained(self, number: int, pick: int) -> Arrived:
         delta = np.resize(vec(pick % 7, -1), self._size(number))
-        return Arrived(self.time, number, Update(delta, Report(1 + pick % 5)))
+        return Arrived(self.time, number, self.sent(Update(delta, Report(1 + pick % 5)), self.server.live[number]))
 
     def _forged(self, pick: int, running: int) -> Arrived:
         number: Any = pick % (len(self.server.outcomes) + running + 3) - 1
@@ -84,7 +103,7 @@ class HostileEvents:
         server, time = self.server, self.time
         events: list[Event] = [Woke(-1.0), Woke(nan), Joined(time, [-1])]
         events += [Joined(time, [client]) for client in sorted(server.there)[:1]]
-        events += [Left(time, client) for client in sorted(set(range(self.clients)) - server.there)[:1]]
+        events += [Left(time, client) for client in sorted(set(range(self.clients)) - server.there - server.over)[:1]]
         event = events[pick % len(events)]
         self.faults["clock jumped backwards" if isinstance(event, Woke) else "event against the protocol"] += 1
         self.trace.append(event)

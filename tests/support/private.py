@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-from hypothesis import strategies as st
 
 from fairlag import zoo
 from fairlag.core.mechanism import Mechanism
@@ -12,34 +11,37 @@ from fairlag.core.types import Aggregation, Dispatch, Event, Joined, Left, Prese
 from fairlag.rules import select, trigger, weigh
 from fairlag.zoo.private import largest_part, noisy
 from tests.support.watched import Watched
+from tests.support.worlds import Chance, drawn
 
 
-@st.composite
-def private(draw: st.DrawFn, clients: int) -> tuple[Strategy, float]:
+def any_private(chance: Chance, clients: int) -> tuple[Strategy, float]:
     """A strategy that differential privacy accepts, with bounded weights, and the bound."""
-    fresh = draw(st.booleans())
-    buffer = draw(st.integers(1, clients if fresh else 8))
+    fresh = chance.choice([False, True])
+    buffer = chance.randint(1, clients if fresh else 8)
     loop: dict[str, Any] = {"buffer": buffer, "fresh": fresh}
-    few = draw(st.integers(1, clients))
+    few = chance.randint(1, clients)
     made: list[Strategy] = [
         zoo.buffered_fedavg(**loop),
         zoo.fedstaleweight(**loop),
-        zoo.exponential(**loop, gamma=draw(st.sampled_from([0.5, 3.0]))),
+        zoo.exponential(**loop, gamma=chance.choice([0.5, 3.0])),
         zoo.rate_tracking(**loop),
         zoo.fedbuff(buffer=buffer, concurrency=few),
         zoo.fadas(buffer=buffer),
         zoo.rennala(buffer=buffer),
         zoo.malenia(),
         zoo.ringmaster(max_delay=3),
-        zoo.fairshare(**loop, most=0.3, entitled=draw(st.sampled_from(["present", "known"]))),
+        zoo.fairshare(**loop, most=0.3, entitled=chance.choice(["present", "known"])),
         zoo.fairshare(**loop, most=1.5, reward=0.4, limit=0.3),
         Strategy(select.cohort(few, over=0.5, deadline=3.0), trigger.cohort_done(), weigh.uniform),
         Strategy(select.once_merged(), trigger.every(7.0), weigh.per_client),
     ]
-    strategy = draw(st.sampled_from(made))
+    strategy = chance.choice(made)
     least = min(clients, zoo.private.updates_of(strategy) or clients)
-    bound = draw(st.sampled_from([1.0, 1 / least, min(1.0, 1.5 / least)]))
+    bound = chance.choice([1.0, 1 / least, min(1.0, 1.5 / least)])
     return noisy(strategy, bound=bound, clients=clients), bound
+
+
+private = drawn(any_private)
 
 
 class Guarded(Watched):
@@ -47,7 +49,6 @@ class Guarded(Watched):
 
     def __init__(self, strategy: Strategy, **options: Any) -> None:
         self.charged: dict[int, float] = {}
-        self.over: set[int] = set()
         super().__init__(strategy, **options)
         assert self._privacy is not None
         self.mechanism = self._privacy

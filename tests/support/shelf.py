@@ -21,7 +21,7 @@ class Shelf:
         self.folder = Path()
         self.meta = {"status": "running"}
         self.rows_took = 0.0
-        self.steps, self.dead, self.full = 0, "", False
+        self.steps, self.dead, self.ran_full = 0, "", False
         self._chance, self._faults = chance, faults
         self._at = 0
         self._kept: tuple[bytes, str] | None = None

@@ -8,9 +8,9 @@ checkpoint was found, and the server's must agree with them. What the run said i
 
 import shutil
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import exp, log
 from pathlib import Path
@@ -20,38 +20,33 @@ from unittest.mock import patch
 
 import numpy as np
 
-from fairlag.core.server import Server
-from fairlag.core.state import State, take
-from fairlag.core.strategy import Strategy
-from fairlag.core.types import Aggregation, Ended, Stop
-from fairlag.core.vector import Layout
+from fairlag.core.types import Record
+from fairlag.core.vector import Vector
 from fairlag.errors import StalledError, StoreError
 from fairlag.fleet.clients import Fleet
-from fairlag.lab import folder as room
 from fairlag.lab import loop, rowfiles, store
 from fairlag.lab.evaluations import Evaluations
 from fairlag.lab.events import Event, Kept
 from fairlag.lab.folder import is_run
 from fairlag.lab.loop import RunLoop
-from fairlag.lab.orders import Orders
+from fairlag.lab.nodelog import lines_of
 from fairlag.lab.run import Run
 from fairlag.lab.store import Store
 from fairlag.lab.timeline import Timeline
-from fairlag.learn.local import Recipe, schedule
-from fairlag.runtime.flower.link import Link, Work
-from fairlag.runtime.flower.options import Options
-from fairlag.runtime.flower.roster import Roster
-from fairlag.runtime.flower.wire import Wire
+from fairlag.rules.admit import all_of, max_norm
+from fairlag.runtime.flower.gate import Strikes
 from fairlag.runtime.virtual import Simulation
 from tests.support.disk import FAULTS, FULL, KILL, POWER, Disk, Gone
+from tests.support.drawn import Masks, Sends, any_drawn
 from tests.support.hostile import HostileEvents, HostileTimeline
+from tests.support.linking import linked, written
+from tests.support.lives import Clock, Moment, Remembering, check_rows, check_sentence
 from tests.support.network import Network
-from tests.support.paying import Paying, any_by_account
 from tests.support.resuming import contents
 from tests.support.shelf import Shelf
-from tests.support.states import plain
+from tests.support.states import plain as compared
 from tests.support.watched import Computes, Watched
-from tests.support.worlds import any_groups, any_strategy
+from tests.support.worlds import any_groups
 
 DRIVERS = "events", "events", "fleet", "link"
 _ON_DISK = 0.4
@@ -102,33 +97,45 @@ class _World:
         self.queued = chance.choice([1, 1, 2]) if self.driver == "link" else 1
         self.clients = sum(each.count for each in self.groups) * self.queued
         self.group_of: list[str] = [each.name for each in self.groups for _ in range(each.count * self.queued)]
-        self.strategy = self._strategy()
-        shared = 3 if self.strategy.local.shares else 0
-        self.layout = Layout(("weight",), ((3,),))
-        self.size = 3 + shared
-        self.aggregations = chance.randint(3, 10)
+        self.drawn = any_drawn(chance, self.driver, self.clients, seed)
+        self.strategy, self.layout = self.drawn.strategy, self.drawn.layout
+        self.aggregations = chance.randint(3, 10) if self.driver != "link" else chance.randint(3, 25)
+        self.hostile_for = chance.randint(20, 200)
         self.keep = chance.choice([1, 2, 5])
         self.big = chance.choice([1, 1, rowfiles.BIG])
         self.faults = [chance.choice(FAULTS) for _ in range(chance.choice([0, 1, 1, 2, 3]))]
-        self.moments: list[dict[str, Any]] = []
+        self.moments: list[Moment] = []
         """The watcher's books at each state that was taken."""
         self.saved: int | None = None
         """The last of them that the run said is saved."""
         self.trace: list[str] = []
+        self.facts: Callable[[], dict[str, object]] = dict
         self.server: Watched | None = None
         self.events: HostileEvents | Network | None = None
-        self.network = Network(self.clients // self.queued, chance, tally.faults, self._version)
+        self.network = Network(
+            self.clients // self.queued,
+            chance,
+            tally.faults,
+            self._version,
+            keyed=chance.random() < 0.5,
+            layout=self.layout,
+            version=self._parameters,
+        )
+        self.strikes = chance.choice([None, Strikes(refusals=2, among=4)])
+        if self.driver == "link" and chance.random() < 0.3:  # as `deploy` does
+            rules = [] if self.strategy.admit is None else [self.strategy.admit]
+            self.strategy = replace(self.strategy, admit=all_of(*rules, max_norm(10.0)))
+        self.growth = None if self.drawn.privacy is not None else chance.choice([None, 10.0])
         tally.worlds[f"driven by {self.driver}{', on a disk' * self.on_disk}"] += 1
-
-    def _strategy(self) -> Strategy:
-        made = any_by_account if self.chance.randint(0, 2) == 0 else any_strategy
-        while True:
-            strategy = made(self.chance, self.clients)
-            if self.driver != "link" or strategy.local.direction is None:
-                return strategy
+        if self.drawn.name:
+            tally.worlds[self.drawn.name] += 1
 
     def _version(self) -> int:
-        return 0 if self.saved is None else int(self.moments[self.saved]["newest"])
+        return 0 if self.saved is None else int(self.moments[self.saved][0]["newest"])
+
+    def _parameters(self, version: int) -> Vector:
+        assert self.server is not None
+        return self.server.versions[version]
 
     def story(self) -> str:
         last = [] if self.events is None else [str(each) for each in self.events.trace]
@@ -153,7 +160,9 @@ class _World:
         for number, fault in enumerate([*self.faults, ""], 1):
             disk.arm(fault, int(exp(self.chance.uniform(0, log(350)))))
             over = self._live(disk)
-            self.trace.append(f"life {number}: {disk.dead or (FULL if disk.full else 'no fault')}, {disk.steps} steps")
+            self.trace.append(
+                f"life {number}: {disk.dead or (FULL if disk.ran_full else 'no fault')}, {disk.steps} steps"
+            )
             if over:
                 break
             disk = disk.left(self.folder / str(number))
@@ -166,7 +175,7 @@ class _World:
         if isinstance(disk, Disk):
             return contents(disk.folder)
         assert self.server is not None
-        return [plain(each) for each in self.server.log], self.server.versions.newest.tobytes()
+        return [compared(each) for each in self.server.log], self.server.versions.newest.tobytes()
 
     def _live(self, disk: Disk | Shelf) -> bool:
         """One process: begins or continues the run, until its end or a fault. Is the run over?"""
@@ -176,9 +185,9 @@ class _World:
         except Gone:
             return False
         except StoreError as error:
-            assert disk.full or disk.dead, f"there was no fault, but: {error}"
-            _check_sentence(str(error), disk)
-            if disk.full and is_run(disk.folder):
+            assert disk.ran_full or disk.dead, f"there was no fault, but: {error}"
+            check_sentence(str(error), disk)
+            if disk.ran_full and is_run(disk.folder):
                 Run(disk.folder)  # it can be read meanwhile
             return False
         except Exception:
@@ -189,75 +198,83 @@ class _World:
 
     @contextmanager
     def _patched(self) -> Iterator[None]:
-        """Inside, time passes as the seed says, and small rows are written as large ones are."""
-        clock = _Clock(Random(self.seed))
+        """Inside, time passes as the seed says, small rows are written as large ones are, and the log has a reader."""
+        clock = Clock(Random(self.seed))
         with (
             patch.object(loop, "monotonic", clock),
             patch.object(store, "monotonic", clock),
             patch.object(rowfiles, "BIG", self.big),
+            written(self.network.governing),
             self.network.connected(),
         ):
             yield
 
     def _process(self, disk: Disk | Shelf) -> None:
-        folder = disk.folder
         with ExitStack() as held:
-            kept: Any = held.enter_context(disk if isinstance(disk, Shelf) else self._opened(folder))
+            kept: Any = held.enter_context(disk if isinstance(disk, Shelf) else self._opened(disk.folder))
             if kept.meta["status"] == "finished":
                 return
-            assert kept.checkpoint() is not None or self.saved is None, "what was saved is lost"
+            if kept.checkpoint() is None:
+                assert self.saved is None, "what was saved is lost"
+                self.network.clients.clear()
+            server, timeline = self._driven(disk, kept, held)
+            self.server, real = server, self.driver != "fleet"
             evaluations = Evaluations(kept, None, None, every=1)
-            kind = Paying if self.strategy.account is not None else Watched
-            self.server = server = kind(
-                self.strategy,
-                clients=self.clients,
-                parameters=np.zeros(3, np.float32),
-                layout=self.layout,
-                seed=self.seed,
-                record=kept.record,
-                group_of=self.group_of.__getitem__,
-                aggregations=self.aggregations,
-                until_time=400.0 if self.driver == "fleet" else None,  # elsewhere, a clock may jump past it
-            )
-            timeline = _Remembering(self, server, self._timeline(server, held), folder if self.on_disk else None)
-            real = self.driver != "fleet"
+            remembering = Remembering(self, server, timeline, disk.folder if isinstance(disk, Disk) else None)
             try:
-                RunLoop(server, timeline, kept, evaluations, self.layout, self._told, real=real).to_the_end()
+                RunLoop(
+                    server, remembering, kept, evaluations, self.layout, self._told, real=real, facts=self.facts
+                ).to_the_end()
             except StalledError:
                 assert server.barred or server.counts["lost"] + server.counts["refused"] > 1000
                 kept.finish({}, "stalled")
             server.agrees()
 
+    def served(self, record: Record, masks: Masks | None) -> Watched:
+        """A new server, which the watcher watches."""
+        server = self.drawn.kind(
+            self.strategy,
+            clients=self.clients,
+            parameters=self.drawn.parameters,
+            layout=self.layout,
+            seed=self.seed,
+            record=record,
+            group_of=self.group_of.__getitem__,
+            aggregations=self.aggregations,
+            until_time=400.0 if self.driver == "fleet" else None,  # elsewhere, a clock may jump past it
+            max_growth=self.growth,
+            privacy=self.drawn.privacy,
+            secure=None if masks is None else masks.clients.sum,
+        )
+        if masks is not None:
+            server.unmasked = masks.unmasked
+        return server
+
+    def _driven(self, disk: Disk | Shelf, kept: Any, held: ExitStack) -> tuple[Watched, Timeline]:
+        """A server, and what drives it."""
+        if self.driver == "link":
+            return linked(self, disk, kept, held)
+        masks = Masks(self.seed, self.drawn) if self.drawn.masked else None
+        server = self.served(kept.record, masks)
+        if self.driver == "fleet":
+            computes = Computes(0.2) if masks is None else Sends(0.2, masks.sent)
+            return server, Simulation(server, Fleet(self.groups, seed=self.seed), computes)
+        events = HostileEvents(server, self.clients, self.tally.faults)
+        if masks is not None:
+            events.sent = masks.sent
+        self.events = events
+        return server, HostileTimeline(events, self.chance, steps=self.chance.randint(10, 120))
+
     def _opened(self, folder: Path) -> Store:
         if is_run(folder):
             return Store.open(folder, self.keep)
-        meta = {"experiment": "soak", "label": str(self.strategy), "use": "soak", "seed": 0, "aggregations": None}
+        meta = {"runtime": "flower", "queued": self.queued, "key": f"soak {self.seed}"} if self.driver == "link" else {}
+        meta |= {"experiment": "soak", "label": str(self.strategy), "use": "soak", "seed": 0, "aggregations": None}
         names = sorted(set(self.group_of))
         places = np.array([names.index(each) for each in self.group_of])
         examples = np.ones(self.clients, np.int64)
         made = partial(Store.create, folder, meta, experiment="{}", groups=names, keep=self.keep)
         return made(group_of=places, examples=examples)
-
-    def _timeline(self, server: Watched, held: ExitStack) -> Timeline:
-        if self.driver == "events":
-            events = HostileEvents(server, self.clients, self.tally.faults)
-            self.events = events
-            return HostileTimeline(events, self.chance, steps=self.chance.randint(10, 120))
-        if self.driver == "fleet":
-            return Simulation(server, Fleet(self.groups, seed=self.seed), Computes(0.2))
-        return self._link(server, held)
-
-    def _link(self, server: Server, held: ExitStack) -> Timeline:
-        options = Options(queued=self.queued, max_clients=self.clients // self.queued, at_least=1)
-        orders = Orders(Recipe(steps=2, lr=schedule(0.1)), 0, np.zeros(self.clients, np.int64), 50, options)
-        roster = Roster([(each.name, each.count) for each in self.groups], most=options.max_clients)
-        self.events = self.network
-        self.network.restarted()
-        work = Work(orders.asked, orders.report)
-        network: Any = self.network
-        link = Link(server, network, Wire(self.layout), work, roster, options)
-        held.enter_context(closing(link))
-        return link
 
     def _told(self, event: Event) -> None:
         if isinstance(event, Kept):
@@ -271,76 +288,7 @@ class _World:
             run = Run(disk.folder)
             assert run.status == "finished"
             run.tensors()
+            if self.driver == "link":
+                self.network.governing.reopened(lines_of(disk.folder, run.meta)[0])
             if self.server is not None:
                 check_rows(disk.folder, self.server.remembered())
-
-
-class _Clock:
-    """Seconds that pass as they like between two looks, but never backwards."""
-
-    def __init__(self, chance: Random) -> None:
-        self._chance, self._now = chance, 0.0
-
-    def __call__(self) -> float:
-        self._now += self._chance.choice([0.0, 0.001, 0.06, 10.0])
-        return self._now
-
-
-class _Remembering:
-    """A timeline whose watcher remembers its books whenever the state is taken, and recalls those of a restored one."""
-
-    def __init__(self, world: _World, server: Watched, timeline: Timeline, folder: Path | None) -> None:
-        self._world, self._server, self._timeline, self._folder = world, server, timeline, folder
-        self._left = 150
-
-    def proceed(self, events: int) -> Stop | None:
-        if self._world.driver != "link":
-            return self._timeline.proceed(events)
-        if not self._left:  # the hostile fleet may never come to an end
-            return Stop("enough was tried")
-        self._left -= 1
-        return self._timeline.proceed(events)
-
-    def state(self) -> State:
-        moments = self._world.moments
-        moments.append(self._server.remembered())
-        return {"timeline": self._timeline.state(), "moment": len(moments) - 1}
-
-    def restore(self, state: State) -> None:
-        world, moment = self._world, take(state, "moment", int)
-        assert world.saved is None or moment >= world.saved, "what was saved is lost"
-        del world.moments[moment + 1 :]
-        world.saved = moment
-        books = world.moments[moment]
-        if self._folder is not None:
-            check_rows(self._folder, books)
-        if world.driver == "link":  # versions that only lost tasks need are not saved
-            first = books["newest"] - world.strategy.select.lag
-            books = {**books, "bytes": {version: each for version, each in books["bytes"].items() if version >= first}}
-        self._server.recall(books)
-        self._timeline.restore(take(state, "timeline", dict))
-        self._server.agrees()
-
-
-def check_rows(folder: Path, books: dict[str, Any]) -> None:
-    """Every row of a run is one that the watcher saw, and none is missing."""
-    tasks: list[tuple[object, ...]] = []
-    versions: list[tuple[object, ...]] = []
-    for record in books["log"]:
-        if isinstance(record, Aggregation):
-            versions.append((record.version, record.time, len(record.tasks), record.refused))
-            late, weights = record.staleness.tolist(), record.weights.tolist()
-            for task, staleness, weight in zip(record.tasks, late, weights, strict=True):
-                tasks.append((*task[:4], "aggregated", record.version, staleness, weight))
-        elif isinstance(record, Ended):
-            tasks.append((*record.task[:4], record.outcome.value, None, None, None))
-    columns = "task, client, version, ordinal, outcome, aggregation, staleness, weight"
-    with room.reading(folder, check=False) as database:
-        assert database.execute(f"SELECT {columns} FROM tasks").fetchall() == sorted(tasks)
-        assert database.execute("SELECT version, time, updates, refused FROM aggregations").fetchall() == versions
-
-
-def _check_sentence(sentence: str, disk: Disk | Shelf) -> None:
-    assert sentence.startswith("cannot write ") and str(disk.folder) in sentence and "\n" not in sentence, sentence
-    if disk.full:
-        assert "the disk is full; make room" in sentence or "unable to open database file" in sentence, sentence

@@ -1,8 +1,9 @@
 """A server that checks at every event what must always be true, and an executor whose updates may be faulty."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -30,8 +31,12 @@ from fairlag.core.types import (
     Update,
     Wake,
 )
-from fairlag.core.vector import Vector
+from fairlag.core.vector import Layout, Vector
 from fairlag.execute.nothing import Nothing
+from fairlag.rules import select, weigh
+from fairlag.rules.rule import provenance
+from tests.support.history import History
+from tests.support.remade import Remade
 
 
 class Computes(Nothing):
@@ -83,6 +88,8 @@ class Watched(Server):
         self.trained: dict[int, int] = {}
         """The version that a client's last admitted update was trained from."""
         self.given: Counter[int] = Counter()
+        self.over: set[int] = set()
+        """The clients whose privacy budgets are spent."""
         self.newest = 0
         self.account = np.zeros(clients)
         self.units = np.zeros(clients)
@@ -90,9 +97,25 @@ class Watched(Server):
         self.merges = np.zeros(clients, np.int64)
         self.bytes: dict[int, bytes] = {}
         self.unmatched = 0
+        self.known = History(clients, options.get("examples"))
+        self.model, self.state_of_rule = np.empty(0, np.float32), tuple[Any, ...]()
         self._books = tuple(name for name in vars(self) if name != "seen")
         self._tell = record
+        self.made: list[Vector] = []
+        """The versions that an event made."""
+        self.expects: Callable[[Arrived], None] = lambda event: None
+        """Is shown each update that is admitted."""
+        self.unmasked: dict[int, Vector] = {}
+        """If updates are masked: what is behind those that were sent, by task."""
         super().__init__(strategy, clients=clients, record=self.seen.append, **options)
+        self.on_version = lambda version, time, parameters: self.made.append(parameters)
+        layout = options.get("layout") or Layout(("parameters",), (self.versions.newest.shape,))
+        self.layout, self.masked = layout, options.get("secure") is not None
+        self.remade = Remade(strategy, layout, options.get("privacy"))
+        self.model = self.versions.newest
+        self.state_of_rule = self.remade.begun(self.model)
+        made = provenance(strategy.select.start)
+        self._selects = None if made is None else made.make
 
     def remembered(self) -> dict[str, Any]:
         """The watcher's own books, to be recalled when the server is restored to this moment."""
@@ -143,6 +166,7 @@ class Watched(Server):
         match event:
             case Joined(_, clients):
                 self.there |= set(clients)
+                self._first_seen(clients)
             case Left(_, client):
                 self.there.remove(client)
             case Failed(_, number, _, True, _) if number in self.live:
@@ -152,9 +176,36 @@ class Watched(Server):
                 first = self.seen[0] if self.seen else None
                 if task is None:
                     self.unmatched += 1
-                elif not (isinstance(first, Ended) and first.outcome is Outcome.REFUSED):
+                elif isinstance(first, Ended) and first.outcome is Outcome.REFUSED:
+                    rule = self.strategy.admit is not None or self.masked
+                    assert rule or not self._is_sound(event.update), f"a sound update was refused: {first.reason}"
+                else:
+                    assert self.masked or self._is_sound(event.update), "an update that is not sound was admitted"
                     self.pending.append(self.live.pop(number))
                     self.trained[task.client] = task.version
+                    self._admitted(task, event)
+
+    def _first_seen(self, clients: Sequence[int]) -> None:
+        known = self.known
+        for client in clients:
+            known.examples[client] = known.examples[client] or known.first[client]
+
+    def _admitted(self, task: Dispatch, event: Arrived) -> None:
+        self.expects(event)
+        update = event.update if not self.masked else Update(self.unmasked.pop(task.task), event.update.report)
+        report = event.update.report
+        if self._privacy is not None and self._privacy.noise:
+            report = Report(self.known.examples[task.client])
+        self.known.admitted(task, self.remade.kept(update), report, event.time)
+
+    def _is_sound(self, update: Update) -> bool:
+        """Is it an update of this model, with a report that can be true?"""
+        delta, report, size = update.delta, update.report, self.versions.newest.size
+        if delta.dtype != np.float32 or delta.shape != (size,) or not np.isfinite(delta).all():
+            return False
+        if any(delta[place].min(initial=0.0) < 0 for place in self.layout.variances):
+            return False
+        return report.examples >= 1 and report.steps >= 1 and 0 < report.effort < inf and 0 <= report.loss < inf
 
     def _attended(self, record: Presence, event: Event) -> None:
         assert record.time == event.time and record.version == self.newest and record.clients
@@ -170,17 +221,30 @@ class Watched(Server):
         assert record.staleness.tolist() == [self.newest - task.version for task in merged]
         assert (record.staleness >= 0).all()
         assert record.weights.shape == (len(merged),) and np.isfinite(record.weights).all()
+        waited = self.known.waiting
+        assert list(record.arrivals) == [waited[task.task][2] for task in merged], "an arrival time is not what it was"
+        updates, reports = [], list[Report]()
         for task, late, weight in zip(merged, record.staleness, record.weights, strict=True):
             self._conclude(task, Outcome.AGGREGATED)
+            update, report = self.known.merged(task, int(late))
+            updates.append(update)
+            reports.append(report)
             self.account[task.client] += weight * (record.parts is None)
             self.lateness[task.client] += late
             self.merges[task.client] += 1
+        if self.strategy.weigh is weigh.by_examples and not record.refused:
+            held = np.array([report.examples for report in reports])
+            assert np.allclose(record.weights, held / held.sum()), "the weights are not the shares of the examples"
         if record.parts is not None:  # every client has a part in every version
             clients, changes, unit = record.parts
             assert len(set(clients.tolist())) == len(clients) and np.isfinite(changes).all()
             self.units[clients] += changes
             self.account += self.units * unit
         self.newest += 1
+        after = self.made.pop(0)
+        if self.remade.applies:
+            self.state_of_rule = self.remade.check(record, updates, reports, (self.model, self.state_of_rule), after)
+        self.model = after
 
     def _over(self, record: Ended, event: Event, allowed: set[int]) -> None:
         assert record.task == self.live.pop(record.task.task) and record.time == event.time and record.reason
@@ -201,6 +265,8 @@ class Watched(Server):
         assert self.newest - self.strategy.select.lag <= task.version <= self.newest
         assert (task.task, task.ordinal) == (sum(self.given.values()), self.given[client])
         assert task.time == event.time and task.steps >= 0 and task.pace > 0
+        if not task.ordinal:
+            self.known.since[client] = event.time
         self.given[client] += 1
         self.live[task.task] = task
         self.log.append(task)
@@ -221,6 +287,12 @@ class Watched(Server):
         assert self.view.weight_sums.tolist() == same
         assert self.view.staleness_sums.tolist() == self.lateness[: len(self.view.staleness_sums)].tolist()
         assert self.view.update_counts.tolist() == self.merges[: len(self.view.update_counts)].tolist()
+        self.known.agrees(self._ledger)
+        if (window := self.strategy.window) and self.known.received:
+            clients = np.array([client for client, late in enumerate(self.known.late) if late])
+            means = [np.mean(late[-window:]) for late in self.known.late if late]
+            assert np.allclose(self.view.mean_staleness(clients, window), means)
+        self._nobody_is_forgotten()
         if (accounts := self._ledger.accounts) is not None:
             assert accounts.balances.min() >= -1e-9, "a client spent more than it earned"
             assert abs(self.view.earned.sum() + accounts.kept - self.newest) <= 1e-9 * (1 + self.newest)
@@ -232,3 +304,23 @@ class Watched(Server):
             parameters = self.versions[version]
             assert not parameters.flags.writeable
             assert self.bytes.setdefault(version, parameters.tobytes()) == parameters.tobytes(), "a version changed"
+
+    def _nobody_is_forgotten(self) -> None:
+        """A present client has a task, or there is a reason why it has none; late tasks are called off."""
+        if self.stopped is not None or self._budgets is not None:
+            return
+        delay, busy = self.strategy.select.delay, {task.client for task in self.live.values()}
+        assert delay is None or all(task.version > self.newest - delay for task in self.live.values()), "not called off"
+        sent = {task.client for task in self.pending}
+        idle = self.there - busy
+        if self.strategy.select.fresh:
+            idle = {client for client in idle if self.trained.get(client) != self.newest}
+        match self._selects:
+            case select.all_idle:
+                assert not idle, f"clients {idle} have no task"
+            case select.once_merged:
+                assert idle <= sent, f"clients {idle - sent} have no task"
+            case select.concurrency:
+                assert not idle or len(busy) >= (self.strategy.select.places or 0), f"clients {idle} have no task"
+            case select.cohort:
+                assert busy or sent or not idle, f"clients {idle} have no task"

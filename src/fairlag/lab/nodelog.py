@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fairlag.errors import UnreadableError
+from fairlag.files import put
 from fairlag.lab.folder import NODES, damaged, explained
 from fairlag.limits import TEXT, json_of, text_of
 from fairlag.runtime.decisions import KINDS, QUARANTINED, RELEASED, plain
@@ -165,6 +166,8 @@ class NodeLog:
                 folder, f"{str(file)!r} is a symbolic link: a run is only written to regular files"
             )
         with self._explained():
+            if not file.exists():
+                put(file, b"")  # with its name on disk: a decision in it must not be lost with the name
             self._stream = file.open("ab")
             self._size = file.read_bytes().rfind(b"\n") + 1
             self._stream.truncate(self._size)  # without a line that was being written when its process was killed

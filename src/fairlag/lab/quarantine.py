@@ -8,11 +8,10 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 from fairlag.errors import InputError
-from fairlag.files import put
+from fairlag.files import put, remove
 from fairlag.lab.folder import explained
 from fairlag.lab.nodelog import lines_of
 from fairlag.lab.run import Run
@@ -62,8 +61,8 @@ def requests(folder: Path, warn: Callable[[str], None]) -> Iterator[Order]:
             warn(f"{str(file)!r} is not a request of `fairlag quarantine`: it is removed")
         else:
             yield order
-        with suppress(FileNotFoundError), explained(folder, "the end of a request", "run the app again"):
-            file.unlink()
+        with explained(folder, "the end of a request", "run the app again"):
+            remove(file)  # an older request must not come back alone: it would undo a newer one
 
 
 def _files(folder: Path) -> list[Path]:

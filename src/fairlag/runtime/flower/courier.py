@@ -90,19 +90,23 @@ class Courier:
 
     def _run(self) -> None:
         while (pending := self._next()) is not None:
-            reply: Message | Exception | None
-            try:
-                reply = self._proceed(pending)
-                pending.failures = 0
-            except Exception as error:  # the connection to the SuperLink may raise anything
-                pending.failures += 1
-                LOG.warning("The SuperLink does not answer: %s: %s", type(error).__name__, error)
-                reply = error if pending.failures >= _MAX_TRIES else None
-            if reply is None:
-                self._schedule(pending, max(self._poll, len(self._pending) / _MAX_PER_SECOND) * 2**pending.failures)
-            elif pending.wanted:
-                self._pending.pop(pending.name, None)
-                self._deliver(pending.name, reply)
+            self._attend(pending)
+
+    def _attend(self, pending: _Pending) -> None:
+        """Sends a message or asks for its reply; delivers the reply, or tries again later."""
+        reply: Message | Exception | None
+        try:
+            reply = self._proceed(pending)
+            pending.failures = 0
+        except Exception as error:  # the connection to the SuperLink may raise anything
+            pending.failures += 1
+            LOG.warning("The SuperLink does not answer: %s: %s", type(error).__name__, error)
+            reply = error if pending.failures >= _MAX_TRIES else None
+        if reply is None:
+            self._schedule(pending, max(self._poll, len(self._pending) / _MAX_PER_SECOND) * 2**pending.failures)
+        elif pending.wanted:
+            self._pending.pop(pending.name, None)
+            self._deliver(pending.name, reply)
 
     def _proceed(self, pending: _Pending) -> Message | None:
         if pending.message is not None:

@@ -43,16 +43,20 @@ class NodeWatcher:
 
     def _run(self) -> None:
         while not self._closed.is_set():
-            try:
-                found = {
-                    each.node_id: Node(each.last_activated_at, fingerprint(each.public_key))
-                    for each in self._grid.get_nodes()
-                }
-            except Exception as error:  # the connection to the SuperLink may raise anything
-                LOG.warning("The nodes cannot be listed: %s: %s", type(error).__name__, error)
-            else:
-                self._tell(found)
+            self._look()
             self._closed.wait(self._every)
+
+    def _look(self) -> None:
+        """Reports the nodes that are online now."""
+        try:
+            found = {
+                each.node_id: Node(each.last_activated_at, fingerprint(each.public_key))
+                for each in self._grid.get_nodes()
+            }
+        except Exception as error:  # the connection to the SuperLink may raise anything
+            LOG.warning("The nodes cannot be listed: %s: %s", type(error).__name__, error)
+        else:
+            self._tell(found)
 
 
 def fingerprint(key: bytes) -> str:
