@@ -10,10 +10,12 @@ import argparse
 import itertools
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from flwr.app import Message
@@ -107,8 +109,9 @@ class Phases:
 
         return measured
 
-    def observe(self, grid: PacedGrid) -> None:
-        """From now on, every server of this process is timed."""
+    @contextmanager
+    def observed(self, grid: PacedGrid) -> Iterator[None]:
+        """Inside, every server of this process is timed."""
         parts: list[tuple[Any, str, str]] = [
             (Wire, "task", "pack"),
             (Wire, "update", "unpack"),
@@ -118,9 +121,7 @@ class Phases:
             (grid, "pull_messages", "ask, in other threads"),
             (grid, "reply", "ask: the nodes themselves"),
         ]
-        for owner, name, phase in parts:
-            setattr(owner, name, self.timed(getattr(owner, name), phase))
-        began, handle = BackgroundEvaluator.__init__, Server.handle
+        began = BackgroundEvaluator.__init__
         merging = self.took.setdefault("handle: with a version", [])
 
         def begun(evaluator: BackgroundEvaluator, score: Callable[..., Any]) -> None:
@@ -135,9 +136,13 @@ class Phases:
                 merging.append(time.perf_counter() - start)
             return commands
 
-        changed: list[tuple[Any, str, Any]] = [(BackgroundEvaluator, "__init__", begun), (Server, "handle", handled)]
-        for owner, name, call in changed:
-            setattr(owner, name, call)
+        with ExitStack() as held:
+            for owner, name, phase in parts:
+                held.enter_context(patch.object(owner, name, self.timed(getattr(owner, name), phase)))
+            handle = Server.handle
+            held.enter_context(patch.object(Server, "handle", handled))
+            held.enter_context(patch.object(BackgroundEvaluator, "__init__", begun))
+            yield
 
 
 def experiment(nodes: int, seconds: float, unit: float, parameters: int, buffer: int) -> dict[str, Any]:
@@ -166,10 +171,9 @@ def measure(folder: Path, *, nodes: int, seconds: float, unit: float, parameters
     spans = [FAST] * (nodes - slow) + [SLOW] * slow
     grid = PacedGrid({number: (low * unit, high * unit) for number, (low, high) in enumerate(spans)})
     phases = Phases()
-    phases.observe(grid)
     folder.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
-    with sampled(folder / "samples.csv", EVERY):
+    with sampled(folder / "samples.csv", EVERY), phases.observed(grid):
         plan = experiment(nodes, seconds, unit, parameters, buffer)
         run = fairlag.deploy(grid, plan, out=folder / "run", at_least=nodes, insecure=True)
     took = time.monotonic() - began

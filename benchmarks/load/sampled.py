@@ -85,14 +85,10 @@ def read(file: Path) -> dict[str, list[Sample]]:
 
 
 def slope(seconds: Sequence[float], values: Sequence[float]) -> float:
-    """By how much values grow per hour: the slope of the straight line with the least squares.
-
-    >>> slope([0, 1800, 3600], [10.0, 11.0, 12.0])
-    2.0
-    """
+    """By how much values grow per hour: the slope of the straight line with the least squares."""
     if len(seconds) < 2:
         return 0.0
-    return round(float(np.polyfit(np.asarray(seconds) / 3600, np.asarray(values), 1)[0]), 6)
+    return float(np.polyfit(np.asarray(seconds) / 3600, np.asarray(values), 1)[0])
 
 
 def grown(samples: Sequence[Sample], warm: float = 0.1) -> dict[str, float]:
@@ -109,11 +105,7 @@ def grown(samples: Sequence[Sample], warm: float = 0.1) -> dict[str, float]:
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
-    """The median, two high percentiles and the largest of some values; empty if there are none.
-
-    >>> spread(range(101))
-    {'median': 50.0, '95 %': 95.0, '99 %': 99.0, 'max': 100.0}
-    """
+    """The median, two high percentiles and the largest of some values; empty if there are none."""
     if not len(values):
         return {}
     parts = {"median": 50, "95 %": 95, "99 %": 99, "max": 100}
@@ -141,7 +133,7 @@ def _stat(pid: int) -> list[str]:
 
 def _role(pid: int) -> str:
     words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
-    names = [Path(word).name for word in words[:4]]
+    names = [Path(word).name for word in words[:3] if not word.startswith("-")]
     return next((role for role in ROLES for name in names if role in name), "other")
 
 

@@ -40,6 +40,13 @@ def failing(message: Message, code: int = 2) -> Message:
     return Message(Error(code, "words of its own"), reply_to=message)
 
 
+def _lost(reply: Message) -> Message:
+    """What a grid replies if it has lost a reply."""
+    lost = Message(Error(4, "lost"), reply_to=reply)
+    lost.metadata.__dict__["_reply_to_message_id"] = reply.metadata.reply_to_message_id
+    return lost
+
+
 @dataclass(slots=True)
 class FakeNode:
     """A node: what it says about itself, how it answers, and after how many seconds."""
@@ -127,15 +134,18 @@ class FakeGrid(Grid):
         self._check()
         now = time.monotonic()
         with self._lock:
-            asked = {name: self._waiting[name] for name in message_ids if name in self._waiting}
+            asked = {name: self._waiting[name] for name in message_ids}
             self.requests.append([number for number, _, _ in asked.values()])
         while self.stuck.intersection(number for number, _, _ in asked.values()):
             time.sleep(0.01)
         replies = {name: reply for name, (_, due, reply) in asked.items() if reply is not None and due <= now}
+        broken = any(asked[name][0] in self.broken and not reply.has_error() for name, reply in replies.items())
         with self._lock:
-            for name in replies:
-                del self._waiting[name]
-        if any(asked[name][0] in self.broken for name in replies):
+            for name, reply in replies.items():
+                number = self._waiting.pop(name)[0]
+                if broken:
+                    self._waiting[name] = number, 0.0, _lost(reply)
+        if broken:
             raise ValueError("a reply cannot be read")
         return list(replies.values())
 

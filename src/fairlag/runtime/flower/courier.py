@@ -16,7 +16,7 @@ from fairlag.runtime.flower.nodes import LOG
 _MAX_PER_SECOND = 10.0
 """The most requests for several replies per second, and the most for one: each costs a SuperLink some milliseconds."""
 _SLOW = 2.0
-"""A request is slow if it takes longer than this many seconds per reply."""
+"""A request for replies is slow if it takes longer than this many seconds."""
 _MAX_TRIES = 6
 """How often in a row the SuperLink may fail to answer before a message is given up."""
 
@@ -38,7 +38,7 @@ class Courier:
 
     A request asks for as many replies as it must, so that each is asked for every `poll` seconds. Flower answers it
     when all replies that it found are uploaded, and loses all of them if one is broken. So after a request that was
-    slow or failed, its nodes are asked one by one, each until a reply of its own comes quickly.
+    slow or failed, its nodes are asked one by one, each until one of its replies comes quickly and whole.
     """
 
     def __init__(
@@ -124,9 +124,9 @@ class Courier:
             except Exception as error:  # the connection to the SuperLink may raise anything
                 LOG.warning("The SuperLink does not answer: %s: %s", type(error).__name__, error)
                 failure = error
-            if asking and (failure is not None or monotonic() - began > _SLOW * max(1, len(replies))):
+            if asking and (failure is not None or monotonic() - began > _SLOW):
                 self._apart.update(each.node for each in request)
-            elif len(request) == 1 and replies:
+            elif len(request) == 1 and not all(each.has_error() for each in replies.values()):
                 self._apart.discard(request[0].node)
             for pending in request:
                 self._note(pending, replies.get(pending.identity), failure)
@@ -143,7 +143,7 @@ class Courier:
             self._deliver(pending.name, answer)
 
     def _proceed(self, request: Sequence[_Pending]) -> dict[str, Message]:
-        """Sends a message that was not sent yet, or asks for replies: those that have come, by the message's identity."""
+        """Sends a message, or asks for replies: those that have come, by the identity of their message."""
         first = request[0]
         if first.message is not None:
             (first.identity,) = self._grid.push_messages([first.message]) or ("",)
