@@ -20,7 +20,7 @@ DOCS := $(VENV)/docs.stamp
 SEEDS ?= 1000
 SEED ?=
 
-.PHONY: help demo test test-slow test-all soak soak-kills soak-damage lint format bench bench-peers fidelity examples docs clean
+.PHONY: help demo test test-slow test-all soak soak-kills soak-damage lint format bench bench-peers fidelity load examples docs clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -78,6 +78,14 @@ fidelity: $(DEV) ## Compare real federations on loopback with simulations of the
 	    --fast 4 --slow 2 --buffer 3 --queued 2
 	$(BIN)/python -m benchmarks.fidelity.compare $(FIDELITY)/threads $(FIDELITY)/queued-1 $(FIDELITY)/queued-2 \
 	    --figure docs/fidelity.png
+
+LOAD := load-runs
+
+# A folder that already has a summary is not measured again: `make clean` keeps it, because it took an hour.
+load: $(DEV) ## Measure a deployment with 200 nodes in memory, one with 20 real nodes, and 200 readers (two and a half hours)
+	test -e $(LOAD)/memory/summary.json || $(BIN)/python -m benchmarks.load.memory $(LOAD)/memory
+	test -e $(LOAD)/real/paced/summary.json || $(BIN)/python -m benchmarks.load.real $(LOAD)/real
+	$(BIN)/python -m benchmarks.load.readers $(LOAD)/readers
 
 bench-peers: $(DEV) ## Measure fairlag beside its peers, each in its own environment (gigabytes, half an hour)
 	$(BIN)/python benchmarks/peers/run.py

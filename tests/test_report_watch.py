@@ -113,6 +113,29 @@ def test_a_page_is_built_once_for_all_who_ask_and_again_when_a_run_has_changed()
     assert built == [0, 1]
 
 
+def test_a_page_that_is_being_rebuilt_holds_up_nobody() -> None:
+    state, begun, go = [0], threading.Event(), threading.Event()
+
+    def build() -> "object":
+        if state[0]:
+            begun.set()
+            assert go.wait(PATIENCE)
+        return waiting_page(f"page {state[0]}", "because")
+
+    follower = Follower(lambda: list(state), build)  # type: ignore[arg-type]
+    first = follower.answer()
+    state[0] = 1
+    follower._next = 0.0  # time passes
+    found: list[Answer] = []
+    builder = threading.Thread(target=lambda: found.append(follower.answer()))
+    builder.start()
+    assert begun.wait(PATIENCE)
+    assert follower.answer() == first
+    go.set()
+    builder.join(PATIENCE)
+    assert [follower.answer()] == found != [first]
+
+
 def test_what_the_first_page_took_does_not_delay_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
 
@@ -206,7 +229,7 @@ def test_who_is_being_answered_is_not_cut_off_and_one_more_is_told_to_wait(
             assert begun.acquire(timeout=PATIENCE)
         status, headers, body = asked(server.address, "/")
         assert (status, headers["Retry-After"]) == (503, "2")
-        assert body == b"There are 64 readers already: try again in a few seconds.\n"
+        assert body == b"There are 256 readers already: try again in a few seconds.\n"
         monkeypatch.setattr("fairlag.report.watch.IDLE", 0.0)  # as if all had not taken their answers for long
         assert asked(server.address, "/")[0] == 200
         go.set()

@@ -33,7 +33,7 @@ class Carrier(courier.Courier):
 
     def forget(self, name: Hashable) -> None:
         if (pending := self._pending.get(name)) is not None and self._network.races():
-            self._attend(pending)
+            self._attend([pending])
         super().forget(name)
 
     @property
@@ -42,9 +42,9 @@ class Carrier(courier.Courier):
 
     def carry(self) -> None:
         """Does what one of the threads does next."""
-        pending = self._next()
-        assert pending is not None
-        self._attend(pending)
+        request = self._next()
+        assert request
+        self._attend(request)
 
     def under_way(self) -> int:
         return sum(isinstance(name, Dispatch) for name in self._pending)

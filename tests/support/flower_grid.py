@@ -40,6 +40,13 @@ def failing(message: Message, code: int = 2) -> Message:
     return Message(Error(code, "words of its own"), reply_to=message)
 
 
+def _lost(reply: Message) -> Message:
+    """What a grid replies if it has lost a reply."""
+    lost = Message(Error(4, "lost"), reply_to=reply)
+    lost.metadata.__dict__["_reply_to_message_id"] = reply.metadata.reply_to_message_id
+    return lost
+
+
 @dataclass(slots=True)
 class FakeNode:
     """A node: what it says about itself, how it answers, and after how many seconds."""
@@ -68,6 +75,10 @@ class FakeGrid(Grid):
         """Is the SuperLink down?"""
         self.stuck: set[int] = set()
         """Nodes whose replies block the caller that asks for them."""
+        self.broken: set[int] = set()
+        """Nodes whose replies are lost with all others in the same request."""
+        self.requests: list[list[int]] = []
+        """Per request for replies: the nodes that were asked."""
         self._numbers = itertools.count()
         self._waiting: dict[str, tuple[int, float, Message | None]] = {}
         self._lock = threading.Lock()
@@ -101,6 +112,7 @@ class FakeGrid(Grid):
         node = self.nodes.get(number)
         with self._lock:
             name = f"message {next(self._numbers)}"
+            message.metadata.__dict__["_message_id"] = name  # as Flower's grids do
             waits: tuple[float, Message | None]
             if node is None:
                 waits = 0.0, failing(message, 5)
@@ -120,16 +132,22 @@ class FakeGrid(Grid):
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         self._check()
-        (name,) = message_ids
+        now = time.monotonic()
         with self._lock:
-            number, due, reply = self._waiting[name]
-        while number in self.stuck:
+            asked = {name: self._waiting[name] for name in message_ids}
+            self.requests.append([number for number, _, _ in asked.values()])
+        while self.stuck.intersection(number for number, _, _ in asked.values()):
             time.sleep(0.01)
-        if reply is None or time.monotonic() < due:
-            return []
+        replies = {name: reply for name, (_, due, reply) in asked.items() if reply is not None and due <= now}
+        broken = any(asked[name][0] in self.broken and not reply.has_error() for name, reply in replies.items())
         with self._lock:
-            del self._waiting[name]
-        return [reply]
+            for name, reply in replies.items():
+                number = self._waiting.pop(name)[0]
+                if broken:
+                    self._waiting[name] = number, 0.0, _lost(reply)
+        if broken:
+            raise ValueError("a reply cannot be read")
+        return list(replies.values())
 
     def _check(self) -> None:
         if self.down:

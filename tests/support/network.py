@@ -202,6 +202,7 @@ class Network:
         self._may_fail()
         node = self._online.get(message.metadata.dst_node_id)
         name = f"message {len(self._held)}"
+        message.metadata.__dict__["_message_id"] = name  # as Flower's grids do
         self._held[name] = message, "" if node is None else node.started
         if not self.calm and self._chance.random() < 0.02:
             self._faults["message taken, but not confirmed"] += 1
@@ -209,17 +210,19 @@ class Network:
         return [name]
 
     def pull_messages(self, names: Iterable[str]) -> list[Message]:
-        (name,) = names
         self._may_fail()
-        message, started = self._held[name]
+        return [reply for name in names if (reply := self._reply(*self._held[name])) is not None]
+
+    def _reply(self, message: Message, started: str) -> Message | None:
+        """The reply to a message that was sent to a node when it had been started at that time, if it has come."""
         node = self._online.get(message.metadata.dst_node_id)
         if node is None or node.started != started:  # the node that had it is gone
-            return [failing(message, 5)] if self._chance.random() < 0.1 else []
+            return failing(message, 5) if self._chance.random() < 0.1 else None
         if not self.calm and self._chance.random() < 0.3:
-            return []
+            return None
         if message.metadata.message_type != MessageType.TRAIN:
-            return [self._introduced(message)]
-        return [self._answer(message)]
+            return self._introduced(message)
+        return self._answer(message)
 
     def _may_fail(self) -> None:
         if not self.calm and self._chance.random() < 0.04:

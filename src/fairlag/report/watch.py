@@ -23,8 +23,8 @@ _AT_LEAST = 1.0
 IDLE = 20.0
 """Seconds that a connection may be idle; an open page sends a request every two seconds."""
 
-CONNECTIONS = 64
-"""The most connections that may be open at once."""
+CONNECTIONS = 256
+"""The most connections that may be open at once: each has a thread."""
 
 _REFUSAL, _REQUEST = 0.05, 65_536
 """Seconds and bytes for the request of a connection that is refused."""
@@ -59,11 +59,14 @@ class Follower:
         self._next = 0.0
 
     def answer(self) -> Answer:
-        """The page as it is now or was a moment ago."""
-        with self._lock:
-            if monotonic() >= self._next:
-                self._renew()
-            return self._answer
+        """The page as it is now or was a moment ago: while one reader has it rebuilt, all others get the last one."""
+        if self._lock.acquire(blocking=not self._answer.body):
+            try:
+                if monotonic() >= self._next:
+                    self._renew()
+            finally:
+                self._lock.release()
+        return self._answer
 
     def _renew(self) -> None:
         began, state, first = monotonic(), self._state(), not self._answer.body

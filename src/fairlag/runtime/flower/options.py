@@ -61,7 +61,7 @@ class Options:
     """How long a node gets no task after a failure; twice as long after each further failure in a row."""
     longest_backoff: float = 300.0
     threads: int = 8
-    """How many messages are sent or received at the same time."""
+    """How many messages are sent, or requests for replies made, at the same time."""
     max_norm: float | None = 10.0
     """An update longer than this many times the usual length is refused; None for no bound."""
     max_growth: float | None = 10.0
