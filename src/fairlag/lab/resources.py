@@ -31,8 +31,9 @@ from fairlag.rules.local import Local
 if TYPE_CHECKING:
     from fairlag.data.dataset import Dataset
     from fairlag.learn.behave import Behaviour
+    from fairlag.learn.blueprint import Blueprint
     from fairlag.learn.evaluation import Asked, Found
-    from fairlag.learn.learner import Blueprint, Placement
+    from fairlag.learn.placement import Placement
     from fairlag.learn.task import Task
     from fairlag.learn.tasks import TaskUse
 
@@ -146,7 +147,7 @@ class Resources:
     @cached_property
     def blueprint(self) -> "Blueprint":
         """How to build the model and train it."""
-        from fairlag.learn.learner import Blueprint
+        from fairlag.learn.blueprint import Blueprint
 
         model, data = self.experiment.model, self.data
         if model is None:
@@ -370,7 +371,7 @@ class Resources:
     def _setting(self, seed: int) -> Setting:
         from fairlag.learn.descent import Descent
         from fairlag.learn.flat import Flat
-        from fairlag.learn.learner import Placement
+        from fairlag.learn.placement import Placement
 
         data, groups = self.data, self.groups
         train, everything, reserved = self._reserved(seed)
