@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fairlag.core.secure import check_hidden
 from fairlag.core.strategy import Strategy
 from fairlag.core.types import Floats, Integers
 from fairlag.core.vector import EMPTY, Layout, Vector
@@ -393,8 +392,8 @@ class Resources:
         for use in self.experiment.strategies:
             strategy = self.experiment.strategy(use)
             strategy.check_model(flat.layout)
-            if privacy is not None and privacy.secure:
-                check_hidden(strategy, flat.layout)
+            if privacy is not None:
+                privacy.check_model(strategy, flat.layout, use.label)
         return Setting(
             seed=seed,
             parameters=flat.parameters,
