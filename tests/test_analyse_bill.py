@@ -3,11 +3,13 @@
 import json
 import sys
 from collections import defaultdict
-from math import inf
+from io import StringIO
+from math import inf, isnan
 from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from fairlag.analyse.bill import Bill, Terms, Unbilled, bills, terms
 from fairlag.analyse.trial import Trial, observe
@@ -16,6 +18,7 @@ from fairlag.core.types import Aggregation, Row
 from fairlag.errors import InputError
 from fairlag.lab.experiment import Experiment, load, parse
 from fairlag.privacy.accounting import epsilon
+from fairlag.report.bill import bill_table
 from fairlag.runtime import virtual
 from tests.support.command import Call
 
@@ -82,12 +85,19 @@ def test_the_fast_pay_most_if_updates_weigh_the_same_and_the_slow_if_clients_do(
     assert fair.groups[1].influence == pytest.approx(1 / 3, abs=0.02)
 
 
-def test_a_client_that_is_never_heard_pays_nothing() -> None:
-    found = bill_of(fleet({"use": "buffered_fedavg", "buffer": 2}, aggregations=2), Terms(1e-5, 1.0, 2.0))
-    assert (found.groups[1].epsilon, found.groups[1].lasts, found.ratio) == (0.0, inf, inf)
+def test_what_a_group_pays_that_was_not_heard_yet_is_not_known() -> None:
+    experiment, wanted = fleet({"use": "buffered_fedavg", "buffer": 2}, aggregations=2), Terms(1e-5, 1.0, 2.0)
+    found = bill_of(experiment, wanted)
+    slow = found.groups[1]
+    assert all(map(isnan, (slow.epsilon, slow.largest, slow.lasts or 0.0))) and found.ratio == inf
     told = found.as_json()
     assert told["ratio"] is None and told["groups"]["slow"]["versions_until_spent"] is None
     json.dumps(told, allow_nan=False)
+    page = Console(width=80, file=StringIO())
+    page.print(bill_table(experiment, wanted, [found], 1))
+    shown = page.file.getvalue()  # type: ignore[attr-defined]
+    assert ["slow", "1", "0.000", "–", "–", "–"] in [line.split() for line in shown.splitlines()]
+    assert "–: no update of the group was merged" in shown and "unequal ∞: no update of some client" in shown
 
 
 @pytest.mark.parametrize("compiled", [False, True])

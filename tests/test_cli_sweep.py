@@ -6,16 +6,20 @@ from shutil import rmtree
 
 import pytest
 
-from fairlag.analyse.sweep import final_runs
+from fairlag.analyse.sweep import Sensitivity, Swept, final_runs
 from fairlag.cli.report import _page, _state
 from fairlag.errors import InputError
 from fairlag.lab.executors import ExecutorChoice
 from fairlag.lab.runs import given
 from fairlag.lab.serialise import toml
 from fairlag.lab.sweep.make import make
+from fairlag.lab.sweep.objective import Objective
 from fairlag.lab.sweep.plan import SweepPlan
 from fairlag.lab.sweep.progress import unfinished
+from fairlag.lab.sweep.result import FINISHED, Result, Tried, Tuned
 from fairlag.report.audits import Throttled
+from fairlag.report.sweep import sweep_plain
+from fairlag.text.scored import ACCURACY
 from tests.support.command import Call
 from tests.support.sweeps import BUFFERED, FEDBUFF, made, outcome, swept
 
@@ -90,6 +94,20 @@ def test_resume_continues_a_sweep(call: Call, file: Path, tmp_path: Path) -> Non
     assert "0 of 1 tests" in call("compare", str(plan.folder)).err
 
 
+def test_trials_and_tests_that_miss_the_target_are_said(tmp_path: Path) -> None:
+    missing: list[dict[int, float | None]] = [{0: 5.0, 1: None}, {0: None, 1: None}]
+    tried = [Tried({"lr": lr}, "", Result(FINISHED, values=values)) for lr, values in enumerate(missing, 1)]
+    row = Sensitivity.of(Tuned.of("FedBuff", tried, higher=False), [7.0, None], higher=False)
+    assert (row.setting, row.missed, row.values, row.tested, row.tests) == ({"lr": 1}, 2, (), (7.0,), 2)
+    told = sweep_plain(Swept(tmp_path, Objective.read("time:0.9", [ACCURACY]), (0, 1), (row,)))
+    assert told.rows[0][2] == "2*"
+    assert told.notes[-3:] == (
+        "* FedBuff: 2 of 2 trials did not reach 90 % accuracy with every seed and are in no quartile",
+        "FedBuff: its setting is the one that did with most seeds, or the first of equals",
+        "FedBuff: 1 of 2 tests failed or did not reach 90 % accuracy, and are not in its mean",
+    )
+
+
 def test_ctrl_c_says_how_to_continue(call: Call, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*given: object) -> None:
         raise KeyboardInterrupt
@@ -127,6 +145,12 @@ def test_ctrl_c_says_how_to_continue(call: Call, file: Path, tmp_path: Path, mon
         ),
         (("demo", "--over", "lr=1,2", "--trials", "0"), "sweep.trials is 0"),
         (("demo", "--over", "lr=1,2", "--seeds", "0"), "--seeds is 0, it must be at least 1"),
+        (("demo", "--over", "lr=1,2", "--tests", "0"), "--tests is 0, it must be at least 1"),
+        (
+            ("demo", "--over", "lr=1,2", "--set", "data.validation=0.1"),
+            "validation in [data] is 0.1, but a sweep draws validation examples itself, and tests the best settings on "
+            "test examples: remove it, or write validation = 0.1 in [sweep] instead",
+        ),
         (("demo", "--over", "lr=1,2", "--executor", "ray"), "the executor ray needs the address of a Ray cluster"),
     ],
 )
@@ -140,5 +164,7 @@ def test_bad_input_is_one_sentence(call: Call, tmp_path: Path, words: tuple[str,
 def test_only_a_sweep_has_best_settings(call: Call, runs: Path, tmp_path: Path) -> None:
     found = call("compare", str(runs), "--export", str(tmp_path / "best.toml"))
     assert found.code == 2 and "writes the best settings of one sweep to a .toml file" in " ".join(found.err.split())
+    refused = call("compare", str(runs), "--export", "word")
+    assert refused.code == 2 and "latex, markdown, csv, json, or a file such as best.toml" in refused.err
     drawn = call("figure", str(runs), "--kind", "sweep", "--out", str(tmp_path / "sweep.png"))
     assert drawn.code == 2 and "there is no sweep in" in drawn.err

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fairlag.execute.pool import Pool, Request, Worker
-from fairlag.learn.learner import Placement
+from fairlag.learn.placement import Placement
 from fairlag.rules.local import Local
 
 

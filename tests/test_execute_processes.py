@@ -28,8 +28,9 @@ from fairlag.execute.worker import Evaluation, Training
 from fairlag.lab.experiment import parse as parse_experiment
 from fairlag.lab.plan import Plan
 from fairlag.lab.simulate import execute
-from fairlag.learn.learner import Order, Placement
+from fairlag.learn.learner import Order
 from fairlag.learn.local import Recipe
+from fairlag.learn.placement import Placement
 from fairlag.runtime import threads
 from fairlag.zoo import ALGORITHMS, fedbuff, fedstaleweight
 from tests.support.executors import (

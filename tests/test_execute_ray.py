@@ -21,7 +21,7 @@ from fairlag.execute.serial import Serial
 from fairlag.lab.plan import Plan
 from fairlag.lab.run import Run
 from fairlag.lab.simulate import execute, simulate
-from fairlag.learn.learner import Blueprint
+from fairlag.learn.blueprint import Blueprint
 from fairlag.learn.local import Recipe
 from fairlag.rules.local import Local
 from fairlag.zoo import asofed, fedstaleweight

@@ -16,7 +16,8 @@ from fairlag.core.vector import Vector
 from fairlag.fastpath import other_field
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
-from fairlag.learn.learner import Blueprint, Learner, Order
+from fairlag.learn.blueprint import Blueprint
+from fairlag.learn.learner import Learner, Order
 from fairlag.learn.local import Recipe, schedule
 from fairlag.learn.small import BATCHED, COMPILED
 from fairlag.rules.apply import Apply, scale

@@ -18,7 +18,7 @@ from fairlag.lab.experiment import Experiment, parse
 from fairlag.lab.plan import Plan
 from fairlag.lab.serialise import key_of, sha256, toml, written
 from fairlag.lab.simulate import simulate
-from fairlag.learn.learner import Blueprint
+from fairlag.learn.blueprint import Blueprint
 from tests.support.command import Call
 from tests.support.devices import cards, meta_machine
 from tests.support.experiments import three_on_digits

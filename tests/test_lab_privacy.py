@@ -8,9 +8,11 @@ import pytest
 import fairlag
 from fairlag.errors import ExperimentError, StrategyError
 from fairlag.lab.experiment import Experiment, load, parse
+from fairlag.lab.resources import Resources
 from fairlag.lab.serialise import as_tables, toml, written
 from fairlag.rules.rule import label_of
 from fairlag.zoo.private import largest_part
+from tests.support.experiments import three_on_digits
 
 NOISE = {"clip": 1.0, "noise": 0.5, "delta": 1e-5}
 
@@ -62,7 +64,7 @@ def test_a_table_that_contradicts_itself_is_refused(table: dict[str, Any], sente
         ("ca2fl", {"bound": 0.5}, "remembers single updates"),
         ("fedavg", NOISE, "by_examples reads what clients report"),
         ({"use": "fairshare", "most": 0.4, "importance": "examples"}, NOISE, "importance = 'examples' reads"),
-        ("buffered_scaffold", NOISE, "sends a second vector"),
+        ("buffered_scaffold", NOISE, "SCAFFOLD, buffered does not fit [privacy]: its clients send a second vector"),
         ("fairshare", NOISE, "give `most`"),
         ("fedau", NOISE, "mean_rounds(longest=50) has no bound on the total weight"),
         ({"use": "fedbuff", "defence": "median"}, {"bound": 0.5}, "median in reduce reads single updates"),
@@ -72,6 +74,15 @@ def test_a_strategy_that_needs_what_is_hidden_is_refused(strategy: Any, table: d
     with pytest.raises(StrategyError, match=r"does not fit \[privacy\]") as caught:
         experiment(strategy, **table)
     assert sentence in str(caught.value)
+
+
+def test_a_strategy_that_cannot_be_masked_is_named() -> None:
+    tables = three_on_digits("masked", slow="uniform(2, 3)", model="logistic", lr=0.1)
+    uses = [{"use": "buffered_scaffold", "buffer": 3}]
+    found = parse({**tables, "aggregations": 1, "strategies": uses, "privacy": {"secure": True, "bound": 0.5}})
+    with pytest.raises(StrategyError) as caught:
+        Resources(found).setting(0)
+    assert str(caught.value).startswith("SCAFFOLD, buffered (buffer=3) does not fit [privacy]: its clients send")
 
 
 @pytest.mark.parametrize(

@@ -240,7 +240,7 @@ def test_objectives_of_a_run(tmp_path: Path) -> None:
     [
         ("acuracy", "the metric of a sweep is 'acuracy': did you mean 'accuracy'"),
         ("time:2", "the metric of a sweep is 'time:2': the accuracy to reach must be above 0 and at most 1"),
-        ("time", "the metric of a sweep is 'time:': the accuracy to reach must be above 0"),
+        ("time", "the metric of a sweep is 'time': the accuracy to reach must be above 0"),
     ],
 )
 def test_an_unknown_metric_is_one_sentence(metric: str, sentence: str) -> None:

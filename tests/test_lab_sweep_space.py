@@ -83,8 +83,18 @@ def test_strategies_try_the_same_draws() -> None:
         (["lr="], "there are no values for 'lr'"),
         (["lrr=1,2"], "no strategy has a parameter 'lrr' to sweep: did you mean 'lr'?"),
         (["buffr=1,2"], "no strategy has a parameter 'buffr' to sweep: did you mean 'buffer'?"),
-        (["local.lrr=1,2"], "there is no 'local.lrr' to sweep: did you mean 'lr'?"),
-        (["strategies.fairshar.lr=1"], "there is no 'fairshar'; did you mean 'fairshare'?"),
+        (["local.lrr=1,2"], "there is no 'local.lrr' to sweep: did you mean 'local.lr'?"),
+        (
+            ["strategies.fairshar.lr=1"],
+            "'strategies.fairshar.lr' cannot be swept: there is no 'fairshar'; did you mean 'fairshare'?",
+        ),
+        (["strategies.fairshare"], "--over is 'strategies.fairshare', it must be a key and its values"),
+        (["strategies.fairshare=1"], "cannot be swept: write strategies.NAME.KEY=VALUES"),
+        (["strategies.fairshare.lrr=1"], "FairShare does not have a parameter 'lrr' to sweep: did you mean 'lr'?"),
+        (
+            ["lr=loguniform(0.1,1)"],
+            "it must be a valid number; a range is log(low, high), uniform(low, high) or integers(low, high)",
+        ),
         (
             ["data.holdout=0.1,0.2"],
             "'data.holdout' cannot be swept: give a parameter of a strategy, or a key of [local]",

@@ -14,8 +14,10 @@ from fairlag.core import seeds
 from fairlag.core.types import Dispatch, Integers, Report
 from fairlag.core.vector import Vector
 from fairlag.data.stream import Linear, Poisson, Stream
-from fairlag.learn.learner import Blueprint, Learner, Order, Placement
+from fairlag.learn.blueprint import Blueprint
+from fairlag.learn.learner import Learner, Order
 from fairlag.learn.local import Recipe, schedule
+from fairlag.learn.placement import Placement
 from fairlag.rules.local import Feedback, Local
 from tests.support.learning import (
     PLACEMENT,

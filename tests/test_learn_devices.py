@@ -14,8 +14,9 @@ from torch import nn
 from fairlag.core.vector import Vector, published
 from fairlag.errors import InputError
 from fairlag.learn import batches, devices, exclusive, transfer
+from fairlag.learn.blueprint import Blueprint
 from fairlag.learn.flat import Flat
-from fairlag.learn.learner import Blueprint, Learner, Order
+from fairlag.learn.learner import Learner, Order
 from fairlag.learn.local import Recipe, schedule
 from fairlag.learn.models import Make
 from fairlag.learn.optimiser import parse

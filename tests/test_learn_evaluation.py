@@ -13,9 +13,11 @@ from fairlag.core.vector import Vector
 from fairlag.data.stream import Recorded
 from fairlag.execute.processes import Processes
 from fairlag.execute.serial import Serial
+from fairlag.learn.blueprint import Blueprint
 from fairlag.learn.evaluation import ClientScore, ClientTests, joined, parts, scored
-from fairlag.learn.learner import Blueprint, Learner, Order, Placement
+from fairlag.learn.learner import Learner, Order
 from fairlag.learn.local import Recipe, schedule
+from fairlag.learn.placement import Placement
 from fairlag.rules.local import Local
 from tests.support.learning import batch_normalised, blueprint, data, dropping, first, inputs_of, small_cnn
 

@@ -11,9 +11,11 @@ from torch import nn
 from torch.nn import functional
 
 from fairlag.core.types import Integers, Report
-from fairlag.learn.learner import Blueprint, Learner, Order, Placement, chunks, task_key
+from fairlag.learn.blueprint import Blueprint
+from fairlag.learn.learner import Learner, Order, chunks, task_key
 from fairlag.learn.local import Recipe, schedule
 from fairlag.learn.models import Make
+from fairlag.learn.placement import Placement
 from fairlag.learn.task import ScoreSums, total
 from tests.support.learning import (
     CLASSES,

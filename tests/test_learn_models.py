@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from fairlag.errors import InputError
+from fairlag.learn.blueprint import Blueprint
 from fairlag.learn.flat import Flat
-from fairlag.learn.learner import Blueprint
 from fairlag.learn.local import Recipe
 from fairlag.learn.models import MODELS, MaxPool2x2, build
 

@@ -24,10 +24,12 @@ from fairlag.core.vector import Vector, published
 from fairlag.errors import ProtocolError
 from fairlag.learn import small
 from fairlag.learn.blas import ONE_THREAD, _libraries
+from fairlag.learn.blueprint import Blueprint
 from fairlag.learn.flat import Flat
-from fairlag.learn.learner import Blueprint, Learner, Order, Placement
+from fairlag.learn.learner import Learner, Order
 from fairlag.learn.local import Recipe, schedule
 from fairlag.learn.models import build
+from fairlag.learn.placement import Placement
 from fairlag.learn.small import orders
 from fairlag.learn.stack import LARGEST, recognised
 from fairlag.rules.admit import well_formed

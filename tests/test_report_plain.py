@@ -186,5 +186,5 @@ def test_an_audit_and_the_list_of_strategies_in_every_format(call: Call) -> None
 
 def test_an_unknown_format_is_refused(call: Call, folder: Path) -> None:
     assert call("compare", str(folder), "--export", "word").err == (
-        "fairlag: --export is 'word', it must be one of latex, markdown, csv, json\n"
+        "fairlag: --export is 'word', it must be one of latex, markdown, csv, json, or a file such as best.toml\n"
     )

@@ -30,7 +30,8 @@ from fairlag.lab.experiment import Experiment, parse
 from fairlag.lab.plan import Plan
 from fairlag.lab.run import Run
 from fairlag.lab.timeline import Timeline, virtual_time
-from fairlag.learn.learner import Learner, Placement
+from fairlag.learn.learner import Learner
+from fairlag.learn.placement import Placement
 from fairlag.rules import admit, apply, edit, reduce, trigger, weigh
 from fairlag.rules.local import Local, log_delay
 from fairlag.runtime import virtual

@@ -17,8 +17,9 @@ from fairlag.execute.serial import Serial
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
 from fairlag.lab.experiment import parse as parse_experiment
-from fairlag.learn.learner import Blueprint, Placement
+from fairlag.learn.blueprint import Blueprint
 from fairlag.learn.local import Recipe, schedule
+from fairlag.learn.placement import Placement
 from fairlag.rules import select, trigger, weigh
 from fairlag.rules.control import Control
 from fairlag.rules.local import Local

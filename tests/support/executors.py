@@ -20,8 +20,8 @@ from fairlag.execute.processes import Processes
 from fairlag.execute.serial import Serial
 from fairlag.fleet.clients import Fleet, Group
 from fairlag.fleet.delay import parse
-from fairlag.learn.learner import Placement
 from fairlag.learn.local import Recipe, schedule
+from fairlag.learn.placement import Placement
 from fairlag.runtime import virtual
 from fairlag.zoo import fairshare, fedavg
 from tests.support.learning import blueprint, first, plain

@@ -14,11 +14,13 @@ from fairlag.core.types import Integers
 from fairlag.core.vector import Vector, published
 from fairlag.data.dataset import Dataset
 from fairlag.execute.processes import Processes
+from fairlag.learn.blueprint import Blueprint
 from fairlag.learn.evaluation import Found
 from fairlag.learn.flat import Flat
-from fairlag.learn.learner import Blueprint, Learner, Order, Placement, keep_memory
+from fairlag.learn.learner import Learner, Order, keep_memory
 from fairlag.learn.local import Recipe, schedule
 from fairlag.learn.models import Make
+from fairlag.learn.placement import Placement
 from fairlag.learn.task import ScoreSums
 from fairlag.rules.local import Local
 

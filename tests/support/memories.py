@@ -7,8 +7,8 @@ import numpy as np
 from fairlag.core.state import pack
 from fairlag.core.types import Dispatch
 from fairlag.execute import Learning
-from fairlag.learn.learner import Placement
 from fairlag.learn.local import Recipe, schedule
+from fairlag.learn.placement import Placement
 from fairlag.rules.local import Feedback, Local
 from tests.support.learning import blueprint, first
 

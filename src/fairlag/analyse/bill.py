@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import inf, isfinite, sqrt
+from math import inf, isfinite, nan, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,11 +35,12 @@ class GroupBill:
     influence: float
     """Its share of all weight."""
     epsilon: float
-    """The mean over its clients."""
+    """The mean over its clients; NaN if no update of them was merged in the trials: then nothing is known of it."""
     largest: float
-    """Of the client that pays most."""
+    """Of the client that pays most; NaN as above."""
     lasts: float | None
-    """After how many versions its clients reach the wanted ε, at the pace of the trial; None if none is wanted."""
+    """After how many versions its clients reach the wanted ε, at the pace of the trial; None if none is wanted. NaN as
+    above."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +203,8 @@ def _bill(experiment: Experiment, seen: Sequence[Observation], wanted: Terms) ->
                 name=group.name,
                 clients=len(mine),
                 influence=float(weights[:, mine].sum() / weights.sum()),
-                epsilon=float(paid[:, mine].mean()),
-                largest=float(paid[:, mine].max(axis=1).mean()),
+                epsilon=float(paid[:, mine].mean()) if lost[:, mine].any() else nan,
+                largest=float(paid[:, mine].max(axis=1).mean()) if lost[:, mine].any() else nan,
                 lasts=None if wanted.epsilon is None else _lasts(float(lost[:, mine].mean()), allowed, aggregations),
             )
             for group, mine in zip(fleet.groups, members, strict=True)
@@ -212,4 +213,4 @@ def _bill(experiment: Experiment, seen: Sequence[Observation], wanted: Terms) ->
 
 
 def _lasts(lost: float, allowed: float, versions: int) -> float:
-    return versions * allowed / lost if lost else inf
+    return versions * allowed / lost if lost else nan

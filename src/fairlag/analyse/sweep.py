@@ -14,7 +14,7 @@ from fairlag.lab.run import Run
 from fairlag.lab.sweep.objective import Objective
 from fairlag.lab.sweep.plan import FINAL, is_sweep
 from fairlag.lab.sweep.progress import unfinished
-from fairlag.lab.sweep.result import FAILED, STOPPED, SweepResult, Tuned, kept
+from fairlag.lab.sweep.result import FAILED, FINISHED, STOPPED, SweepResult, Tuned, kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,16 @@ class Sensitivity:
     """How many diverged or could not continue, with at least one seed."""
     stopped: int
     """How many ended early, because others were better."""
+    missed: int
+    """How many ended well, but have no value with some seed: they did not reach the target of the sweep."""
     tested: tuple[float, ...]
-    """The objective of the best setting on the test examples, per finished fresh seed."""
+    """The objective of the best setting on the test examples, per finished fresh seed that has one."""
+    tests: int
+    """How many fresh seeds have ended, with or without a value."""
 
     @classmethod
-    def of(cls, tuned: Tuned, tested: Sequence[float], *, higher: bool) -> "Sensitivity":
-        """From all trials of a strategy, and the values of its tests."""
+    def of(cls, tuned: Tuned, tested: Sequence[float | None], *, higher: bool) -> "Sensitivity":
+        """From all trials of a strategy, and the values of its tests, None for one without a value."""
         values = (value for each in tuned.tried if (value := each.result.value) is not None)
         return cls(
             label=tuned.label,
@@ -48,7 +52,9 @@ class Sensitivity:
             made=len({each.folder for each in tuned.tried}),
             failed=sum(each.result.status == FAILED for each in tuned.tried),
             stopped=sum(each.result.status == STOPPED for each in tuned.tried),
-            tested=tuple(tested),
+            missed=sum(each.result.status == FINISHED and each.result.value is None for each in tuned.tried),
+            tested=tuple(value for value in tested if value is not None),
+            tests=len(tested),
         )
 
     @property
@@ -90,12 +96,14 @@ class Swept:
     def of(cls, folder: Path) -> "Swept":
         """The sweep in a folder; refuses a folder without one, or with an unfinished one."""
         found = result_in(folder)
-        finished = [(run.label, found.objective.of(run)) for run in final_runs(folder) if run.status == "finished"]
+        ended = [
+            (run.label, found.objective.of(run) if run.status == "finished" else None)
+            for run in final_runs(folder)
+            if run.status in ("finished", "failed")
+        ]
         rows = (
             Sensitivity.of(
-                each,
-                [value for label, value in finished if label == each.label and value is not None],
-                higher=found.objective.higher,
+                each, [value for label, value in ended if label == each.label], higher=found.objective.higher
             )
             for each in found.strategies
         )

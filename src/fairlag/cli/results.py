@@ -27,7 +27,7 @@ from fairlag.lab.verify import verified
 from fairlag.report.compared import Compared
 from fairlag.report.comparison import Listed, compare_plain, compare_table, runs_table
 from fairlag.report.figures import check_format, curve_figure
-from fairlag.report.plain import FORMATS, check_export, exported
+from fairlag.report.plain import FORMATS, exported
 from fairlag.report.sweep import head_of_best, sweep_plain, sweep_table
 
 FIGURE = "curve.png"
@@ -118,8 +118,8 @@ def compare(
     best = Path(export) if export is not None and export.endswith(".toml") else None
     if best is not None:
         _export([folder for folder in folders if is_sweep(folder)], best)
-    else:
-        check_export(export)
+    elif export is not None and export not in FORMATS:
+        raise InputError(f"--export is {export!r}, it must be one of {', '.join(FORMATS)}, or a file such as best.toml")
     if figure is not None:
         check_file("--figure", figure)
         check_format(figure)

@@ -72,9 +72,9 @@ def sweep(
 ) -> None:
     """Tune every strategy with the same number of trials on validation examples, then test the best settings."""
     given = {"search": search, "trials": trials, "seeds": seeds, "tests": tests, "metric": metric, "budget": budget}
-    for name in ("seeds", "tests"):
-        if given[name] is not None:
-            number_of_seeds(int(str(given[name])))
+    for option, number in (("--seeds", seeds), ("--tests", tests)):
+        if number is not None:
+            number_of_seeds(number, option)
     with redirect_stdout(sys.stderr):
         experiment = chosen(load(source), strategy, settings)
         table: dict[str, Any] = {} if experiment.sweep is None else experiment.sweep.model_dump()

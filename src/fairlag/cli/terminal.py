@@ -165,11 +165,11 @@ def at_least_one(option: str, value: int) -> int:
     return value
 
 
-def number_of_seeds(value: int) -> int:
-    """The value of `--seeds`."""
+def number_of_seeds(value: int, option: str = "--seeds") -> int:
+    """The value of an option that is a number of seeds."""
     if value > MOST_SEEDS:
-        raise InputError(f"--seeds is {value}, it must be at most {MOST_SEEDS:,}")
-    return at_least_one("--seeds", value)
+        raise InputError(f"{option} is {value}, it must be at most {MOST_SEEDS:,}")
+    return at_least_one(option, value)
 
 
 def chosen(experiment: Experiment, strategies: list[str] | None, settings: list[str] | None) -> Experiment:

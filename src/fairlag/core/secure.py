@@ -83,8 +83,8 @@ def check_hidden(strategy: Strategy, layout: Layout) -> None:
         )
     if strategy.local.shares:
         raise StrategyError(
-            f"{strategy.local!r} sends a second vector with each update, whose weights are not those of the updates, "
-            f"and secure aggregation has one sum per version: {ACCEPTED}"
+            "its clients send a second vector with each update, whose weights are not those of the updates, and secure "
+            f"aggregation has one sum per version: {ACCEPTED}"
         )
     if layout.statistics:
         raise StrategyError(

@@ -17,8 +17,10 @@ from fairlag.rules.local import Local
 
 if TYPE_CHECKING:
     from fairlag.data.dataset import Dataset
+    from fairlag.learn.blueprint import Blueprint
     from fairlag.learn.evaluation import Asked, Found
-    from fairlag.learn.learner import Blueprint, Learner, Placement
+    from fairlag.learn.learner import Learner
+    from fairlag.learn.placement import Placement
 
 interrupted: ContextVar[Callable[[], bool]] = ContextVar("interrupted", default=lambda: False)
 """Has the user pressed Ctrl-C? Then an executor that waits for a result computed elsewhere raises Interrupted.

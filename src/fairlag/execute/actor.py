@@ -14,9 +14,11 @@ from fairlag.core.types import Integers, Report
 from fairlag.core.vector import Vector
 from fairlag.execute.worker import Beginning
 from fairlag.learn.blas import ONE_THREAD
+from fairlag.learn.blueprint import Blueprint
 from fairlag.learn.evaluation import Found, Part, scored
 from fairlag.learn.failure import Failure
-from fairlag.learn.learner import Blueprint, Learner, Order, Placement, keep_memory
+from fairlag.learn.learner import Learner, Order, keep_memory
+from fairlag.learn.placement import Placement
 
 Trained = tuple[Vector, Vector, Report]
 """An update, its client's new memory, and its report."""

@@ -18,7 +18,7 @@ from fairlag.execute.memories import Memories
 from fairlag.execute.worker import Beginning
 from fairlag.learn.evaluation import Asked, Found, Part, joined, parts
 from fairlag.learn.failure import Failure
-from fairlag.learn.learner import Placement
+from fairlag.learn.placement import Placement
 from fairlag.rules.local import Local
 
 DEPTH = 2

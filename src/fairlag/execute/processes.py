@@ -18,10 +18,12 @@ from fairlag.execute.child import Failed
 from fairlag.execute.pool import DEPTH, Job, Pool, Request, Worker
 from fairlag.execute.worker import READY, Answer, Beginning, Evaluation, Shared, Trained, Training, work
 from fairlag.learn import devices
+from fairlag.learn.blueprint import Blueprint
 from fairlag.learn.descent import kept_numbers
 from fairlag.learn.failure import Failure
 from fairlag.learn.flat import Flat
-from fairlag.learn.learner import Blueprint, Order, Placement
+from fairlag.learn.learner import Order
+from fairlag.learn.placement import Placement
 from fairlag.rules.local import Local
 
 _END_TIMEOUT = 5.0

@@ -17,10 +17,12 @@ from fairlag.execute import children
 from fairlag.execute.actor import Actor
 from fairlag.execute.cluster import Cluster
 from fairlag.execute.pool import Job, Pool, Request, Worker
+from fairlag.learn.blueprint import Blueprint
 from fairlag.learn.descent import kept_numbers
 from fairlag.learn.failure import Failure
 from fairlag.learn.flat import Flat
-from fairlag.learn.learner import Blueprint, Order, Placement
+from fairlag.learn.learner import Order
+from fairlag.learn.placement import Placement
 from fairlag.rules.local import Local
 
 _MAX_ACTORS = 64

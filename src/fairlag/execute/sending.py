@@ -7,7 +7,8 @@ from fairlag.core.types import Dispatch, Update
 from fairlag.core.vector import Vector
 from fairlag.execute import Learning
 from fairlag.learn.evaluation import Asked, Found
-from fairlag.learn.learner import Learner, Placement
+from fairlag.learn.learner import Learner
+from fairlag.learn.placement import Placement
 from fairlag.rules.local import Local
 
 

@@ -17,9 +17,11 @@ from fairlag.errors import InputError
 from fairlag.execute import named, not_submitted
 from fairlag.execute.memories import Memories
 from fairlag.learn.blas import ONE_THREAD
+from fairlag.learn.blueprint import Blueprint
 from fairlag.learn.evaluation import Asked, Found, joined, parts, scored
 from fairlag.learn.failure import reason
-from fairlag.learn.learner import Blueprint, Learner, Order, Placement, keep_memory
+from fairlag.learn.learner import Learner, Order, keep_memory
+from fairlag.learn.placement import Placement
 from fairlag.rules.local import Local
 
 _MAX_TOGETHER = 64

@@ -18,9 +18,11 @@ from fairlag.core.vector import Matrix
 from fairlag.data.dataset import Dataset
 from fairlag.execute.child import received
 from fairlag.learn.blas import ONE_THREAD
+from fairlag.learn.blueprint import Blueprint
 from fairlag.learn.evaluation import Found, Part, scored
 from fairlag.learn.failure import Failure
-from fairlag.learn.learner import Blueprint, Learner, Order, Placement, keep_memory
+from fairlag.learn.learner import Learner, Order, keep_memory
+from fairlag.learn.placement import Placement
 from fairlag.rules.admit import well_formed
 from fairlag.rules.local import Local
 

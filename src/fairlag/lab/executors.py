@@ -11,7 +11,8 @@ from fairlag.learn import devices
 
 if TYPE_CHECKING:
     from fairlag.data.dataset import Dataset
-    from fairlag.learn.learner import Blueprint, Placement
+    from fairlag.learn.blueprint import Blueprint
+    from fairlag.learn.placement import Placement
 
 
 def cores() -> int:

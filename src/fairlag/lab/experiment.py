@@ -26,13 +26,11 @@ from fairlag.lab.learning import ChosenTask, Data, Device, Evaluate, LocalTraini
 from fairlag.lab.messages import first_mistake
 from fairlag.lab.privacy import Privacy
 from fairlag.lab.strategies import Use, build, strategy_call, takes
+from fairlag.lab.suitable import check_importance, check_local, check_trusted
 from fairlag.lab.sweep.table import Sweep
 from fairlag.lab.traces import digests, with_groups
 from fairlag.lab.track import checked_names
-from fairlag.learn.local import Recipe
 from fairlag.limits import DEPTH, TooMuchError, check_depth, text_of
-from fairlag.rules.rule import made_with
-from fairlag.rules.weigh import by_effort
 from fairlag.zoo import defended
 
 _MOST_AGGREGATIONS = 10**15
@@ -226,7 +224,7 @@ class Experiment(Table):
         if self.privacy is not None:
             strategy = self.privacy.protected(strategy, self.population, use.label)
         strategy.check(self.population)
-        _check_importance(strategy, [table.group for table in self.clients])
+        check_importance(strategy, [table.group for table in self.clients])
         return strategy
 
     def alone(self, use: Use, **changes: Any) -> "Experiment":
@@ -299,8 +297,8 @@ def parse(tables: dict[str, Any], folder: Path | None = None, *, code: bool = Tr
             _check_alone(experiment, use)
         elif code or not is_code(use.use):
             strategy = experiment.strategy(use)
-            _check_local(strategy, recipe, use.label)
-            _check_trusted(strategy, experiment.data, recipe, use.label)
+            check_local(strategy, recipe, use.label)
+            check_trusted(strategy, experiment.data, recipe, use.label)
     return experiment
 
 
@@ -440,40 +438,3 @@ def _check_alone(experiment: Experiment, use: Use) -> None:
         experiment.alone(use)
     except InputError as error:
         raise StrategyError(f"{use.label}: {error}") from None
-
-
-def _check_local(strategy: Strategy, recipe: Recipe, label: str) -> None:
-    """Refuses a strategy that asks for something that the local training cannot do, or cannot say of itself."""
-    try:
-        asked = recipe.asked(strategy.local)
-    except InputError as error:
-        raise StrategyError(f"{label} does not fit [local]: {error}") from None
-    if asked.uncounted and (made_with(strategy.weigh, by_effort) or strategy.local.shares):
-        raise StrategyError(
-            f"{label} divides updates by how often gradients count in them, which is not known with {asked.uncounted}: "
-            "use gradient descent (momentum and weight_decay of [local]), or another strategy"
-        )
-
-
-def _check_trusted(strategy: Strategy, data: Data | None, recipe: Recipe, label: str) -> None:
-    """Refuses a strategy that compares updates with a step of the server's own, if the server cannot make one."""
-    if not strategy.reference or data is None:
-        return
-    if data.trusted is None:
-        raise StrategyError(
-            f"{label} compares updates with a step on the server's own examples, but it has none: give `trusted` in "
-            "[data], such as trusted = 100"
-        )
-    if strategy.local.vectors or recipe.optimiser_state is not None:
-        raise StrategyError(
-            f"{label} compares updates with a step of the server's own, which needs clients that remember nothing "
-            "between tasks"
-        )
-
-
-def _check_importance(strategy: Strategy, groups: list[str]) -> None:
-    """Refuses a number for a group that does not exist, because it would have no effect."""
-    named = strategy.account.importance if strategy.account is not None else None
-    for group in named if isinstance(named, Mapping) else ():
-        if group not in groups:
-            raise StrategyError(f"importance names the group {group!r}, which does not exist: {nearest(group, groups)}")

@@ -104,14 +104,14 @@ def _put(tables: dict[str, Any], experiment: Experiment, setting: str) -> None:
     _put_into(chosen, rest[len(name) + 1 :], setting)
 
 
-def name_at_start(rest: str, known: Collection[str], setting: str) -> str:
+def name_at_start(rest: str, known: Collection[str], setting: str, *, act: str = "set", form: str = _FORM) -> str:
     """The name at the start of `rest`: the longest that fits, because names may contain dots and equals signs."""
     fitting = [name for name in known if rest.startswith(f"{name}.")]
     if not fitting:
         name = rest.partition(".")[0].partition("=")[0]
         if not name or name in known:
-            raise InputError(f"{setting!r} cannot be set: {_FORM}")
-        raise InputError(f"{setting!r} cannot be set: there is no {name!r}; {nearest(name, known)}")
+            raise InputError(f"{setting!r} cannot be {act}: {form}")
+        raise InputError(f"{setting!r} cannot be {act}: there is no {name!r}; {nearest(name, known)}")
     return max(fitting, key=len)
 
 

@@ -1,12 +1,16 @@
 """The `[privacy]` table of an experiment file: what hides single clients from the server and from the model."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import ceil, inf
 from typing import Any
 
 from pydantic import Field, model_validator
 
 from fairlag.core.mechanism import Draw, Mechanism
+from fairlag.core.secure import check_hidden
 from fairlag.core.strategy import Strategy
+from fairlag.core.vector import Layout
 from fairlag.errors import StrategyError
 from fairlag.lab.learning import Table
 from fairlag.privacy import noise
@@ -83,10 +87,14 @@ class Privacy(Table):
     def protected(self, strategy: Strategy, clients: int, label: str) -> Strategy:
         """The strategy with bounded weights; refused if it needs what is hidden."""
         make = noisy if self.differential else hidden
-        try:
+        with _named(label):
             return make(strategy, bound=self.bound, clients=clients)
-        except StrategyError as error:
-            raise StrategyError(f"{label} does not fit [privacy]: {error}") from None
+
+    def check_model(self, strategy: Strategy, layout: Layout, label: str) -> None:
+        """Refuses a strategy and a model for which secure aggregation is not enough, if the table asks for it."""
+        if self.secure:
+            with _named(label):
+                check_hidden(strategy, layout)
 
     def mechanism(self, strategy: Strategy, draw: Draw) -> Mechanism | None:
         """What the server does with updates and steps under a strategy that `protected` made; None for nothing."""
@@ -104,6 +112,15 @@ class Privacy(Table):
             budget=inf if self.budget is None else allowance(self.budget, self.delta),
             least=ceil(round(1 / self.bound, 9)),
         )
+
+
+@contextmanager
+def _named(label: str) -> Iterator[None]:
+    """Inside, a refusal says which strategy it is about."""
+    try:
+        yield
+    except StrategyError as error:
+        raise StrategyError(f"{label} does not fit [privacy]: {error}") from None
 
 
 def simulated(privacy: Privacy | None, strategy: Strategy, seed: int) -> Mechanism | None:

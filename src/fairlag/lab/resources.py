@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fairlag.core.secure import check_hidden
 from fairlag.core.strategy import Strategy
 from fairlag.core.types import Floats, Integers
 from fairlag.core.vector import EMPTY, Layout, Vector
@@ -31,8 +30,9 @@ from fairlag.rules.local import Local
 if TYPE_CHECKING:
     from fairlag.data.dataset import Dataset
     from fairlag.learn.behave import Behaviour
+    from fairlag.learn.blueprint import Blueprint
     from fairlag.learn.evaluation import Asked, Found
-    from fairlag.learn.learner import Blueprint, Placement
+    from fairlag.learn.placement import Placement
     from fairlag.learn.task import Task
     from fairlag.learn.tasks import TaskUse
 
@@ -146,7 +146,7 @@ class Resources:
     @cached_property
     def blueprint(self) -> "Blueprint":
         """How to build the model and train it."""
-        from fairlag.learn.learner import Blueprint
+        from fairlag.learn.blueprint import Blueprint
 
         model, data = self.experiment.model, self.data
         if model is None:
@@ -370,7 +370,7 @@ class Resources:
     def _setting(self, seed: int) -> Setting:
         from fairlag.learn.descent import Descent
         from fairlag.learn.flat import Flat
-        from fairlag.learn.learner import Placement
+        from fairlag.learn.placement import Placement
 
         data, groups = self.data, self.groups
         train, everything, reserved = self._reserved(seed)
@@ -392,8 +392,8 @@ class Resources:
         for use in self.experiment.strategies:
             strategy = self.experiment.strategy(use)
             strategy.check_model(flat.layout)
-            if privacy is not None and privacy.secure:
-                check_hidden(strategy, flat.layout)
+            if privacy is not None:
+                privacy.check_model(strategy, flat.layout, use.label)
         return Setting(
             seed=seed,
             parameters=flat.parameters,

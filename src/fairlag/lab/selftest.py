@@ -17,11 +17,13 @@ from fairlag.lab.executors import cores
 from fairlag.lab.folder import MODEL
 from fairlag.lab.simulate import simulate
 from fairlag.learn import devices
+from fairlag.learn.blueprint import Blueprint
 from fairlag.learn.failure import reason
 from fairlag.learn.flat import Flat
-from fairlag.learn.learner import Blueprint, Learner, Order, Placement
+from fairlag.learn.learner import Learner, Order
 from fairlag.learn.local import Constant, Recipe
 from fairlag.learn.models import Make
+from fairlag.learn.placement import Placement
 from fairlag.runtime.compiled import available
 
 ACROSS = 1e-2

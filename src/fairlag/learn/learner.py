@@ -3,10 +3,8 @@
 import ctypes
 import math
 import sys
-from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,21 +12,15 @@ import torch
 from numpy.typing import NDArray
 
 from fairlag.core import seeds
-from fairlag.core.types import CheckedUpdate, Dispatch, Floats, Integers, Report, Update, record_of
+from fairlag.core.types import CheckedUpdate, Dispatch, Integers, Report, Update, record_of
 from fairlag.core.vector import EMPTY, Vector
-from fairlag.data.stream import NO_TIMES, Stream
 from fairlag.errors import ProtocolError
-from fairlag.fastpath import other_field
-from fairlag.learn import models, own
-from fairlag.learn.behave import flipped
-from fairlag.learn.devices import CPU
+from fairlag.learn.blueprint import Blueprint
 from fairlag.learn.eager import Eager, LocalTask
 from fairlag.learn.examples import Examples
-from fairlag.learn.local import Recipe
-from fairlag.learn.small import BATCHED, BATCHED_TASK, COMPILED, Lot, Small, step_sizes
-from fairlag.learn.stack import Stack, recognised
+from fairlag.learn.placement import Placement
+from fairlag.learn.small import Lot, Small, step_sizes
 from fairlag.learn.task import LOSS, ScoreSums, Task, total
-from fairlag.learn.tasks import TaskUse
 from fairlag.rules.admit import well_formed
 from fairlag.rules.local import Local
 
@@ -41,129 +33,8 @@ _Asked = tuple[Sequence[int], Sequence[float], Sequence[int], Sequence[float]]
 CHUNK = 250
 """How many examples are evaluated at once: the sums over a chunk are the same in every process."""
 
-_NONE: Integers = np.empty(0, np.int64)
-
 _ALLOCATOR = {-3: 1 << 25, -1: 1 << 29, -2: 1 << 26}
 """M_MMAP_THRESHOLD (glibc's maximum), M_TRIM_THRESHOLD and M_TOP_PAD: the memory of big tensors is reused."""
-
-
-@dataclass(frozen=True, slots=True)
-class Blueprint:
-    """Everything that another process needs to build the same learner, except the data; it is sent once."""
-
-    model: str | Callable[..., torch.nn.Module]
-    parameters: dict[str, object]
-    recipe: Recipe
-    shape: tuple[int, ...]
-    classes: int
-    scale: float
-    offset: float
-    stream: Stream | None = None
-    folder: Path | None = None
-    compiled: bool = False
-    """Does the experiment ask for compiled training? It needs the extra `fast` in every process that trains tasks."""
-    task: TaskUse = TaskUse()  # noqa: RUF009 (frozen)
-    target: tuple[int, ...] = ()
-    """The shape of one label."""
-    tokens: bool = False
-    """Are the inputs token ids, which are int64?"""
-    device: str = CPU
-    """Where models are trained and evaluated; they are always built on the CPU, so they begin the same everywhere."""
-
-    def build(self, seed: int) -> torch.nn.Module:
-        """The model with the initial weights of this seed."""
-        task = self.task.build(self.folder)
-        return models.build(
-            self.model,
-            self.parameters,
-            shape=self.shape,
-            classes=self.classes,
-            seed=seed,
-            folder=self.folder,
-            fits=lambda name, output: task.check(name, output, self.target, self.classes),
-            tokens=self.tokens,
-        )
-
-    @property
-    def train(self) -> Callable[..., Any] | None:
-        """The user's own train function, imported; None if there is none."""
-        return own.found(self.recipe, self.folder)
-
-    def is_batched(self, local: Local) -> bool:
-        """Are tasks trained together in a run whose strategy asks for `local`?"""
-        return self.stack(self.build(0), local) is not None
-
-    def is_compiled(self, local: Local) -> bool:
-        """Are tasks trained by compiled loops in a run whose strategy asks for `local`?"""
-        return self.compiles(self.stack(self.build(0), local), local)
-
-    def stack(self, model: torch.nn.Module, local: Local) -> Stack | None:
-        """The model as a stack, if its tasks are trained together; depends only on the model and the settings."""
-        return recognised(model, self.shape) if self._unknown_to(BATCHED, local) is None else None
-
-    def unimplemented(self, local: Local) -> str | None:
-        """The key that keeps a small model from being trained the fast way; None if there is none."""
-        key = self._unknown_to(COMPILED if self.compiled else BATCHED, local)
-        return None if key is None or recognised(self.build(0), self.shape) is None else key
-
-    def _unknown_to(self, known: Set[str], local: Local) -> str | None:
-        """The first key of the experiment that a way of training does not know, which knows these of [local]."""
-        if self.device != CPU:
-            return "device"
-        if self.tokens:
-            return "data.use"
-        if (field := other_field(self.task, BATCHED_TASK)) is not None:
-            return f"task.{field}"
-        return None if (field := other_field(self.recipe.asked(local), known)) is None else f"local.{field}"
-
-    def compiles(self, stack: Stack | None, local: Local) -> bool:
-        """Do compiled loops train this stack? Only if the experiment asks for it and they know all of the recipe."""
-        return self.compiled and stack is not None and other_field(self.recipe.asked(local), COMPILED) is None
-
-
-NOBODY: Integers = np.empty(0, np.int64)
-
-
-class Placement(NamedTuple):
-    """Which client holds which examples in a run, and which examples are for testing."""
-
-    holdings: Integers
-    """The training examples, client after client."""
-    bounds: Integers
-    """Client c holds holdings[bounds[c] : bounds[c + 1]]."""
-    tests: Integers
-    """The test examples, those of the sample first."""
-    steps: Integers
-    """Per client: its own number of local steps; 0 for the recipe's."""
-    times: Floats = NO_TIMES
-    """When the examples in `holdings` were recorded; empty unless they arrive as recorded."""
-    reserved: Integers = _NONE
-    """Per client: how many of its last examples are only for its own test; empty if no client tests."""
-    flippers: Integers = NOBODY
-    """The clients that train on wrong labels."""
-
-    @property
-    def sizes(self) -> Integers:
-        """Per client: how many examples it trains on."""
-        return np.diff(self.bounds) - self.reserved if self.reserved.size else np.diff(self.bounds)
-
-    def of(self, client: int) -> Integers:
-        """The examples that a client trains on."""
-        stop = self.bounds[client + 1] - self.reserved[client] if self.reserved.size else self.bounds[client + 1]
-        return self.holdings[self.bounds[client] : stop]
-
-    def tests_of(self, client: int) -> Integers:
-        """The examples that a client is tested on."""
-        stop = self.bounds[client + 1]
-        return self.holdings[stop - self.reserved[client] : stop]
-
-    def told(self, labels: NDArray[Any], classes: int) -> NDArray[Any]:
-        """The labels as clients train on them; each example belongs to one client."""
-        if not len(self.flippers):
-            return labels
-        wrong, labels = np.concatenate([self.of(client) for client in self.flippers.tolist()]), labels.copy()
-        labels[wrong] = flipped(labels[wrong], classes)
-        return labels
 
 
 def chunks(stop: int) -> list[tuple[int, int]]:

@@ -1,7 +1,7 @@
 """Who pays how much privacy: a table for a terminal, and how to read it."""
 
 from collections.abc import Sequence
-from math import isfinite
+from math import isfinite, isnan
 from textwrap import wrap
 
 from rich.console import Group, RenderableType
@@ -11,6 +11,7 @@ from fairlag.analyse.bill import Bill, GroupBill, Terms, Unbilled
 from fairlag.lab.experiment import Experiment
 from fairlag.report.labels import span
 from fairlag.report.tables import block, with_groups
+from fairlag.text.numerals import NONE, number
 
 _ENDLESS = "∞"
 
@@ -22,6 +23,7 @@ _READING = (
     "unequal: the largest ε of a client ÷ the smallest",
 )
 _LASTS = "lasts: after how many versions a client of the group reaches the wanted ε"
+_UNHEARD = f"{NONE}: no update of the group was merged; more --aggregations show what it pays"
 _NEEDED = "needed: the smallest noise with which no client's ε is above the wanted one"
 
 
@@ -64,12 +66,12 @@ def _cells(group: GroupBill, wanted: Terms) -> list[Text]:
         Text(f"  {group.name}"),
         Text(f"{group.clients:,}"),
         Text(f"{group.influence:.3f}"),
-        Text(f"{group.epsilon:.4g}"),
+        Text(number(group.epsilon, "{:.4g}")),
     ]
     over = wanted.epsilon is not None and group.largest > wanted.epsilon * (1 + 1e-9)
-    cells.append(Text(f"{group.largest:.4g}", style="red" if over else ""))
+    cells.append(Text(number(group.largest, "{:.4g}"), style="red" if over else ""))
     if group.lasts is not None:
-        cells.append(Text(f"{group.lasts:,.0f}" if isfinite(group.lasts) else _ENDLESS))
+        cells.append(Text(number(group.lasts, "{:,.0f}")))
     return cells
 
 
@@ -78,6 +80,10 @@ def _reading(wanted: Terms, found: Sequence[Bill | Unbilled], seeds: int) -> lis
     lines = [*_READING, *([] if wanted.epsilon is None else [_LASTS])]
     if any(each.needed not in (None, each.noise) for each in billed):
         lines.append(_NEEDED)
+    if any(isnan(group.epsilon) for each in billed for group in each.groups):
+        lines.append(_UNHEARD)
+    if any(not isfinite(each.ratio) for each in billed):
+        lines.append(f"unequal {_ENDLESS}: no update of some client was merged")
     lines.append("Neighbours: all updates of one client are zeros. Metadata are public.")
     if billed:
         made = span([each.aggregations for each in billed])

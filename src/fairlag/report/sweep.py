@@ -45,7 +45,7 @@ def _cells(row: Sensitivity, scored: Scored) -> tuple[str, ...]:
     quartiles = " to ".join(scored.written(row.quantile(part)) for part in (0.25, 0.75))
     test = (fmean(row.tested), stdev(row.tested)) if len(row.tested) > 1 else (*row.tested, None, None)[:2]
     return (
-        f"{row.trials:,}" + "*" * bool(row.failed or row.stopped),
+        f"{row.trials:,}" + "*" * bool(row.failed or row.stopped or row.missed),
         scored.written(row.best),
         quartiles if row.values else NONE,
         scored.written(row.worst),
@@ -83,6 +83,12 @@ def notes(swept: Swept) -> Iterator[str]:
             yield f"* {row.label}: {row.failed:,} {of_all} diverged or stalled and count as worst"
         if row.stopped:
             yield f"* {row.label}: {row.stopped:,} {of_all} were stopped early and are in no quartile"
+        if row.missed:
+            yield f"* {row.label}: {row.missed:,} {of_all} {_missed(swept)} with every seed and are in no quartile"
+        if row.missed and not row.values:
+            yield f"{row.label}: its setting is the one that did with most seeds, or the first of equals"
+        if lacking := row.tests - len(row.tested):
+            yield f"{row.label}: {lacking:,} of {row.tests:,} tests failed or {_missed(swept)}, and are not in its mean"
 
 
 def head_of_best(swept: Swept, tests: int) -> list[str]:
@@ -101,6 +107,12 @@ def _budgets(swept: Swept) -> str:
         return f"Every strategy had {_trials(budgets.pop())}"
     each = ", ".join(f"{row.label} {row.trials:,}" for row in swept.rows)
     return f"Strategies had as many trials as they have settings: {each}"
+
+
+def _missed(swept: Swept) -> str:
+    """What happened to a trial without a value."""
+    objective = swept.objective
+    return f"did not reach {objective.metric.level(objective.target)}" if objective.by == "time" else "had no value"
 
 
 def _trials(count: int) -> str:

@@ -70,7 +70,7 @@ def check_reads_records(strategy: Strategy) -> None:
             )
     if strategy.local.shares:
         raise StrategyError(
-            f"{strategy.local!r} sends a second vector with each update, which clip and noise do not cover: {ACCEPTED}"
+            f"its clients send a second vector with each update, which clip and noise do not cover: {ACCEPTED}"
         )
 
 

@@ -32,7 +32,7 @@ class Objective:
         lead, known = metrics[0], {each.name: each for each in (*metrics, LOSS)}
         name, colon, target = (text or lead.name).partition(":")
         if name == TIME:
-            return cls("time", lead, _target(target, lead))
+            return cls("time", lead, _target(target, text or "", lead))
         if name == GROUP and not colon:
             return cls("group", lead)
         if text is not None and text not in known:
@@ -85,12 +85,12 @@ def _known(value: float) -> float | None:
     return None if isnan(value) else value
 
 
-def _target(text: str, lead: Scored) -> float:
+def _target(number: str, text: str, lead: Scored) -> float:
     try:
-        target = float(text)
+        target = float(number)
     except ValueError:
         target = float("nan")
     if not isfinite(target) or (lead.rate and not 0 < target <= 1):
         rule = "above 0 and at most 1, such as time:0.9" if lead.rate else "a finite number, such as time:0.5"
-        raise InputError(f"the metric of a sweep is 'time:{text}': the {lead.words} to reach must be {rule}")
+        raise InputError(f"the metric of a sweep is {text!r}: the {lead.words} to reach must be {rule}")
     return target

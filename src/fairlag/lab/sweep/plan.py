@@ -39,6 +39,11 @@ class SweepPlan:
             raise InputError(f"the experiment {self.experiment.name!r} has no [data]: a sweep needs a model to train")
         if self.experiment.clock is not None:
             raise InputError("a sweep runs in virtual time, but the clock is 'wall': remove it, or --set clock=virtual")
+        if (part := self.experiment.data.validation) is not None:
+            raise InputError(
+                f"validation in [data] is {part:g}, but a sweep draws validation examples itself, and tests the best "
+                f"settings on test examples: remove it, or write validation = {part:g} in [sweep] instead"
+            )
 
     @property
     def sweep(self) -> Sweep:

@@ -78,6 +78,7 @@ class Range:
 
 Domain = Listed | Range
 _RANGES = ("log", "uniform", "integers")
+_CALLS = ", ".join(f"{name}(low, high)" for name in _RANGES[:-1]) + f" or {_RANGES[-1]}(low, high)"
 
 
 class Space(NamedTuple):
@@ -207,24 +208,25 @@ def _meant(experiment: Experiment, key: str, all_of_them: Sequence[Space]) -> It
     if key.startswith(STRATEGIES):
         rest = key.removeprefix(STRATEGIES)
         names = {name for each in chosen for name in (each.use.label, each.use.name)}
-        name = name_at_start(rest, names, key)
+        name = name_at_start(rest, names, key, act="swept", form="write strategies.NAME.KEY=VALUES")
         chosen = [each for each in chosen if name in (each.use.label, each.use.name)]
         own = rest[len(name) + 1 :]
     if own.startswith(LOCAL):
         inner = own.removeprefix(LOCAL)
         if inner not in LocalTraining.model_fields:
-            raise InputError(f"there is no {key!r} to sweep: {nearest(inner, LocalTraining.model_fields)}")
+            raise InputError(f"there is no {key!r} to sweep: {nearest(own, _LOCAL_KEYS)}")
         yield from ((each, own) for each in chosen)
         return
     known = {each.use.label: parameters_of(each.use.use, experiment.folder) for each in chosen}
     takers = [each for each in chosen if own in known[each.use.label]]
     if not takers:
         others = sorted({name for each in known.values() for name in each})
-        raise InputError(
-            f"no strategy has a parameter {own!r} to sweep: {nearest(own, [*others, *_LOCAL_KEYS])}"
-            if "." not in own
-            else f"{own!r} cannot be swept: give a parameter of a strategy, or a key of [local] such as local.lr"
-        )
+        if "." in own:
+            raise InputError(
+                f"{own!r} cannot be swept: give a parameter of a strategy, or a key of [local] such as local.lr"
+            )
+        who = "no strategy has" if own == key else f"{' and '.join(known)} does not have"
+        raise InputError(f"{who} a parameter {own!r} to sweep: {nearest(own, [*others, *_LOCAL_KEYS])}")
     yield from ((each, own) for each in takers)
 
 
@@ -240,4 +242,5 @@ def _check(experiment: Experiment, space: Space) -> None:
             try:
                 experiment.alone(space.tuned({**first, key: value}))
             except InputError as error:
-                raise InputError(f"{space.use.label} does not take {key} = {shown(value)}: {error}") from None
+                hint = f"; a range is {_CALLS}" if isinstance(value, str) and "(" in value else ""
+                raise InputError(f"{space.use.label} does not take {key} = {shown(value)}: {error}{hint}") from None
