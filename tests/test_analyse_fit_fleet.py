@@ -76,6 +76,14 @@ def test_the_paper_s_fleet_is_found_again_and_its_file_is_read(tmp_path: Path) -
     assert "14 tasks were running at the end" in found.text
 
 
+def test_a_duration_has_what_the_deployment_added(tmp_path: Path) -> None:
+    (run,) = runs_of(tmp_path / "runs", tables([{**each, "overhead": "uniform(2, 4)"} for each in PAPER]))
+    for seen in (run, deployed(changed(run))):
+        fitted = fit_fleet(seen).experiment.clients
+        assert [table.overhead for table in fitted] == [None, None]
+        assert [delay(table.delay).mean for table in fitted] == pytest.approx([4.5, 13], rel=0.01)
+
+
 def test_fitting_the_fitted_fleet_changes_little(tmp_path: Path) -> None:
     (run,) = runs_of(tmp_path / "first", tables(VANISHING))
     first = fit_fleet(run).experiment

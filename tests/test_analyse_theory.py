@@ -289,7 +289,7 @@ def test_simulated_rates_and_staleness_do_not_depend_on_the_law(law: str) -> Non
 
 @pytest.mark.parametrize("interval", [1.0, 4.0])
 def test_staleness_at_the_ticks_of_a_clock_is_that_of_a_plain_simulation(interval: float) -> None:
-    """FedFix: clients wait until they are merged, and a tick at which nobody is makes no version."""
+    """FedFix: clients wait until they are merged, and a tick at which nobody is makes no version. One has overhead."""
     spans = [(1.0, 2.0), (3.0, 9.0), (8.0, 12.0)]
     draw = random.Random(1)
     due, trained, version = [0] * 3, [0] * 3, 0
@@ -300,9 +300,11 @@ def test_staleness_at_the_ticks_of_a_clock_is_that_of_a_plain_simulation(interva
             late[client].append(version - trained[client])
         version += bool(merged)
         for client in merged:
-            due[client] = tick + math.ceil(draw.uniform(*spans[client]) / interval)
+            overhead = draw.uniform(0, 3) if client == 1 else 0
+            due[client] = tick + math.ceil((draw.uniform(*spans[client]) + overhead) / interval)
             trained[client] = version
     clients = [{"group": str(low), "count": 1, "delay": f"uniform({low}, {high})"} for low, high in spans]
+    clients[1]["overhead"] = "uniform(0, 3)"
     use = {"use": "fedfix", "interval": interval}
     experiment = parse({"name": "ticks", "aggregations": 1, "clients": clients, "strategies": [use]})
     found = predictions.predicted(experiment.strategy(experiment.strategies[0]), experiment.fleet(), 1.0)

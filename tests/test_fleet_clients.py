@@ -130,6 +130,36 @@ def test_a_line_is_drawn_once_per_client() -> None:
     assert durations[2][0] == pytest.approx(1 + 8 / parse("lognormal(2, 1)").quantile(seeds.uniform(stream, 0)))
 
 
+def test_overhead_is_added_to_each_task_with_draws_of_its_own() -> None:
+    said = "lognormal(3, 0.5)"
+    groups = [FAST, replace(SLOW, overhead=parse(said), upload=parse(2), per="step", steps=3), replace(NIGHT, count=3)]
+    fleet = Fleet(groups, seed=4, model_bytes=1_000_000)  # 8 megabits: 4 s up
+    plain = Fleet([FAST, replace(groups[1], overhead=None), groups[2]], seed=4, model_bytes=1_000_000)
+    stream = seeds.subkey(seeds.key(4, "overhead", "slow"), 1)
+    for ordinal in (0, 8, 300):
+        work = SLOW.delay.quantile(seeds.uniform(seeds.subkey(seeds.key(4, "delay", "slow"), 1), ordinal))
+        added = parse(said).quantile(seeds.uniform(stream, ordinal))
+        assert fleet.duration(4, ordinal) == 3 * work + added + 4
+        assert fleet.duration(4, ordinal, 1) == work + added + 4
+        assert fleet.planned({4: Throttle(2.0)}).duration(4, ordinal) == 2 * (3 * work + added + 4)
+    for client in (0, 1, 2, 5, 6, 7):
+        assert draws(fleet, client) == draws(plain, client)
+    assert draws(fleet, 3)[1:] == draws(plain, 3)[1:]
+    more = parse(said).mean
+    np.testing.assert_allclose(fleet.mean_durations - plain.mean_durations, [0, 0, 0, more, more, 0, 0, 0])
+
+
+@pytest.mark.parametrize("count", [5, 5000, 300_000])
+def test_overhead_is_the_same_however_durations_are_drawn(count: int) -> None:
+    """One by one, for a block of clients at once, or ahead; without room, always one by one."""
+    group = Group("all", count, parse("uniform(1, 2)"), overhead=parse("exponential(5)"))
+    fleet, alone = (Fleet([group], seed=2) for _ in range(2))
+    clients, ordinals = np.arange(min(count, 1100)), np.array([0, 1, 7, 8, 20])
+    found = fleet.durations(clients, np.tile(ordinals, (len(clients), 1)))
+    for place, ordinal in enumerate(ordinals.tolist()):
+        assert [alone.duration(client, ordinal) for client in clients.tolist()] == found[:, place].tolist()
+
+
 def test_a_delay_per_step_is_multiplied_by_the_steps_of_the_task() -> None:
     groups = [
         Group("whole", 1, parse(10), steps=7),

@@ -58,13 +58,14 @@ def test_everything_a_group_can_say() -> None:
         "away": "exponential(9)",
         "download": 100,
         "upload": "uniform(1, 2)",
+        "overhead": "constant(20)",
     }
     fleet = parse(tables(clients=[group], model_bytes=1_000_000)).fleet()
     built = fleet.groups[0]
     assert (built.join, built.leave, built.vanish, str(built.away)) == (5.0, 500.0, 0.1, "exponential(9)")
-    # 8 megabits down at 100 Mbit/s and up at 1 to 2 Mbit/s, on top of 1.5 s.
-    assert (fleet.mean_durations > 1.5 + 0.08 + 4).all()
-    assert (fleet.mean_durations < 1.5 + 0.08 + 8).all()
+    # 8 megabits down at 100 Mbit/s and up at 1 to 2 Mbit/s, on top of 1.5 s of work and 20 s of the deployment's own.
+    assert (fleet.mean_durations > 1.5 + 20 + 0.08 + 4).all()
+    assert (fleet.mean_durations < 1.5 + 20 + 0.08 + 8).all()
 
 
 def test_a_group_may_have_steps_of_its_own_and_a_delay_for_each() -> None:
@@ -122,6 +123,8 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"strategies": []}, "strategies is []"),
     ({"clients": [{**GROUP, "delay": "uniform(-1, 2)"}]}, "-1"),
     ({"clients": [{**GROUP, "delay": "unifrom(1, 2)"}]}, "unifrom"),
+    ({"clients": [{**GROUP, "overhead": "unifrom(1, 2)"}]}, "overhead of group 'all': there is no delay 'unifrom'"),
+    ({"clients": [{**GROUP, "overhead": True}]}, "it is True, but must be a number or a distribution"),
     ({"clients": [{**GROUP, "count": 0}]}, "clients[1].count is 0: it must be greater than or equal to 1"),
     ({"clients": [GROUP, GROUP]}, "two groups have the same name"),
     ({"clients": [{**GROUP, "labels": [0, 1, 3]}]}, "no client holds the label 2"),

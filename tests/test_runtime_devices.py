@@ -30,8 +30,9 @@ PAIRS = [
 ]
 
 
-def fleet(per_device: int, count: int = 4, seed: int = 0) -> Fleet:
-    return Fleet([Group("all", count, delay("uniform(1, 2)"), per_device=per_device)], seed=seed)
+def fleet(per_device: int, count: int = 4, seed: int = 0, overhead: str | None = None) -> Fleet:
+    more = None if overhead is None else delay(overhead)
+    return Fleet([Group("all", count, delay("uniform(1, 2)"), overhead=more, per_device=per_device)], seed=seed)
 
 
 def tasks(run: Run, device: int) -> list[tuple[float, float]]:
@@ -69,12 +70,13 @@ def test_a_simulation_continues_with_the_work_that_devices_still_have() -> None:
     assert servers[2].view.time == servers[0].view.time
 
 
-def test_threads_wait_for_each_other_too() -> None:
-    world, server = fleet(2, count=2), Server(fedbuff(buffer=1), clients=2, aggregations=8)
+@pytest.mark.parametrize(("overhead", "least"), [(None, 8), ("uniform(1, 2)", 16)])
+def test_threads_wait_for_each_other_too(overhead: str | None, least: int) -> None:
+    world, server = fleet(2, count=2, overhead=overhead), Server(fedbuff(buffer=1), clients=2, aggregations=8)
     with closing(WallClockSimulation(server, world, Nothing(world.steps), speed=20)) as simulation:
         simulation.to_the_end()
     # Eight tasks one after the other take at least eight seconds however busy the machine is; two at a time, some six.
-    assert server.view.time >= 8
+    assert server.view.time >= least
 
 
 def test_the_compiled_loop_leaves_shared_devices_to_the_reference() -> None:
@@ -83,6 +85,7 @@ def test_the_compiled_loop_leaves_shared_devices_to_the_reference() -> None:
 
 def test_closed_forms_count_the_waiting() -> None:
     assert fleet(2).mean_durations.tolist() == [3.0] * 4
+    assert fleet(2, overhead="uniform(0, 1)").mean_durations.tolist() == [4.0] * 4
     found = audit(parse(tables(PAIRS, aggregations=400)), seeds=2, incentive_updates=1)[0]
     for group in found.groups:
         assert group.staleness == pytest.approx(group.staleness_predicted, rel=0.1)

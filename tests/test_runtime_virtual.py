@@ -64,6 +64,25 @@ def test_constant_delays_give_the_timeline_drawn_by_hand() -> None:
     ]
 
 
+def test_overhead_is_a_part_of_each_task_and_keeps_the_device_busy() -> None:
+    one, two = Group("fast", 1, parse("1"), overhead=parse("0.5")), Group("slow", 1, parse("2"), overhead=parse("1.25"))
+    server, _ = lived(zoo.buffered_fedavg(buffer=1), one, two, aggregations=5)
+    assert merged(server) == [
+        (1.5, [0], [0]),
+        (3.0, [0], [0]),
+        (3.25, [1], [2]),
+        (4.5, [0], [1]),
+        (6.0, [0], [0]),
+    ]
+    pair = Group("pair", 2, parse("1"), overhead=parse("0.5"), per_device=2)
+    assert merged(lived(zoo.buffered_fedavg(buffer=1), pair, aggregations=4)[0]) == [
+        (1.5, [0], [0]),
+        (3.0, [1], [1]),
+        (4.5, [0], [1]),
+        (6.0, [1], [1]),
+    ]
+
+
 def test_a_run_ends_at_its_time_and_an_update_of_that_moment_counts() -> None:
     server, stop = lived(zoo.buffered_fedavg(buffer=1), Group("only", 1, parse("1")), until_time=3.0)
     assert stop == Stop("time 3.0 was reached") and [time for time, *_ in merged(server)] == [1.0, 2.0, 3.0]

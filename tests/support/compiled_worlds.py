@@ -34,6 +34,7 @@ def fleets(draw: st.DrawFn) -> Fleet:
             draw(st.integers(1, 4)),
             parse(draw(st.sampled_from(["constant(2)", "constant(4)", "uniform(1, 3)", *DELAYS]))),
             upload=draw(st.sampled_from([None, None, parse("uniform(1, 2)")])),
+            overhead=draw(st.sampled_from([None, None, parse("lognormal(2, 1)")])),
             steps=draw(st.sampled_from([None, 3])),
             per=draw(st.sampled_from(["task", "step"])),
             timing=timing.parse(draw(st.sampled_from(["truthful", "truthful", *TIMINGS]))),

@@ -13,6 +13,8 @@ from fairlag.rules.rule import provenance
 
 _GRID = (np.arange(2048) + 0.5) / 2048
 """The quantiles of a duration over which a number of ticks is averaged."""
+_SECOND = (_GRID + 0.6180339887498949 * np.arange(2048)) % 1
+"""Those of a second one beside it: multiples of the golden ratio, so that the pairs fill the square evenly."""
 
 _MOST_WORK = 100_000_000
 """Clients × distinct durations: beyond this, a prediction for limited concurrency would take minutes."""
@@ -73,11 +75,13 @@ def mean_ticks(fleet: Fleet, interval: float) -> Floats:
     for number, group in enumerate(fleet.groups):
         mine = np.array(fleet.members(number))
         work = np.asarray(group.delay.quantile(_GRID)) * (fleet.steps[mine[0]] if group.per == "step" else 1)
+        added = 0.0 if group.overhead is None else np.asarray(group.overhead.quantile(_SECOND))
         kinds, kind = np.unique(
             np.stack([fleet.paces[mine], transfers[mine], factors[mine]]), axis=1, return_inverse=True
         )
         means = [
-            np.maximum(np.ceil((work * pace + more) * factor / interval), 1).mean() for pace, more, factor in kinds.T
+            np.maximum(np.ceil((work * pace + added + more) * factor / interval), 1).mean()
+            for pace, more, factor in kinds.T
         ]
         ticks[mine] = np.array(means)[kind.ravel()]
     return ticks

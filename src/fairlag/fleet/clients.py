@@ -49,6 +49,8 @@ class Group:
     download: Delay | None = None
     upload: Delay | None = None
     """The bandwidth of a client in megabits per second, drawn once per client; None if transfers take no time."""
+    overhead: Delay | None = None
+    """The seconds that the deployment adds to each task, such as polls and the start of a process, drawn per task."""
     steps: int | None = None
     """The number of local steps of its clients' tasks; None for the number of the fleet."""
     per: Literal["task", "step"] = "task"
@@ -180,6 +182,8 @@ class Fleet:
         streams = [seeds.subkeys(seeds.key(seed, "delay", group.name), group.count) for group in groups]
         self.streams = np.concatenate(streams)
         """Per client: the stream of its durations; a task takes the draw of its ordinal."""
+        self._overheads = {number: group.overhead for number, group in enumerate(groups) if group.overhead is not None}
+        """By the number of a group: what the deployment adds to its tasks."""
         self._stream = self.streams.data
         self._group = self.group_of.data
         # With delays per step, durations cannot be drawn ahead: the number of steps is not known yet.
@@ -260,6 +264,8 @@ class Fleet:
         """
         means = np.repeat(self._means, self._counts)
         means *= self.paces
+        for group, overhead in self._overheads.items():
+            means[self._start[group] : self._start[group + 1]] += overhead.mean
         means += self.transfers
         means *= self.factors
         if self.sharing:
@@ -267,7 +273,7 @@ class Fleet:
         return means
 
     def duration(self, client: int, ordinal: int, steps: int = 0) -> float:
-        """The duration of the client's task of this ordinal with `steps` steps (0 for its own), including transfers.
+        """The duration of the client's task of this ordinal with `steps` steps (0 for its own), with all it includes.
 
         If its device is shared, this is how long the device works on it; the runtime adds how long the task waits.
         """
@@ -299,6 +305,10 @@ class Fleet:
                 work[mine] = long * own if group.per == "step" else long
         if self._paced:
             work *= self.paces[clients, None]
+        for number in self._overheads:
+            mine = groups == number
+            if mine.any():
+                work[mine] += self._added(number, clients[mine], ordinals[mine])
         whole: Floats = work + self.transfers[clients, None]
         return whole * self.factors[clients, None]
 
@@ -310,6 +320,9 @@ class Fleet:
             work *= steps or self._own_steps[group]
         if self._paced:
             work *= self._pace_of[client]
+        if group in self._overheads:
+            stream = self._stream_for("overhead", client)
+            work += self._overheads[group].quantile(seeds.uniform(stream, ordinal))
         return (work + self._transfer_of[client]) * self._factor_of[client]
 
     def _draw_block(self, block: int, ordinal: int) -> None:
@@ -321,10 +334,19 @@ class Fleet:
     def _draw_ahead(self, client: int, first: int) -> None:
         group = self._group[client]
         drawn = seeds.uniforms(self._stream[client], first, self._ahead)
-        whole = self.groups[group].delay.quantile(drawn) * self.paces[client] + self.transfers[client]
+        work = self.groups[group].delay.quantile(drawn) * self.paces[client]
+        if group in self._overheads:
+            work += self._added(group, np.array([client]), np.arange(first, first + self._ahead)[None])[0]
         start = client * self._ahead
-        self._drawn[start : start + self._ahead] = whole * self._factor_of[client]
+        self._drawn[start : start + self._ahead] = (work + self.transfers[client]) * self._factor_of[client]
         self._first[client] = first
+
+    def _added(self, number: int, clients: Integers, ordinals: Integers) -> Floats:
+        """What the deployment adds to tasks of clients of one group: one row of ordinals per client."""
+        parent = seeds.key(self.seed, "overhead", self.groups[number].name)
+        streams = seeds.subkeys_at(np.full(len(clients), parent, np.uint64), clients - self._start[number])
+        drawn = seeds.uniforms_at(streams[:, None], ordinals)
+        return self._overheads[number].quantile(drawn.ravel()).reshape(drawn.shape)
 
     def periods(self, client: int) -> Iterator[tuple[float, float]]:
         """When the client is present, apart from vanishing: increasing (start, end)."""
@@ -369,7 +391,7 @@ def _check_steps(whose: str, steps: int) -> None:
 
 
 def _mean(group: Group, steps: int) -> float:
-    """The mean duration of a task with this number of steps in this group, without transfers."""
+    """The mean duration of a task with this number of steps in this group, without transfers and overhead."""
     if group.per == "task":
         return group.delay.mean
     mean = group.delay.mean * steps

@@ -53,8 +53,8 @@ class Clients(Table):
     )
     delay: Distribution = Field(
         default=None,
-        description="How many seconds a task takes, without transfers: a number or a [delay](#delays). Give this or "
-        "`capacity`.",
+        description="How many seconds a device works on a task, without transfers and overhead: a number or a "
+        "[delay](#delays). Give this or `capacity`.",
     )
     capacity: str | None = Field(
         default=None,
@@ -94,6 +94,11 @@ class Clients(Table):
         "[delay](#delays). Needs `model_bytes`.",
     )
     upload: Distribution = Field(default=None, description="The same for the upload.")
+    overhead: Distribution = Field(
+        default=None,
+        description="How many seconds the deployment adds to each task, for example by polls and by starting a "
+        "process, drawn again for each task: a number or a [delay](#delays). Its device is busy meanwhile.",
+    )
     steps: int | None = Field(default=None, ge=1, description="Local steps per task, instead of those in `[local]`.")
     delay_per: DelayPer = Field(
         default=None, description='`"task"`, the default, or `"step"` if `delay` is the time of each local step.'
@@ -171,6 +176,7 @@ class Clients(Table):
             away=read("away"),
             download=read("download"),
             upload=read("upload"),
+            overhead=read("overhead"),
             steps=self.steps,
             per="step" if fast is not None else self.delay_per or "task",
             timing=plan,

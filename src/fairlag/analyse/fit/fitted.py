@@ -20,7 +20,7 @@ PARTS = (0.1, 0.5, 0.9)
 
 _GRID = (np.arange(10_000) + 0.5) / 10_000
 _PRESENCE = ("vanish", "away", "join", "leave")
-_REPLACED = ("count", "delay", "delay_per", "upload", "download", "per_device", *_PRESENCE)
+_REPLACED = ("count", "delay", "delay_per", "upload", "download", "overhead", "per_device", *_PRESENCE)
 _LATE, _GONE, _QUIET = 0.01, 0.1, 3.0
 """A group joined late if its first task was dispatched after the part `_LATE` of the run. It left if none of its tasks
 ended in the last part `_GONE` of the run, nor for `_QUIET` times its longest pause before."""

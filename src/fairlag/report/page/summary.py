@@ -130,6 +130,7 @@ _FLEET = {
     "vanish": "vanishes during a task",
     "upload": "upload",
     "download": "download",
+    "overhead": "the deployment adds",
     "join": "joins at",
     "leave": "leaves at",
 }

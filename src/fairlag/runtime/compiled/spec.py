@@ -22,7 +22,9 @@ STRATEGY = frozenset(("select", "trigger", "weigh", "local", "admit", "edit", "r
 """The fields of a strategy that are checked here, or that do not change the timeline, such as `edit` and `apply`."""
 LOCAL = frozenset(("prox", "pace", "direction", "losses", "start_loss"))
 """The fields of Local that are checked here, or that do not change the timeline."""
-GROUP = frozenset(("name", "count", "delay", "away", "download", "upload", "steps", "per", "timing", "capacity"))
+GROUP = frozenset(
+    ("name", "count", "delay", "away", "download", "upload", "overhead", "steps", "per", "timing", "capacity")
+)
 """The fields of a client group that the loop implements for clients that are always present."""
 TERMS = frozenset(("entitled", "importance", "limit", "reward"))
 """The terms of accounts that the loop implements for clients that are always present."""
@@ -219,7 +221,7 @@ def straight(group: Group, steps: int) -> tuple[float, float, float] | None:
     >>> straight(Group("a", 1, parse("scaled(3, uniform(1, 2))")), 1)
     (1.0, 1.0, 3.0)
     """
-    if group.capacity is not None:
+    if group.capacity is not None or group.overhead is not None:
         return None
     factor = float(steps) if group.per == "step" else 1.0
     delay: Delay = group.delay
