@@ -20,10 +20,10 @@ DOCS := $(VENV)/docs.stamp
 SEEDS ?= 1000
 SEED ?=
 
-.PHONY: help demo test test-slow test-all soak soak-kills soak-damage lint format bench bench-peers fidelity load examples docs clean
+.PHONY: help demo test test-slow test-all soak soak-kills soak-damage soak-deployment lint format bench bench-peers fidelity load examples docs clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
 
 # One worker: for such a small model, starting more takes longer than they save.
 demo: $(BASE) ## Train FedAvg, FedStaleWeight and FairShare on the paper's fleet, and write a report
@@ -50,6 +50,10 @@ soak-kills: $(DEV) ## Kill runs at random (KILLS=200): after a resume, the same 
 
 soak-damage: $(DEV) ## Damage files of runs, plans and sweeps at random (DAMAGES=1000 per kind): the same answer, or a sentence
 	DAMAGES=$(or $(DAMAGES),1000) $(BIN)/pytest -q -s -m slow tests/test_soak_damage.py
+
+# SEED=1 draws other faults; FOLDER must be new.
+soak-deployment: $(DEV) ## Kill, end and freeze the parts of a real federation on loopback for MINUTES=120, and check its record
+	$(BIN)/python -m tests.soak_deployment --minutes $(or $(MINUTES),120) --seed $(or $(SEED),0) --folder $(or $(FOLDER),soak-deployment)
 
 lint: $(DEV) ## Check format, lint rules, types and import contracts
 	$(BIN)/ruff format --check .

@@ -18,4 +18,5 @@ def main(grid: Grid, context: Context) -> None:
         at_least=config["at-least"],
         queued=config["queued"],
         by_key=True,
+        allow=str(config["allow"]) or None,
     )
