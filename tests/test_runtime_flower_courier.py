@@ -49,8 +49,8 @@ def test_few_requests_bring_many_replies_each_to_its_own_message() -> None:
         for name in range(60):
             send(name, 100 + name)
         everything(delivered, 60)
-    for name, reply in delivered.items():
-        assert isinstance(reply, Message) and reply.metadata.src_node_id == 100 + int(str(name))
+    for own, reply in delivered.items():
+        assert isinstance(reply, Message) and reply.metadata.src_node_id == 100 + int(str(own))
     assert max(map(len, grid.requests)) > 20
     assert grid.waiting == 0
 

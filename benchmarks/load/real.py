@@ -68,6 +68,8 @@ def _running(federation: PacedFederation, file: Path, seconds: float) -> Iterato
     with sampled(folder / "samples.csv", EVERY):
         config = f"experiment='{file}' out='{folder / 'run'}' at-least=1"
         federation.flwr("run", str(FIDELITY / "app"), "fleet", "--run-config", config)
+        while time.monotonic() < until and not (folder / "run").exists():
+            time.sleep(1.0)
         yield
         while time.monotonic() < until and _is_running(folder / "run"):
             time.sleep(5.0)

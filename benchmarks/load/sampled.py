@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import Event, Thread
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 ROLES = ("superlink", "supernode", "superexec", "serverapp", "clientapp", "watch", "run", "flwr")
 """What the name of a process may contain; the first one that fits is its role."""
@@ -104,12 +105,13 @@ def grown(samples: Sequence[Sample], warm: float = 0.1) -> dict[str, float]:
     }
 
 
-def spread(values: Sequence[float]) -> dict[str, float]:
+def spread(values: ArrayLike) -> dict[str, float]:
     """The median, two high percentiles and the largest of some values; empty if there are none."""
-    if not len(values):
+    numbers = np.asarray(values)
+    if not numbers.size:
         return {}
     parts = {"median": 50, "95 %": 95, "99 %": 99, "max": 100}
-    return {name: float(np.percentile(np.asarray(values), part)) for name, part in parts.items()}
+    return {name: float(np.percentile(numbers, part)) for name, part in parts.items()}
 
 
 def _family(root: int) -> Iterator[int]:

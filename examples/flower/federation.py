@@ -246,7 +246,7 @@ class Federation:
 
     def _wait_for_superlink(self) -> None:
         trusted = create_default_context(cafile=str(self.folder / "ca.pem"))
-        until = time.monotonic() + 60
+        until = time.monotonic() + 300
         while time.monotonic() < until and self.processes["superlink"].poll() is None:
             try:
                 with urllib.request.urlopen(f"https://{LOOPBACK}:{self.port}/health", context=trusted, timeout=5):
