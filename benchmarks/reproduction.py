@@ -81,13 +81,14 @@ def shown(values: Sequence[float], scale: float = 100, digits: int = 1) -> str:
 
 def summary(found: Found, targets: Sequence[float]) -> str:
     """One row per strategy: accuracy over the tail and at the end, influence, and aggregations to the targets."""
-    scopes = {None: "all labels", **{name: f"labels of {name}" for name in found.groups}}
+    scopes: dict[str | None, str] = {None: "all labels", **{name: f"labels of {name}" for name in found.groups}}
     head = ["strategy", "seeds", *(f"{words}, last quarter" for words in scopes.values()), "all labels, at the end"]
     head += [f"influence of {found.groups[-1]}", *(f"aggregations to {100 * each:g} %" for each in targets)]
     lines = [f"| {' | '.join(head)} |", f"|---|{'--:|' * (len(head) - 1)}"]
     for strategy in found.strategies:
         ended = finished(strategy)
-        influence = [run.influence("group").set_index("group").loc[found.groups[-1], "influence"] for run in ended]
+        shares = [run.influence("group").set_index("group")["influence"] for run in ended]
+        influence = [float(each[found.groups[-1]]) for each in shares]
         cells = [strategy.label, str(len(ended))]
         cells += [shown([*by_seed(strategy, scope).values()]) for scope in scopes]
         cells += [shown([run.accuracy() for run in ended]), shown(influence, 1, 3)]
