@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fairlag.core.types import Outcome
+from fairlag.core.types import Dispatch, Outcome
 from fairlag.errors import InputError
 from fairlag.runtime.decisions import Order
 from fairlag.runtime.flower.gate import IN_QUARANTINE, UNLISTED, Gate, Strikes
@@ -86,6 +86,18 @@ def test_a_node_in_quarantine_gets_no_tasks_until_it_is_released(bench: Callable
         ("quarantined", "partition 2", 2, "it is broken"),
         ("released", "partition 2", 2, "repaired"),
     ]
+
+
+def test_a_node_gets_no_task_between_the_decision_and_its_leaving(bench: Callable[..., Bench]) -> None:
+    """The server may give it one meanwhile, with an event that happened before."""
+    orders = Orders()
+    made = bench(four(seconds=0.005), aggregations=None, until_time=60.0, at_least=4, gate={"orders": orders})
+    made.until(lambda: made.server.view.version >= 3)
+    orders.quarantine("partition 2")
+    made.link._carry_out()
+    made.link._at_node.pop(2, None)
+    made.link._dispatch(Dispatch(10**6, 2, made.server.view.version, 0, 0.0))
+    assert 2 not in made.link._at_node
 
 
 def test_a_node_may_be_excluded_before_it_comes_and_whatever_its_number(bench: Callable[..., Bench]) -> None:

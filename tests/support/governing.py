@@ -86,6 +86,9 @@ class Governing:
     def check_sent(self, node: str) -> None:
         assert plain(node) not in self.barred, f"{node} is in quarantine, but got a task"
 
+    def check_heard(self, node: str) -> None:
+        assert plain(node) not in self.barred, f"{node} is in quarantine, but its update was used"
+
     def wrong(self) -> str:
         """What was asked for and has not happened; empty if there is nothing."""
         for node, excluded in self.wanted.items():

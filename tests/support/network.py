@@ -69,8 +69,8 @@ class Network:
         self._waiting: deque[Any] = deque()
         self._held: dict[str, tuple[Message, str]] = {}
         """The messages that the SuperLink has: by name, with the start of the node that they were sent to."""
-        self._sent: dict[int, int] = {}
-        """The tasks that this server has sent, and how many local steps they ask for."""
+        self._sent: dict[int, tuple[str, int]] = {}
+        """The tasks that this server has sent: to whom, and how many local steps they ask for."""
         self._trained: dict[int, Vector | None] = {}
         """Per task that was answered: its update; None if the answer was none."""
         self._answered: list[tuple[Hashable, Reply]] = []
@@ -154,11 +154,11 @@ class Network:
         assert name.version <= self._saved(), f"version {name.version} was sent before it was on disk"
         assert name.task not in self._sent, f"task {name.task} was sent twice"
         told = message.content.config_records["config"]
-        self._sent[name.task] = int(str(told["local-steps"]))
         assert (told["version"], told["ordinal"]) == (name.version, name.ordinal)
         self._tasks[id(message)] = name, message
         called = self.clients.setdefault(int(str(told["client"])), self._called(number))
         assert called == self._called(number), f"a task for {called} was sent to {self._called(number)}"
+        self._sent[name.task] = called, int(str(told["local-steps"]))
         self.governing.check_sent(called)
         arrays = {name: unpacked(each) for name, each in message.content.array_records["arrays"].items()}
         assert self._layout.flatten(arrays).tobytes() == self._version(name.version)[: self._layout.size].tobytes()
@@ -170,7 +170,9 @@ class Network:
         found = event.update.delta[: self._layout.size]
         assert found.tobytes() == expected.tobytes(), f"{found} is not the update of task {event.task}, {expected}"
         assert report.examples <= MOST_EXAMPLES and report.loss <= 100, f"{report} is believed"
-        assert self._sent[event.task] / 2 <= report.steps <= 2 * self._sent[event.task], f"{report} is believed"
+        called, steps = self._sent[event.task]
+        assert steps / 2 <= report.steps <= 2 * steps, f"{report} is believed"
+        self.governing.check_heard(called)
 
     def wrong(self, present: set[int], queued: int) -> str:
         """What is not as it must be in the end: all who may take part do, and all that people decided has happened."""

@@ -309,10 +309,11 @@ class Link:
         return None
 
     def _dispatch(self, task: Dispatch) -> None:
-        node = self._place(task.client).node
-        # If the node has just left, the server's next event says so. If it still trains a cancelled task, this one
-        # waits.
-        if node is None or task.client in self._at_node:
+        place = self._place(task.client)
+        node = place.node
+        # If the node has just left, or was just put into quarantine, one of the server's next events says so. If it
+        # still trains a cancelled task, this one waits.
+        if node is None or self._gate.bars(place) or task.client in self._at_node:
             return
         self._at_node[task.client] = task
         parameters = self._server.versions[task.version]
