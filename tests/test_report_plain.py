@@ -154,7 +154,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_comparison_in_every_format(call: Call, folder: Path) -> None:
-    rows = check_latex(call("compare", str(folder), "--export", "latex").out)
+    written = call("compare", str(folder), "--export", "latex").out
+    rows = check_latex(written)
+    assert rows[0][:3] == ["rank", "strategy", r"accuracy \%"]
+    assert "\nrank: by accuracy \\%, the highest first.\n" in written
     assert [row[:3] for row in rows[1:4]] == [
         ["1", "A", r"92.00 $\pm$1.58"],
         ["1", r"B\_2", r"91.80 $\pm$0.84"],

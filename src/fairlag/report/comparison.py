@@ -21,7 +21,7 @@ from fairlag.report.differences import differences
 from fairlag.report.labels import number
 from fairlag.report.own_data import OWN, own_data_table
 from fairlag.report.plain import PlainTable, plain_terminal
-from fairlag.report.ranking import about, with_least_served
+from fairlag.report.ranking import MARK, about, with_least_served
 from fairlag.report.ranking_terminal import ranking_terminal
 from fairlag.report.tables import block, metric_widths, titled, with_groups
 from fairlag.text import numerals
@@ -145,12 +145,12 @@ def compare_plain(rankings: Sequence[Ranking]) -> list[PlainTable]:
     """For each experiment, the ranking and the differences from its first strategy."""
     found: list[PlainTable] = []
     for ranking in rankings:
-        shown, apart = with_least_served(ranking), differences(ranking)
+        shown, apart, by = with_least_served(ranking), differences(ranking), f"rank: by {ranking.metric.title},"
         ranks = PlainTable(
             shown.title,
-            ("", "strategy", *(column.title for column in shown.columns)),
+            ("rank", "strategy", *(column.title for column in shown.columns)),
             tuple((row.rank, row.comparison.label, *row.cells) for row in shown.rows),
-            (*shown.reading, *shown.remarks),
+            (*(line.replace(MARK, by) for line in shown.reading), *shown.remarks),
             words=2,
         )
         found += [ranks] if apart is None else [ranks, apart]

@@ -134,7 +134,6 @@ _LATEX = {
     "…": r"\ldots{}",
     "\N{NO-BREAK SPACE}": "~",
     "[": "{[}",  # after a line break, a bracket would be its argument
-    "▾": "",
     **{letter: _greek(letter) for letter in "αβγδεζηθικλμνξοπρςστυφχψωΑΒΓΔΕΖΗΘΙΚΛΜΝΞΟΠΡΣΤΥΦΧΨΩ"},
     **{
         sign: f"${name}$"
