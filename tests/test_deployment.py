@@ -2,7 +2,6 @@
 
 import os
 import re
-import socket
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from fairlag.lab.run import Run
 from fairlag.runtime.virtual import run as live
 from tests.support.command import Call
 from tests.support.patience import PATIENCE, wait_until
+from tests.support.ports import free_ports
 from tests.support.states import books
 
 HOME = Path(__file__).parent.parent / "examples" / "flower"
@@ -33,22 +33,6 @@ from federation import OFFLINE, Federation, make_key  # noqa: E402
 pytestmark = pytest.mark.slow
 
 AGGREGATIONS = 30
-
-
-def free_ports(count: int) -> int:
-    """The first of so many ports in a row that nobody uses."""
-    for first in range(20_000 + os.getpid() % 10_000, 60_000, count):
-        held = []
-        try:
-            for port in range(first, first + count):
-                held.append(socket.create_server(("127.0.0.1", port)))
-        except OSError:
-            continue
-        finally:
-            for each in held:
-                each.close()
-        return first
-    raise AssertionError("no port is free")
 
 
 @contextmanager

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from fairlag.lab.run import Run
-from tests.test_deployment import free_ports, settled, until, version
+from tests.support.ports import free_ports
+from tests.test_deployment import settled, until, version
 
 HOME = Path(__file__).parent.parent / "examples" / "flower"
 sys.path.append(str(HOME))

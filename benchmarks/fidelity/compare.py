@@ -1,119 +1,116 @@
-"""Compares recorded federations with simulations of their fleets, as a table and a figure.
+"""Compares recorded federations with simulations of their fleets, as tables and a figure.
 
-    python -m benchmarks.fidelity.compare FOLDER... [--seeds 50] [--training 6] [--figure docs/fidelity.png]
+    python -m benchmarks.fidelity.compare FOLDER... [--until 2400] [--seeds 50] [--training 6] [--figure FILE]
 
 A folder is one that measure.py has made. The first third of its run only serves to fit a fleet; the rest is compared.
 Each simulation is as long as the run, and is measured in the same window. So its numbers for different seeds are what a
-truthful simulator would see in such a run: their standard deviation is the sampling error. A fleet fitted to the whole
-run is compared with all of it: what then disagrees is the model's fault, and no change of the fleet's speed.
+truthful simulator would see in such a run: their standard deviation is the sampling error. A file that was fitted to
+few tasks is fitted again for each seed, to as many tasks drawn from itself: so the chance in the fit is included. A
+fleet fitted to the whole run is compared with all of it: what then disagrees is the model's fault, and no change of the
+fleet's speed. If a folder has a `calibration`, which measure.py has made too, its overhead is added to the experiment
+file.
 """
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 import numpy as np
 
 import fairlag
+from benchmarks.fidelity.notes import overheads, queued_of, quiet
+from benchmarks.fidelity.rows import FILE, OVERHEAD, THEN, WHOLE, Comparison, Row, spread, table
 from benchmarks.fidelity.seen import Seen
+from fairlag.analyse.fit.durations import fit
+from fairlag.analyse.fit.families import Sample
+from fairlag.analyse.fit.fleet import FleetFit
 from fairlag.core.types import Floats
 from fairlag.errors import FairlagError, InputError
+from fairlag.fleet.delay import parse
 from fairlag.lab.experiment import Experiment
 from fairlag.lab.run import Run
 
 THIRD = 1 / 3
-LIMIT = 2.0
-"""A difference of at most this many per cent, or of at most this many sampling errors, counts as agreement."""
 MOMENTS = 5
 """How often accuracy is compared, at equal distances of time, from the end of the first third to the end."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One quantity: what was measured, and what simulations say."""
+class Candidate:
+    """A file whose simulations are compared with the run."""
 
-    name: str
-    real: float
-    """In the last two thirds of the run."""
-    whole: float
-    """In all of it."""
-    simulated: dict[str, tuple[float, float]]
-    """By fleet: the mean over seeds, and the standard deviation."""
-
-    def truth(self, fleet: str) -> float:
-        """What was measured in the window in which this fleet is compared."""
-        return self.whole if fleet == WHOLE else self.real
-
-    def error(self, fleet: str) -> float:
-        """(simulated − real) / real in per cent."""
-        return 100 * (self.simulated[fleet][0] / self.truth(fleet) - 1) if self.truth(fleet) else float("nan")
-
-    def sigmas(self, fleet: str) -> float:
-        """The difference in units of the sampling error."""
-        mean, deviation = self.simulated[fleet]
-        return (mean - self.truth(fleet)) / deviation if deviation else float("nan")
-
-    def agrees(self, fleet: str) -> bool:
-        """Is the difference within `LIMIT`?"""
-        mean, _ = self.simulated[fleet]
-        return mean == self.truth(fleet) or abs(self.error(fleet)) <= LIMIT or abs(self.sigmas(fleet)) <= LIMIT
+    experiment: Experiment
+    names: dict[str, str]
+    """By its groups: the group of the run that each is a part of."""
+    fitted_again: Callable[[int], Experiment] | None = None
+    """The file as another fit might have made it, by seed; None if there is no chance in it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """A run beside the simulations of its fleet."""
+def compared(folder: Path, *, seeds: int, training: int, until: float = inf) -> Comparison:
+    """Compares the run in a folder with its experiment file, also with overhead, and with the two fitted fleets.
 
-    name: str
-    what: str
-    rows: tuple[Row, ...]
-    accuracy: tuple[Row, ...]
-    fits: tuple[str, ...]
-    """What was fitted, group by group."""
-
-
-FILE, THEN, WHOLE = "experiment file", "fitted to the first third", "fitted to the whole run"
-
-
-def compared(folder: Path, *, seeds: int, training: int) -> Comparison:
-    """Compares the run in a folder with its experiment file and with the two fitted fleets."""
+    With `until`, the run counts as if it had ended at that time.
+    """
     run = Run(folder / "run")
-    end = float(run.settings["until_time"])
+    end = min(float(run.settings["until_time"]), until)
     if run.status != "finished":
         raise InputError(f"the run in {str(run.folder)!r} is {run.status}, so it cannot be compared: wait for its end")
-    start = THIRD * end
-    fits = {THEN: fairlag.fit_fleet(run, until=start), WHOLE: fairlag.fit_fleet(run)}
-    fleets = {FILE: _as_deployed(fairlag.load(folder / "experiment.toml"), run)}
-    fleets |= {name: fit.experiment for name, fit in fits.items()}
-    fleets = {name: each.checked(until_time=end, clock=None, speed=None) for name, each in fleets.items()}
-    names = {FILE: {name: name for name in run.groups}}
-    names |= {name: {each.name: each.group for each in fit.groups} for name, fit in fits.items()}
+    start, facts = THIRD * end, [quiet(folder)]
+    candidates = _candidates(folder, run, start, end, facts)
     size = int(run.settings.get("model_bytes", 0))
-    begins = {FILE: start, THEN: start, WHOLE: 0.0}
-    real, whole = (Seen.run(run).quantities(begin, end, size, names[FILE]) for begin in (start, 0.0))
-    drawn = {
-        name: [Seen.simulated(each, seed).quantities(begins[name], end, size, names[name]) for seed in range(seeds)]
-        for name, each in fleets.items()
-    }
-    rows = [
-        Row(
-            name, value, whole[name], {fleet: _spread([each[name] for each in found]) for fleet, found in drawn.items()}
-        )
-        for name, value in real.items()
-    ]
+    names = {name: name for name in run.groups}
+    real, whole = (Seen.run(run).quantities(begin, end, size, names) for begin in (start, 0.0))
+
+    def simulated(name: str) -> dict[str, tuple[float, float]]:
+        one, begin = candidates[name], 0.0 if name == WHOLE else start
+
+        def found(of: Callable[[int], Experiment]) -> list[dict[str, float]]:
+            files = (of(seed).checked(until_time=end, clock=None, speed=None) for seed in range(seeds))
+            each = (Seen.simulated(file, seed) for seed, file in enumerate(files))
+            return [seen.quantities(begin, end, size, one.names) for seen in each]
+
+        plain = found(lambda _: one.experiment)
+        again = plain if one.fitted_again is None else found(one.fitted_again)
+        return {key: spread([each[key] for each in plain], [each[key] for each in again]) for key in real}
+
+    drawn = {name: simulated(name) for name in candidates}
+    moments = np.linspace(start, end, MOMENTS)
     return Comparison(
         name=folder.name,
-        what=_what(run, folder, start, end),
-        rows=tuple(rows),
-        accuracy=_accuracies(run, fleets, np.linspace(start, end, MOMENTS), training) if training else (),
-        fits=tuple(
-            f"{name}: {each.clients} {each.name} clients, `{_shortened(str(each.table['delay']))}`, "
-            f"mean {each.fitted.mean if each.fitted else float('nan'):.4g} s"
-            for name, fit in fits.items()
-            for each in fit.groups
-        ),
+        what=f"{len(run.clients)} clients, {len(run.tasks):,} tasks and {run.version:,} versions in all; compared from "
+        f"{start:,.0f} to {end:,.0f} s",
+        rows=tuple(Row(key, real[key], whole[key], {name: drawn[name][key] for name in drawn}) for key in real),
+        # A node with several tasks has one set of data; in a simulation, each of its clients has its own.
+        accuracy=_accuracies(run, candidates, moments, training) if training and queued_of(run) == 1 else (),
+        facts=tuple(facts),
     )
+
+
+def _candidates(folder: Path, run: Run, start: float, end: float, facts: list[str]) -> dict[str, Candidate]:
+    """The files that are compared; what they say of the fleet is added to the facts."""
+    same = {name: name for name in run.groups}
+    file = _as_deployed(fairlag.load(folder / "experiment.toml"), run)
+    found = {FILE: Candidate(file, same)}
+    if (folder / "calibration").exists():
+        seconds = overheads(folder / "calibration")
+        known = with_overhead(file, seconds)
+        delay = parse(known.clients[0].overhead)
+        found[OVERHEAD] = Candidate(known, same, lambda seed: with_overhead(file, _drawn(delay, len(seconds), [seed])))
+        facts.append(f"{OVERHEAD}: `{_shortened(str(delay))}`, mean {delay.mean:.3g} s, from {len(seconds)} tasks")
+    for name, until in ((THEN, start), (WHOLE, end)):
+        fitted = fairlag.fit_fleet(run, until=until)
+        names = {each.name: each.group for each in fitted.groups}
+        again = None if name == WHOLE else lambda seed, fitted=fitted: _fitted_again(fitted, seed)
+        found[name] = Candidate(fitted.experiment, names, again)
+        facts += [
+            f"{name}: {each.clients} {each.name} clients, `{_shortened(str(each.table['delay']))}`, "
+            f"mean {parse(each.table['delay']).mean:.4g} s, from {each.counted} tasks"
+            for each in fitted.groups
+        ]
+    return found
 
 
 def _shortened(delay: str) -> str:
@@ -122,7 +119,7 @@ def _shortened(delay: str) -> str:
 
 def _as_deployed(experiment: Experiment, run: Run) -> Experiment:
     """The experiment with as many clients as the run had: with `queued`, several per node."""
-    queued = int(run.meta.get("queued", 1))
+    queued = queued_of(run)
     if queued == 1:
         return experiment
     tables = [
@@ -131,23 +128,44 @@ def _as_deployed(experiment: Experiment, run: Run) -> Experiment:
     return experiment.checked(clients=tuple(tables))
 
 
-def _spread(values: Sequence[float]) -> tuple[float, float]:
-    return float(np.nanmean(values)), float(np.nanstd(values, ddof=1))
+def with_overhead(experiment: Experiment, seconds: Floats) -> Experiment:
+    """The experiment if the deployment adds such seconds to each task."""
+    said = str(fit(Sample(seconds)).delay)
+    return experiment.checked(
+        clients=tuple(table.model_copy(update={"overhead": said}) for table in experiment.clients)
+    )
 
 
-def _accuracies(run: Run, fleets: dict[str, Experiment], moments: Floats, training: int) -> tuple[Row, ...]:
+def _fitted_again(fitted: FleetFit, seed: int) -> Experiment:
+    """The fitted fleet if each group had been fitted to as many other durations of the same kind."""
+    delays = [
+        fit(Sample(_drawn(parse(each.table["delay"]), max(each.counted, 1), [seed, place]))).delay
+        for place, each in enumerate(fitted.groups)
+    ]
+    pairs = zip(fitted.experiment.clients, delays, strict=True)
+    return fitted.experiment.checked(
+        clients=tuple(table.model_copy(update={"delay": str(delay)}) for table, delay in pairs)
+    )
+
+
+def _drawn(delay: fairlag.fleet.delay.Delay, count: int, seed: list[int]) -> Floats:
+    return np.asarray(delay.quantile(np.random.default_rng(seed).random(count)))
+
+
+def _accuracies(run: Run, candidates: dict[str, Candidate], moments: Floats, training: int) -> tuple[Row, ...]:
     """The accuracy of the newest version at some moments, beside simulations that train."""
-    real = _accuracy(run, moments)
+    real, end = _accuracy(run, moments), moments[-1]
     found = {}
-    for name, experiment in fleets.items():
-        made = (fairlag.simulate(experiment, seed=seed, workers=1) for seed in range(training))
+    for name, one in candidates.items():
+        file = one.experiment.checked(until_time=float(end), clock=None, speed=None)
+        made = (fairlag.simulate(file, seed=seed, workers=1) for seed in range(training))
         found[name] = [_accuracy(each, moments) for each in made]
     return tuple(
         Row(
-            f"accuracy at {moment:.0f} s",
+            f"accuracy at {100 * moment / end:.0f} % of the run",
             real[place],
             real[place],
-            {name: _spread([each[place] for each in curves]) for name, curves in found.items()},
+            {name: spread([each[place] for each in curves]) for name, curves in found.items()},
         )
         for place, moment in enumerate(moments)
     )
@@ -159,37 +177,10 @@ def _accuracy(run: Run, moments: Floats) -> list[float]:
     return [float(curve["accuracy"].iloc[place]) for place in places]
 
 
-def _what(run: Run, folder: Path, start: float, end: float) -> str:
-    tasks = run.tasks
-    whole = f"{len(run.clients)} clients, {len(tasks):,} tasks, {run.version:,} versions in {end:,.0f} s"
-    load = folder / "load.csv"
-    if load.exists():
-        loads = np.genfromtxt(load, delimiter=",", skip_header=1)[:, 1]
-        whole += f", load average {loads.min():.1f} to {loads.max():.1f}, {np.median(loads):.1f} in the median"
-    return f"{whole}; compared from {start:,.0f} s on"
-
-
-def table(found: Comparison) -> str:
-    """The comparison in Markdown: errors in per cent, and in sampling errors; bold beyond the limit."""
-    fleets = tuple(found.rows[0].simulated)
-    head = ["quantity", "real", *(word for fleet in fleets for word in (fleet, "error"))]
-    head.insert(-2, "real, whole run")
-    lines = [f"**{found.name}**: {found.what}.", "", *(f"- {each}" for each in found.fits), ""]
-    lines += [f"| {' | '.join(head)} |", f"|{'|'.join(['---', *['--:'] * (len(head) - 1)])}|"]
-    for row in (*found.rows, *found.accuracy):
-        cells = [row.name, f"{row.real:.4g}"]
-        for fleet in fleets:
-            mean, deviation = row.simulated[fleet]
-            cells += [f"{row.whole:.4g}"] if fleet == WHOLE else []
-            error = f"{row.error(fleet):+.1f} % ({row.sigmas(fleet):+.1f})" if row.truth(fleet) and deviation else "–"
-            cells += [f"{mean:.4g} ± {deviation:.2g}", error if row.agrees(fleet) else f"**{error}**"]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="Compares recorded federations with simulations of their fleets.")
     parser.add_argument("folders", type=Path, nargs="+")
+    parser.add_argument("--until", type=float, default=inf, help="leave out what happened later, in seconds")
     parser.add_argument("--seeds", type=int, default=50, help="how many simulations of each fleet")
     parser.add_argument("--training", type=int, default=6, help="how many of them train, for accuracy; 0 for none")
     parser.add_argument("--figure", type=Path, help="where to save the figure")
@@ -197,13 +188,17 @@ def main() -> None:
     options = parser.parse_args()
     if options.seeds < 2 or options.training in (1, *range(-9, 0)):
         parser.error("a sampling error needs at least 2 seeds")
+    asked = {name: getattr(options, name) for name in ("seeds", "training", "until")}
     try:
-        found = [compared(folder, seeds=options.seeds, training=options.training) for folder in options.folders]
+        found = [compared(folder, **asked) for folder in options.folders]
     except FairlagError as error:
         parser.error(str(error))
     print("\n\n".join(map(table, found)))
     if options.json is not None:
-        rows = {each.name: {row.name: [row.real, row.simulated] for row in each.rows + each.accuracy} for each in found}
+        rows = {
+            each.name: {row.name: [row.real, row.whole, row.simulated] for row in each.rows + each.accuracy}
+            for each in found
+        }
         options.json.write_text(json.dumps(rows, indent=1))
     if options.figure is not None:
         from benchmarks.fidelity.figure import drawn

@@ -1,15 +1,15 @@
 """Measures: a real federation of the paper's fleet on loopback, with TLS and keys, recorded in a folder.
 
-    python -m benchmarks.fidelity.measure FOLDER [--unit 20] [--seconds 1500] [--fast 10] [--slow 5] [--queued 1]
-    python -m benchmarks.fidelity.measure FOLDER --threads --unit 1 --seconds 700
+    python -m benchmarks.fidelity.measure FOLDER [--unit 20] [--seconds 4500] [--fast 10] [--slow 5] [--queued 1]
+    python -m benchmarks.fidelity.measure FOLDER --threads --unit 1 --seconds 720
 
-The folder gets `experiment.toml` (what the federation was said to be), `run` (what it did) and `load.csv` (how busy the
-machine was meanwhile). The tasks of fast devices take U(1, 2) units, those of slow ones U(8, 12); a unit is in seconds.
-With `--threads`, clients are threads of one process that really sleep (`fairlag run --clock wall`).
+The folder gets `experiment.toml` (what the federation was said to be), `run` (what it did) and `load.csv` (how late
+waits ended meanwhile). In `federation/data`, each node notes when it worked. The tasks of fast devices take U(1, 2)
+units, those of slow ones U(8, 12); a unit is in seconds. With `--threads`, clients are threads of one process that
+really sleep (`fairlag run --clock wall`).
 """
 
 import argparse
-import os
 import signal
 import sys
 import time
@@ -36,7 +36,7 @@ DRAWS = 4096
 START = 900.0
 """The most seconds until the first version."""
 EVERY = 5.0
-"""Seconds between two samples of the load."""
+"""Seconds of each wait, of which it is noted how late it ended."""
 
 EXPERIMENT = """\
 name = "fidelity"
@@ -141,14 +141,17 @@ def _wait(folder: Path, most: float) -> None:
 
 @contextmanager
 def _load_noted(folder: Path) -> Iterator[None]:
-    """Inside, a thread notes how busy the machine is."""
+    """Inside, a thread notes how late its waits end: if no core is free, they end late."""
     over, began = Event(), time.monotonic()
 
     def note() -> None:
         with (folder / "load.csv").open("w", buffering=1) as file:
-            file.write("seconds,load\n")
-            while not over.wait(EVERY):
-                file.write(f"{time.monotonic() - began:.0f},{os.getloadavg()[0]:.2f}\n")
+            file.write("seconds,late\n")
+            due = began + EVERY
+            while not over.wait(due - time.monotonic()):
+                now = time.monotonic()
+                file.write(f"{now - began:.0f},{now - due:.4f}\n")
+                due = now + EVERY
 
     thread = Thread(target=note, daemon=True)
     thread.start()

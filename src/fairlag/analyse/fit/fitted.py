@@ -191,8 +191,8 @@ def _usual(tasks: Tasks, group: str, steps: int | None, ways: Ways) -> tuple[Tas
     rest = tasks.where(np.setdiff1d(np.arange(len(tasks)), warm))
     first = "The first task of 1 client" if len(warm) == 1 else f"The first tasks of {len(warm):,} clients"
     return rest, [
-        f"{first} of {group} took at least {tasks.duration[warm].min():.4g} s, later ones at most "
-        f"{rest.duration[rest.came].max():.4g} s: excluded as warm-up."
+        f"{first} of {group} took {tasks.duration[warm].mean():.4g} s on average, later ones "
+        f"{rest.duration[rest.came].mean():.4g} s: excluded as warm-up."
     ]
 
 

@@ -22,7 +22,9 @@ FROM tasks ORDER BY client, dispatched, task
 """
 _CAME, _LOST, _CANCELLED = range(3)
 _LONGER = 2.0
-"""A first task counts as warm-up only if it is more than this many times as long as any later one."""
+"""With few later tasks, a first one is warm-up only if it is more than this many times as long as any of them."""
+_ENOUGH = 10
+"""With this many later tasks, all first ones count as warm-up."""
 _TOGETHER = 50_000
 """The number of rows held as Python numbers at a time, because those take several times the memory."""
 
@@ -89,16 +91,18 @@ class Tasks:
         return self.where(np.flatnonzero(self.left >= np.minimum(most, end / 2)))
 
     def warm_up(self, per: Integers | None = None) -> Integers:
-        """The places of first tasks that took clearly longer than later ones, for instance because libraries loaded.
+        """The places of first tasks, in which for instance libraries load, and all nodes start their processes at once.
 
-        Only clients with later tasks count. Such a first task is more than `_LONGER` times as long as any later task,
-        and its logarithm is beyond the range of later ones: by chance alone, any first task of the group is beyond it
-        with a probability of `CHANCE`.
+        Only clients with later tasks count. If there are few later tasks, such a first task is more than `_LONGER`
+        times as long as any later task, and its logarithm is beyond the range of later ones: by chance alone, any first
+        task of the group is beyond it with a probability of `CHANCE`.
         """
         lengths = np.log(np.maximum(self.duration if per is None else self.duration / per, 1e-9))
         later = np.intersect1d(self.came, np.flatnonzero(self.first == 0))
         known = np.isin(self.client, self.client[later])
         firsts = np.intersect1d(self.came, np.flatnonzero((self.first == 1) & known))
+        if len(later) >= _ENOUGH:
+            return firsts
         if len(later) < 2 or not len(firsts):
             return firsts[:0]
         seen, n = lengths[later], len(later)
