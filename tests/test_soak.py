@@ -4,7 +4,7 @@ import json
 import sqlite3
 from collections import Counter
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -219,6 +219,19 @@ def test_a_full_disk_is_not_damage(tmp_path: Path) -> None:
                 store.commit(STATE, "1", 1)
             sentences.add(str(caught.value).partition(": ")[0])
     assert sentences == {f"cannot write {what} to {str(disk.folder)!r}" for what in ("the run", "a checkpoint")}
+
+
+def test_a_run_whose_log_cannot_be_made_does_not_begin(tmp_path: Path) -> None:
+    """SQLite tells of a full disk only after its answer. Such a run went on with a journal file, without the log."""
+    begun = []
+    for step in range(1, 60):
+        disk = made(tmp_path / f"{step}" / "disk", step)
+        with disk.mounted(), suppress(StoreError):
+            disk.arm(FULL, step)
+            with create(disk.folder) as store:
+                (mode,) = store._database.execute("PRAGMA journal_mode").fetchone()
+                begun.append(mode)
+    assert len(begun) < 59 and set(begun) == {"wal"}
 
 
 # The command
