@@ -18,7 +18,7 @@ from fairlag.lab.nodelog import NodeLog, lines_of, quarantined
 from fairlag.lab.quarantine import requests, waiting
 from fairlag.lab.run import Run
 from fairlag.lab.store import Store
-from fairlag.runtime.decisions import QUARANTINED
+from fairlag.runtime.decisions import ADMITTED, QUARANTINED, REFUSED
 from tests import soak as command
 from tests.support import sqlite_io
 from tests.support.disk import FULL, KILL, POWER, Disk, Gone
@@ -152,6 +152,23 @@ def test_a_quarantine_is_on_disk_once_it_is_noted(tmp_path: Path) -> None:
         log.note(QUARANTINED, "name a", 0, "it was told to")
         left = lefts(disk)
     assert all(quarantined(lines_of(each, {})[0]) == {"name a": "it was told to"} for each in left)
+
+
+def test_a_power_loss_takes_at_most_the_last_line_of_the_log(tmp_path: Path) -> None:
+    """Lines were synced together: one could be lost and the next one kept, and the log counted as damaged."""
+    for step in range(5, 30, 5):
+        disk = made(tmp_path / f"{step}" / "disk", step)
+        disk.arm(POWER, step)
+        noted = 0
+        with disk.mounted(), suppress(Gone), closing(NodeLog(disk.folder, {})) as log:
+            for number in range(9):
+                log.note(REFUSED, f"name {number}", number, "not finite")
+                noted += 1
+        for left in lefts(disk):
+            with closing(NodeLog(left, {})) as log:
+                log.note(ADMITTED, "name 9", 9, "any node is admitted")
+            lines, _ = lines_of(left, {})
+            assert len(lines) in (noted + 1, noted + 2)
 
 
 def test_a_request_that_was_carried_out_does_not_come_back(tmp_path: Path) -> None:
