@@ -4,7 +4,7 @@ import json
 import sqlite3
 from collections import Counter
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -18,7 +18,7 @@ from fairlag.lab.nodelog import NodeLog, lines_of, quarantined
 from fairlag.lab.quarantine import requests, waiting
 from fairlag.lab.run import Run
 from fairlag.lab.store import Store
-from fairlag.runtime.decisions import QUARANTINED
+from fairlag.runtime.decisions import ADMITTED, QUARANTINED, REFUSED
 from tests import soak as command
 from tests.support import sqlite_io
 from tests.support.disk import FULL, KILL, POWER, Disk, Gone
@@ -154,6 +154,23 @@ def test_a_quarantine_is_on_disk_once_it_is_noted(tmp_path: Path) -> None:
     assert all(quarantined(lines_of(each, {})[0]) == {"name a": "it was told to"} for each in left)
 
 
+def test_a_power_loss_takes_at_most_the_last_line_of_the_log(tmp_path: Path) -> None:
+    """Lines were synced together: one could be lost and the next one kept, and the log counted as damaged."""
+    for step in range(5, 30, 5):
+        disk = made(tmp_path / f"{step}" / "disk", step)
+        disk.arm(POWER, step)
+        noted = 0
+        with disk.mounted(), suppress(Gone), closing(NodeLog(disk.folder, {})) as log:
+            for number in range(9):
+                log.note(REFUSED, f"name {number}", number, "not finite")
+                noted += 1
+        for left in lefts(disk):
+            with closing(NodeLog(left, {})) as log:
+                log.note(ADMITTED, "name 9", 9, "any node is admitted")
+            lines, _ = lines_of(left, {})
+            assert len(lines) in (noted + 1, noted + 2)
+
+
 def test_a_request_that_was_carried_out_does_not_come_back(tmp_path: Path) -> None:
     """After a power loss, the older one could come back without the newer one, and be carried out again."""
     disk = made(tmp_path / "disk")
@@ -219,6 +236,19 @@ def test_a_full_disk_is_not_damage(tmp_path: Path) -> None:
                 store.commit(STATE, "1", 1)
             sentences.add(str(caught.value).partition(": ")[0])
     assert sentences == {f"cannot write {what} to {str(disk.folder)!r}" for what in ("the run", "a checkpoint")}
+
+
+def test_a_run_whose_log_cannot_be_made_does_not_begin(tmp_path: Path) -> None:
+    """SQLite tells of a full disk only after its answer. Such a run went on with a journal file, without the log."""
+    begun = []
+    for step in range(1, 60):
+        disk = made(tmp_path / f"{step}" / "disk", step)
+        with disk.mounted(), suppress(StoreError):
+            disk.arm(FULL, step)
+            with create(disk.folder) as store:
+                (mode,) = store._database.execute("PRAGMA journal_mode").fetchone()
+                begun.append(mode)
+    assert len(begun) < 59 and set(begun) == {"wal"}
 
 
 # The command

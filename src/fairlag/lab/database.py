@@ -93,10 +93,11 @@ class Database:
         """Turns it into one plain file, which can be read on a read-only disk; False if it is being read right now."""
         try:
             self._rows.execute("PRAGMA busy_timeout = 0")
-            self._rows.execute("PRAGMA journal_mode = MEMORY")  # without a journal file, as in `_log_ahead`
+            # Without a journal file, as in `_log_ahead`.
+            (mode,) = self._rows.execute("PRAGMA journal_mode = MEMORY").fetchone()
         except sqlite3.OperationalError:
             return False
-        return True
+        return str(mode) == "memory"
 
     def _log_ahead(self) -> None:
         """Writes commits to the WAL file first."""
@@ -105,7 +106,7 @@ class Database:
             # The switch only changes some bytes of the header. With a journal file, a process that is killed meanwhile
             # would leave that file behind, and SQLite then refuses to open the database just to read it.
             self._rows.execute("PRAGMA journal_mode = MEMORY")
-            self._rows.execute("PRAGMA journal_mode = WAL")
+            self._rows.execute("PRAGMA journal_mode = WAL").fetchone()  # which raises the error if the disk is full
 
     def _empty_the_log(self) -> None:
         """Moves commits from the WAL file into the database file, unless it is being read right now."""

@@ -60,7 +60,7 @@ class Head(NamedTuple):
 def lines_of(folder: Path, meta: Mapping[str, Any]) -> tuple[list[Line], Head]:
     """The log of a run, checked; empty if the run has none.
 
-    An incomplete last line is left out: it was being written.
+    A last line that is incomplete, or that no commit knows and that is not whole, is left out: it was being written.
     """
     file, known = folder / NODES, _known(folder, meta)
     try:
@@ -70,11 +70,14 @@ def lines_of(folder: Path, meta: Mapping[str, Any]) -> tuple[list[Line], Head]:
     found: list[Line] = []
     digest = _begin(meta)
     digests = [digest]
-    for number, written in enumerate(text.split("\n")[:-1], 1):
+    *lines, _ = text.split("\n")
+    for number, written in enumerate(lines, 1):
         line, _, said = written.rpartition("\t")
-        digest = _next(digest, line)
-        if said != digest:
+        if said != _next(digest, line):
+            if number == len(lines) > known.lines:
+                break
             raise damaged(folder, f"line {number} of its {NODES}, or one before it, is not what was written")
+        digest = said
         digests.append(digest)
         found.append(_parsed(folder, number, line))
     if known.lines and (known.lines >= len(digests) or digests[known.lines] != known.digest):
@@ -159,7 +162,6 @@ class NodeLog:
         self._counts = {(line.kind, line.node, line.why): line.times for line in lines}
         self._strangers = sum(line.client is None and line.times == 1 for line in lines)
         self._lines, self._digest = head
-        self._unsynced = False
         file = folder / NODES
         if file.is_symlink():
             raise UnreadableError.of(
@@ -169,7 +171,7 @@ class NodeLog:
             if not file.exists():
                 put(file, b"")  # with its name on disk: a decision in it must not be lost with the name
             self._stream = file.open("ab")
-            self._size = file.read_bytes().rfind(b"\n") + 1
+            self._size = sum(len(line) + 1 for line in file.read_bytes().split(b"\n")[: head.lines])
             self._stream.truncate(self._size)  # without a line that was being written when its process was killed
 
     def note(self, kind: str, node: str, client: int | None, why: str) -> None:
@@ -189,16 +191,11 @@ class NodeLog:
         with self._explained():
             self._stream.write(written)
             self._stream.flush()
-        self._size, self._unsynced = self._size + len(written), True
-        if lasting:
-            self.head()
+            os.fsync(self._stream.fileno())  # before the next line, or a power loss could keep that one and not this
+        self._size += len(written)
 
     def head(self) -> dict[str, object]:
-        """The fact to note about the run: where the log ends, once that is on disk."""
-        if self._unsynced:
-            with self._explained():
-                os.fsync(self._stream.fileno())
-            self._unsynced = False
+        """The fact to note about the run: where the log ends."""
         return {HEAD: Head(self._lines, self._digest)._asdict()}
 
     def close(self) -> None:
