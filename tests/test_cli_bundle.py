@@ -153,6 +153,18 @@ def test_tables_that_do_not_follow_from_the_runs_are_found(call: Call, bundle: P
     done = verified(call, "points.zip", "--aggregations", "1")
     assert done.code == 1
     assert "tables/comparison.csv: DIFFERENT: it does not follow from the runs in the bundle\n" in done.out
+    assert "\nDIFFERENT: the tables do not follow from the runs in the bundle; 0 of 2 repeated runs differ" in done.out
+
+
+def test_a_damaged_record_is_named_by_its_place_in_the_bundle(call: Call, bundle: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(bundle) as content:
+        content.extractall(tmp_path / "open")
+    sql("UPDATE evaluations SET value = value + 1")(tmp_path / "open")  # but not the digests of the rows
+    files = [file for file in (tmp_path / "open").rglob("*") if file.is_file() and file.name != SUMS]
+    archive.write(bundle, {file.relative_to(tmp_path / "open").as_posix(): file for file in files})
+    done = verified(call, "points.zip")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"fairlag: 'points.zip': the run in '{MINE}' is damaged: in its {DATABASE}, the rows ")
 
 
 def test_versions_that_differ_are_said(call: Call, bundle: Path, tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def test_something_else_is_refused(tmp_path: Path, content: bytes, sentence: str
 
 
 def test_members_that_were_added_removed_or_have_no_checksum_are_refused(tmp_path: Path) -> None:
-    for number, (name, how) in enumerate((("b", "was added"), ("c", "is missing"))):
+    for number, (name, how) in enumerate((("b", "was added after it was frozen"), ("c", "is missing"))):
         file = packed(tmp_path / f"{number}.zip", ("a", b"1"), ("c", b"2"))
         with zipfile.ZipFile(file) as content:
             kept = {each: content.read(each) for each in content.namelist()}
@@ -135,7 +135,7 @@ def test_members_that_were_added_removed_or_have_no_checksum_are_refused(tmp_pat
         with zipfile.ZipFile(file, "w") as content:
             for each, data in changed.items():
                 content.writestr(each, data)
-        assert f"its member '{name}' {how} after it was frozen" in refused(file, tmp_path / f"out{number}")
+        assert refused(file, tmp_path / f"out{number}").endswith(f"its member '{name}' {how}")
     with zipfile.ZipFile(tmp_path / "none.zip", "w") as content:
         content.writestr("a", b"1")
     assert refused(tmp_path / "none.zip", tmp_path / "out").endswith("is not a bundle: it has no SHA256SUMS")

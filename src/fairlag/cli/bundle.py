@@ -191,7 +191,8 @@ def _conclude(verdicts: Sequence[Verdict], same_tables: bool, runs: int) -> None
     different = [verdict for verdict in compared if not verdict.same]
     failed = [verdict for verdict in verdicts if verdict.outcome == FAILED]
     if different or not same_tables:
-        say(f"DIFFERENT: {len(different)} of {len(compared)} repeated runs differ from the bundle")
+        tables = "" if same_tables else "the tables do not follow from the runs in the bundle; "
+        say(f"DIFFERENT: {tables}{len(different)} of {len(compared)} repeated runs differ from the bundle")
         raise typer.Exit(1)
     if failed or not compared:
         raise InputError(f"{len(compared)} of {len(verdicts)} runs could be repeated")

@@ -143,5 +143,6 @@ def _check_sums(file: Path, folder: Path, found: Mapping[str, str]) -> None:
     for name in sorted(stated.keys() | actual.keys()):
         if stated.get(name) == actual.get(name):
             continue
-        how = "is missing" if name not in actual else "was added" if name not in stated else "was changed"
-        raise InputError(f"{str(file)!r} is damaged: its member {shown(name)} {how} after it was frozen")
+        how = "was added" if name not in stated else "was changed"
+        how = f"{how} after it was frozen" if name in actual else "is missing"
+        raise InputError(f"{str(file)!r} is damaged: its member {shown(name)} {how}")

@@ -10,7 +10,7 @@ from shutil import copyfile
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from fairlag.errors import FairlagError, InputError, Interrupted, StoreError, WorkerError
+from fairlag.errors import FairlagError, InputError, Interrupted, StoreError, UnreadableError, WorkerError
 from fairlag.lab.bundle.agreement import compared
 from fairlag.lab.bundle.archive import unpack
 from fairlag.lab.bundle.contents import LIST, TABLES, Contents, Frozen, Home, described
@@ -87,12 +87,19 @@ def unpacked(file: Path) -> Iterator[Unpacked]:
         contents = Contents.read(folder / LIST, unpack(file, folder))
         if not contents.runs:
             raise InputError(f"{str(file)!r} holds no runs")
-        runs = {}
-        for entry in contents.runs:
-            run = runs[entry.folder] = Run(folder / entry.folder)
-            if described(run, entry.folder, entry.home, run.version) != entry:
-                raise InputError(f"the bundle's {LIST} says something else of {entry.name} than its record")
-        yield Unpacked(folder, contents, runs)
+        yield Unpacked(folder, contents, {each.folder: _opened(folder, each, file) for each in contents.runs})
+
+
+def _opened(folder: Path, entry: Frozen, file: Path) -> Run:
+    """A run of a bundle, which is what the list says of it."""
+    try:
+        run = Run(folder / entry.folder)
+        same = described(run, entry.folder, entry.home, run.version) == entry
+    except UnreadableError as error:  # its place is in a temporary folder, which a reader never sees
+        raise InputError(f"{str(file)!r}: {str(error).replace(f'{folder}{os.sep}', '')}") from None
+    if not same:
+        raise InputError(f"the bundle's {LIST} says something else of {entry.name} than its record")
+    return run
 
 
 def fetch(bundle: Unpacked, place: Path) -> list[str]:
