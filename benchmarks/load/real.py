@@ -87,7 +87,7 @@ def _is_running(folder: Path) -> bool:
 def summary(folder: Path) -> dict[str, Any]:
     """What a federation did."""
     run, samples = Run(folder / "run"), read(folder / "samples.csv")
-    tasks, rows = run.tasks, run.aggregations
+    tasks, rows = run.tasks.merge(run.clients[["client", "group"]], on="client"), run.aggregations
     merged = tasks[tasks["outcome"] == "aggregated"]
     seconds = float(rows["time"].iloc[-1]) if len(rows) else 0.0
     roles = {role: grown(each) for role, each in samples.items() if len(each) > 1}
