@@ -34,6 +34,8 @@ DISTURBED = 3
 """The most nodes that are disturbed at the same time."""
 LOOK, SUPERVISE, SAMPLE, SAY = 10.0, 15.0, 30.0, 60.0
 """Seconds between two checks, restarts of ended nodes, measurements of memory, and lines of progress."""
+WAIT = 0.8
+"""The part of the server's kills that wait until it has made a version since the last one."""
 START = 900.0
 """The most seconds until each node has sent an update."""
 STALLED = 900.0
@@ -150,7 +152,8 @@ class Soak:
 
     def _kill_server(self, fault: Fault) -> None:
         apps, link = self.federation.apps(), fault.kind == "SuperLink killed"
-        if not apps:  # it is being started
+        idle = bool(self.killed_at) and self.newest <= self.killed_at[-1]
+        if not apps or (idle and fault.pick < WAIT):  # it is being started
             self._postpone(fault, 5)
             return
         self.look()

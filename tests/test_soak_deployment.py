@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fairlag.lab.checkpoints import found
@@ -17,11 +18,12 @@ from tests.support import processes
 from tests.support.books import CHECKS, Books
 from tests.support.deployed import Record, read
 from tests.support.faults import CALM, HOURLY, SERVER, drawn
-from tests.support.flower_deploy import FLEET, QUICK, Crash, counted
+from tests.support.flower_deploy import OWN, QUICK, Crash, counted
 from tests.support.growth import slopes
 from tests.support.patience import wait_until
 
-FAIR: dict[str, Any] = {**FLEET, "aggregations": 40, "strategies": [{"use": "fairshare", "buffer": 2}]}
+FAIR: dict[str, Any] = {**OWN, "aggregations": 40, "strategies": [{"use": "fairshare", "buffer": 2}]}
+HOW: dict[str, Any] = {**QUICK, "arrays": {"weight": np.ones((2, 2), np.float32)}}
 NODES = {client: ("fast" if client < 2 else "slow", 5) for client in range(4)}
 
 
@@ -37,9 +39,9 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Record, Record]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fairlag.runtime.flower.courier._MAX_PER_SECOND", 2_000.0)
         with pytest.raises(Crash):
-            deploy(counted(), FAIR, out=out, watch=crash, **QUICK)
+            deploy(counted(), FAIR, out=out, watch=crash, **HOW)
         before = read(out)
-        deploy(counted(), FAIR, out=out, **QUICK)
+        deploy(counted(), FAIR, out=out, **HOW)
     return before, read(out)
 
 
@@ -50,16 +52,25 @@ def test_a_true_record_passes_all_checks(killed: tuple[Record, Record]) -> None:
     assert books.looks == 2 and len(books.memories) == 2
 
 
-def _changed(record: Record, what: str, at: int, **values: Any) -> Record:
-    """The record with other values in one of its rows."""
-    rows = {**getattr(record, what)}
-    rows[at] = rows[at]._replace(**values)
-    return record._replace(**{what: rows})
+def _task(record: Record, number: int, **values: Any) -> Record:
+    """The record with other values in the row of a task."""
+    return record._replace(tasks={**record.tasks, number: record.tasks[number]._replace(**values)})
 
 
-def _without(record: Record, what: str, *keys: int) -> Record:
-    rows = {key: row for key, row in getattr(record, what).items() if key not in keys}
-    return record._replace(**{what: rows})
+def _version(record: Record, version: int, **values: Any) -> Record:
+    """The record with other values in the row of a version."""
+    rows = record.aggregations
+    return record._replace(aggregations={**rows, version: rows[version]._replace(**values)})
+
+
+def _without_versions(record: Record, *versions: int) -> Record:
+    return record._replace(
+        aggregations={version: row for version, row in record.aggregations.items() if version not in versions}
+    )
+
+
+def _without_task(record: Record, number: int) -> Record:
+    return record._replace(tasks={each: row for each, row in record.tasks.items() if each != number})
 
 
 def _remembers(record: Record, **values: Any) -> Record:
@@ -90,16 +101,16 @@ def _stranger(record: Record) -> Record:
 
 
 FALSE: list[tuple[str, Callable[[Record], Record]]] = [
-    ("versions", lambda record: _without(record, "aggregations", *range(20, 41))),
-    ("versions", lambda record: _without(record, "aggregations", 30)),
-    ("rows", lambda record: _changed(record, "aggregations", 7, time=0.0)),
-    ("rows", lambda record: _changed(record, "tasks", _merged(record, aggregation=3), weight=0.123)),
-    ("rows", lambda record: _without(record, "tasks", _merged(record, aggregation=3))),
-    ("versions and tasks", lambda record: _without(record, "tasks", _merged(record, aggregation=38))),
-    ("versions and tasks", lambda record: _changed(record, "tasks", _merged(record, aggregation=38), weight=9.0)),
-    ("versions and tasks", lambda record: _changed(record, "aggregations", 38, refused="too large")),
-    ("staleness", lambda record: _changed(record, "tasks", _merged(record, aggregation=38), staleness=30)),
-    ("staleness", lambda record: _changed(record, "tasks", _merged(record, aggregation=38), version=1, staleness=36)),
+    ("versions", lambda record: _without_versions(record, *range(20, 41))),
+    ("versions", lambda record: _without_versions(record, 30)),
+    ("rows", lambda record: _version(record, 7, time=0.0)),
+    ("rows", lambda record: _task(record, _merged(record, aggregation=3), weight=0.123)),
+    ("rows", lambda record: _without_task(record, _merged(record, aggregation=3))),
+    ("versions and tasks", lambda record: _without_task(record, _merged(record, aggregation=38))),
+    ("versions and tasks", lambda record: _task(record, _merged(record, aggregation=38), weight=9.0)),
+    ("versions and tasks", lambda record: _version(record, 38, refused="too large")),
+    ("staleness", lambda record: _task(record, _merged(record, aggregation=38), staleness=30)),
+    ("staleness", lambda record: _task(record, _merged(record, aggregation=38), version=1, staleness=36)),
     ("memory", lambda record: _remembers(record, updates=_more(record.memory.updates, -1))),
     ("memory", lambda record: _remembers(record, staleness=_more(record.memory.staleness, 1))),
     ("memory", lambda record: _remembers(record, version=39)),
@@ -112,12 +123,12 @@ FALSE: list[tuple[str, Callable[[Record], Record]]] = [
     ("accounts kept", lambda record: _remembers(record, updates=(0,) * 4)),
     ("clients", _stranger),
     ("clients", lambda record: record._replace(clients={**record.clients, 0: ("slow", 5)})),
-    ("clients", lambda record: _changed(record, "tasks", _merged(record, aggregation=38), client=4)),
+    ("clients", lambda record: _task(record, _merged(record, aggregation=38), client=4)),
     ("ordinals", _again),
     ("counts", lambda record: _remembers(record, counts={**record.memory.counts, "dispatched": 0})),
     ("counts", lambda record: _remembers(record, counts={**record.memory.counts, "lost": 9, "running": -9})),
-    ("refusals", lambda record: _changed(record, "tasks", _merged(record), outcome="refused", reason="malformed")),
-    ("refusals", lambda record: _changed(record, "tasks", _merged(record), outcome="refused", reason="quarantine")),
+    ("refusals", lambda record: _task(record, _merged(record), outcome="refused", reason="malformed")),
+    ("refusals", lambda record: _task(record, _merged(record), outcome="refused", reason="quarantine")),
 ]
 
 
@@ -136,7 +147,7 @@ def test_each_check_is_tried() -> None:
 def test_a_damaged_checkpoint_is_found(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fairlag.runtime.flower.courier._MAX_PER_SECOND", 2_000.0)
-        run = deploy(counted(), {**FAIR, "aggregations": 3}, out=tmp_path / "run", **QUICK)
+        run = deploy(counted(), {**FAIR, "aggregations": 3}, out=tmp_path / "run", **HOW)
     newest = found(run.folder)[0].file
     content = bytearray(newest.read_bytes())
     content[-1] ^= 1  # in the arrays, which safetensors does not check

@@ -3,11 +3,10 @@
 The accounts are paid a second time, by their definition, from the rows.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import isclose, isfinite
-from typing import NamedTuple
 
 import numpy as np
 
@@ -20,18 +19,11 @@ SHARED = 2.0
 """The most that one version hands out."""
 
 
-class Paid(NamedTuple):
-    """What clients earned and spent by the definition."""
-
-    earned: tuple[float, ...]
-    spent: tuple[float, ...]
-    kept: float
-
-
-def paid(record: Record, clients: int) -> Paid:
-    """Pays every client at every version, from the rows alone: who was there, and whose updates were merged."""
+def paid(record: Record) -> tuple[Mapping[int, float], Mapping[int, float]]:
+    """What each client earned and spent by the definition, from the rows alone: who was there, and who was merged."""
     there, heard = set[int](), set[int]()
-    earned, spent, kept, changes = [0.0] * clients, [0.0] * clients, 0.0, list(record.presence)
+    earned, spent = defaultdict[int, float](float), defaultdict[int, float](float)
+    kept, changes = 0.0, list(record.presence)
     merged: dict[int, list[Task]] = {version: [] for version in record.aggregations}
     for task in record.tasks.values():
         if task.aggregation in merged:
@@ -53,7 +45,7 @@ def paid(record: Record, clients: int) -> Paid:
         heard |= new
         for task in merged[version]:
             spent[task.client] += task.weight or 0.0
-    return Paid(tuple(earned), tuple(spent), kept)
+    return earned, spent
 
 
 @dataclass
@@ -153,12 +145,12 @@ def _accounts(books: Books, record: Record) -> Iterator[str]:
     for client, held in enumerate(memory.held):
         if not (isfinite(held) and held >= -allowed):
             yield f"client {client} has spent {-held} more than it earned"
-    due = paid(record, len(memory.spent))
+    due, used = paid(record)
     for client, (earned, spent) in enumerate(zip(memory.earned, memory.spent, strict=True)):
-        if not isclose(earned, due.earned[client], abs_tol=allowed):
-            yield f"client {client} has earned {earned}, by the definition {due.earned[client]}"
-        if not isclose(spent, due.spent[client], abs_tol=allowed):
-            yield f"client {client} has spent {spent}, its rows {due.spent[client]}"
+        if not isclose(earned, due[client], abs_tol=allowed):
+            yield f"client {client} has earned {earned}, by the definition {due[client]}"
+        if not isclose(spent, used[client], abs_tol=allowed):
+            yield f"client {client} has spent {spent}, its rows {used[client]}"
 
 
 def _kept_accounts(books: Books, record: Record) -> Iterator[str]:
