@@ -74,7 +74,7 @@ class Remembering:
         if self._calm % _LOOK:
             return None
         wrong = network.wrong(server.there | server.over, self._world.queued)
-        if not wrong and server.newest == self._before and server.there and not server.over:
+        if not wrong and server.newest == self._before and server.there and not server.barred:
             wrong = f"no version is made: {server.waits_for}"
         assert not wrong or self._calm < _CALM, f"nothing disturbs the fleet, but {wrong}"
         return None if wrong else Stop("enough was tried")
