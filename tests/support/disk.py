@@ -192,6 +192,9 @@ class Disk:
             if written is not None:
                 self.ran_full, self._refuses = True, self._refusals()
                 self._hit(path, what)
+                if not self._for_good:  # the process may still be hit later
+                    self._fault = self._chance.choice(["", KILL, POWER])
+                    self._at = self.steps + self._chance.randint(1, 60)
                 raise OSError(errno.ENOSPC, "No space left on device")
         elif self._fault == NO_SYNC:
             if "sync" in what:

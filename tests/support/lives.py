@@ -74,7 +74,7 @@ class Remembering:
         if self._calm % _LOOK:
             return None
         wrong = network.wrong(server.there | server.over, self._world.queued)
-        if not wrong and server.newest == self._before and server.there and not server.over:
+        if not wrong and server.newest == self._before and server.there and not server.barred:
             wrong = f"no version is made: {server.waits_for}"
         assert not wrong or self._calm < _CALM, f"nothing disturbs the fleet, but {wrong}"
         return None if wrong else Stop("enough was tried")
@@ -121,5 +121,5 @@ def check_rows(folder: Path, books: dict[str, Any]) -> None:
 def check_sentence(sentence: str, disk: Disk | Shelf) -> None:
     """The disk was full, or a sync failed: the sentence says so."""
     assert sentence.startswith("cannot write ") and str(disk.folder) in sentence and "\n" not in sentence, sentence
-    if disk.ran_full:
+    if disk.ran_full and not disk.dead:
         assert "the disk is full; make room" in sentence or "unable to open database file" in sentence, sentence
