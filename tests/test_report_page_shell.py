@@ -12,7 +12,7 @@ from fairlag.lab.simulate import execute
 from fairlag.report.page.build import runs_page
 from fairlag.report.page.shell import data, html, shell
 from fairlag.report.page.spec import Page, Section
-from fairlag.report.page.summary import described, findings, settings
+from fairlag.report.page.summary import described, experiment_section, findings, settings
 from tests.support.page import checked
 
 
@@ -44,6 +44,18 @@ def test_what_is_not_usual_is_told() -> None:
     assert described(tables) == (
         "1 client trains the model mlp on digits until the virtual time is 3,600. "
         "A task is 2 epochs on batches of 8 at a learning rate of 0.5, with momentum 0.9 and proximal term 0.01."
+    )
+
+
+def test_strategies_with_tasks_of_their_own_are_named(demo: list[Run]) -> None:
+    (tables,) = settings(repeated(demo))
+    one, other = tables["strategies"]
+    tuned = {**tables, "local": {**tables["local"], "lr": 0.5}, "strategies": [other]}
+    page = experiment_section([{**tables, "strategies": [one]}, tuned], [], [], ["fast", "slow"])
+    assert page.lead == (
+        "15 clients train the model mlp on digits until 20 aggregations are made. "
+        "Buffered FedAvg: a task is 1 step on batches of 32 at a learning rate of 0.1. "
+        "FairShare: a task is 1 step on batches of 32 at a learning rate of 0.5."
     )
 
 

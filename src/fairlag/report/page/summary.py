@@ -55,7 +55,7 @@ def experiment_section(
     return Section(
         name="experiment",
         title="What was run",
-        lead=" ".join(described(tables, clock) for tables in experiments),
+        lead=_lead(experiments, clock),
         tables=[
             *(_ranking(each, ranking.experiment, named) for each, ranking in zip(shown, rankings, strict=True)),
             *_fleets(experiments, groups, classes, assumed=assumed),
@@ -63,6 +63,17 @@ def experiment_section(
         remarks=list(dict.fromkeys(line for each in shown for line in (*each.remarks, _legend(each)))),
         source="\n\n".join(json.dumps(tables, indent=2, ensure_ascii=False) for tables in experiments),
     )
+
+
+def _lead(experiments: Sequence[Tables], clock: str) -> str:
+    """The experiments in words; if only their tasks differ, the rest once, and which strategies have which task."""
+    whole = [described(tables, clock) for tables in experiments]
+    heads = [described({**tables, "local": None}, clock) for tables in experiments]
+    if len(set(whole)) == 1 or len(set(heads)) > 1:
+        return " ".join(dict.fromkeys(whole))
+    labels = (several([str(use["label"]) for use in tables["strategies"]]) for tables in experiments)
+    tasks = (f"{names}: a{_task(tables['local'])[1:]}" for names, tables in zip(labels, experiments, strict=True))
+    return " ".join([heads[0], *tasks])
 
 
 def _ranking(shown: RankingTable, experiment: str, named: Sequence[Named]) -> Table:
