@@ -201,7 +201,7 @@ def test_a_message_that_expires_is_lost(bench: Callable[..., Bench]) -> None:
     grid.nodes[102].answer = late
     made = bench(grid, aggregations=20, at_least=4, ttl=9.0)
     made.to_the_end()
-    assert set(made.ended) == {(2, Outcome.LOST, "its message expired")}
+    assert set(made.ended) == {(2, Outcome.LOST, "the SuperLink no longer had its message")}
     assert {message.metadata.ttl for message in sent} == {9.0}
 
 

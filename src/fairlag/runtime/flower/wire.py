@@ -47,7 +47,7 @@ _GREETING = 600.0
 _FAILURES = {
     1: "its ClientApp could not be loaded",
     RAISED: "its ClientApp raised an exception",
-    3: "its message expired",
+    3: "the SuperLink no longer had its message",
     4: "its reply was lost",
     5: "its node went offline",
     6: "a modifier of its ClientApp refused it",
