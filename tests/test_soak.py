@@ -1,9 +1,10 @@
 """The soak itself: some of its seeds, its disk, and that it finds what is broken on purpose."""
 
 import json
+import logging
 import sqlite3
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from random import Random
@@ -26,6 +27,15 @@ from tests.support.soak import Broken, Tally, soak
 from tests.support.stores import STATE, aggregation, create
 
 pytestmark = pytest.mark.skipif(not sqlite_io.available(), reason="this Python hides the functions of SQLite's library")
+
+
+@pytest.fixture(autouse=True)
+def _log_as_before() -> Iterator[None]:
+    """The command silences Flower's log, which other tests in this process read."""
+    log = logging.getLogger("flwr")
+    level = log.level
+    yield
+    log.setLevel(level)
 
 
 def made(folder: Path, seed: int = 0) -> Disk:
