@@ -57,6 +57,22 @@ def test_a_sweep_from_its_file_to_the_file_of_the_best(call: Call, file: Path, t
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize(
+    ("metric", "told"), [("time:0.4", "ranked by time"), ("group", "ranked by the group's accuracy")]
+)
+def test_tests_are_ranked_by_what_the_sweep_tuned_for(
+    call: Call, file: Path, tmp_path: Path, metric: str, told: str
+) -> None:
+    out = str(tmp_path / "out")
+    found = call("sweep", str(file), "--metric", metric, "--out", out, "--workers", "1")
+    assert found.code == 0, found.err
+    compared = call("compare", out)
+    for words in (found.out, compared.out):
+        assert told in words
+        assert ("time: virtual time to 40 % accuracy" in words) == (metric == "time:0.4")
+    assert "ranked by accuracy" in call("compare", out, "--by", "accuracy").out
+
+
 def test_resume_continues_a_sweep(call: Call, file: Path, tmp_path: Path) -> None:
     experiment = swept(BUFFERED, seeds=1, tests=1)
     whole, plan = made(experiment, tmp_path / "whole"), SweepPlan(experiment, tmp_path / "parts")

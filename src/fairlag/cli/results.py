@@ -95,7 +95,7 @@ def compare(
         typer.Option(
             metavar="CRITERION",
             help=f"Rank strategies by one of {', '.join(name for name in criteria() if name != LEAD.name)}, or by a "
-            "metric of the runs, such as accuracy or mse. Default: their leading metric.",
+            "metric of the runs, such as accuracy or mse. Default: the metric of a sweep, or the leading metric.",
         ),
     ] = None,
     details: Annotated[
@@ -124,13 +124,16 @@ def compare(
         check_file("--figure", figure)
         check_format(figure)
 
+    swept = sweeps_in(folders)
+    objectives = {each.objective for each in swept}
+    own, targets = objectives.pop().ranking if len(objectives) == 1 else (None, ())
+
     def make(found: list[Run]) -> list[Ranking]:
-        rankings = ranked(comparing.compare(found, target or ()), by)
+        rankings = ranked(comparing.compare(found, target or targets), by or own)
         if figure is not None:
             curve_figure(found, figure)
         return rankings
 
-    swept = sweeps_in(folders)
     rankings = looked_at(folders, make)
     if as_json or export == "json":
         told = {"strategies": [row for ranking in rankings for row in ranking.as_json()]}
@@ -176,11 +179,13 @@ def looked_at(folders: Sequence[Path], make: Callable[[list[Run]], Made]) -> Mad
     return made
 
 
-def conclude(found: Sequence[Run], folder: Path, *, trained: bool) -> None:
+def conclude(
+    found: Sequence[Run], folder: Path, *, trained: bool, by: str | None = None, targets: Sequence[float] = ()
+) -> None:
     """Prints the end of a command that ran something: the comparison of the strategies, and where the files are."""
 
     def make(runs: list[Run]) -> list[Ranking]:
-        rankings = ranked(comparing.compare(runs), None if trained else "jain")
+        rankings = ranked(comparing.compare(runs, targets), by if trained else "jain")
         if trained:
             with (
                 BytesIO() as sheet,

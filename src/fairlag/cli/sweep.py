@@ -96,8 +96,10 @@ def finish(plan: SweepPlan, workers: int | None, executor: str | None, address: 
     with _interrupts_explained(plan.folder):
         with redirect_stdout(sys.stderr), trials_progress("tuning", "testing") as progress:
             runs = make(plan, choice, progress, new=new)
-        show(sweep_table(Swept.of(plan.folder)))
-        conclude(runs, plan.folder, trained=True)
+        swept = Swept.of(plan.folder)
+        show(sweep_table(swept))
+        by, targets = swept.objective.ranking
+        conclude(runs, plan.folder, trained=True, by=by, targets=targets)
         say(f"`fairlag compare {plan.folder} --export best.toml` writes the best settings as an experiment file")
 
 

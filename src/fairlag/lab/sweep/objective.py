@@ -56,6 +56,13 @@ class Objective:
             return f"time to {self.metric.level(self.target)}"
         return self.metric.words + (" of the worst group" if self.by == "group" else "")
 
+    @property
+    def ranking(self) -> tuple[str | None, tuple[float, ...]]:
+        """What the comparison of its tests ranks by, with the target: the same, or the least served group's score."""
+        if self.by == "all":
+            return None if self.metric == LOSS else self.metric.name, ()
+        return self.by, (self.target,) if self.by == "time" else ()
+
     def of(self, run: Run) -> float | None:
         """The value of a finished run; None if it did not reach the target, or has no score."""
         name = self.metric.name
