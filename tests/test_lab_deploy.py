@@ -4,6 +4,7 @@ import signal
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from errno import ENOSPC
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,14 @@ from torch import nn
 from fairlag.core.server import Server
 from fairlag.core.types import Arrived, Dispatch, Floats
 from fairlag.core.vector import Matrix, Vector
-from fairlag.errors import InputError, Interrupted
+from fairlag.errors import InputError, Interrupted, StoreError
 from fairlag.lab.checkpoints import found
 from fairlag.lab.deploy import deploy
-from fairlag.lab.events import Event, Kept, Progress
+from fairlag.lab.events import Begun, Event, Kept, Progress
 from fairlag.lab.experiment import parse
 from fairlag.lab.resources import Resources
 from fairlag.lab.run import Run
+from fairlag.lab.simulate import simulate
 from fairlag.runtime.flower.courier import Courier
 from fairlag.zoo import buffered_fedavg
 from tests.support.command import Call
@@ -113,6 +115,42 @@ def test_a_crash_costs_no_version(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     assert counts["dispatched"] == sum(count for name, count in counts.items() if name != "dispatched")
     again = deploy(grid, FLEET, out=tmp_path / "run", **QUICK)
     assert again.version == 30 and "there is nothing to do" in caplog.text
+
+
+@pytest.mark.parametrize("version", [0, 5])
+def test_only_its_app_continues_a_deployment(tmp_path: Path, call: Call, version: int) -> None:
+    """`fairlag resume` would simulate it."""
+    out = tmp_path / "run"
+
+    def stop(event: Event) -> None:
+        if isinstance(event, Kept if version else Begun) and Run(out).version == version:
+            raise Crash
+
+    with pytest.raises(Crash):
+        deploy(four(), FLEET, out=out, watch=stop, **QUICK)
+    before = Run(out).meta
+    done = call("resume", str(out))
+    assert (done.code, done.err) == (2, f"fairlag: the run in {str(out)!r} is a deployment: run its app again\n")
+    assert Run(out).meta == before and Run(out).version == version
+    with pytest.raises(InputError, match="has no final model yet: it is interrupted; run its app again to continue"):
+        Run(out).tensors()
+
+
+def test_after_a_full_disk_the_app_is_to_be_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(file: Path, content: bytes) -> None:
+        raise OSError(ENOSPC, "No space left on device")
+
+    def fill(event: Event) -> None:
+        monkeypatch.setattr("fairlag.lab.store.put", full)
+
+    with pytest.raises(StoreError, match=r"a checkpoint to .*: the disk is full; make room, then run the app again"):
+        deploy(counted(), OWN, out=tmp_path, arrays=nn.Linear(3, 2), watch=fill, **QUICK)
+
+
+def test_a_simulation_is_not_continued_by_an_app(tmp_path: Path) -> None:
+    simulate({**OWN, "aggregations": 3}, out=tmp_path, workers=1)
+    with pytest.raises(InputError, match="is a simulation: give another `out`"):
+        deploy(counted(), {**OWN, "aggregations": 3}, out=tmp_path, arrays=nn.Linear(3, 2), **QUICK)
 
 
 @pytest.mark.parametrize("interrupted", [False, True])

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from importlib import metadata
 from pathlib import Path
@@ -18,7 +18,7 @@ from fairlag.lab import rollback
 from fairlag.lab.environment import environment
 from fairlag.lab.events import Begun, Over, Tell
 from fairlag.lab.experiment import Experiment
-from fairlag.lab.folder import MODEL, check_experiment, check_model, is_run
+from fairlag.lab.folder import MODEL, SUMS, check_experiment, check_model, is_run
 from fairlag.lab.lock import check_free
 from fairlag.lab.plan import Planned, difference, settings_of
 from fairlag.lab.resources import Resources, Setting
@@ -32,12 +32,15 @@ _NO_NUMBA = "none"
 """What an older fairlag noted for a run that it would have trained by compiled loops if numba had been installed."""
 
 
-def check_same(planned: Planned) -> None:
-    """Refuses to continue a run of a different experiment, or one that another process is writing."""
+def check_same(planned: Planned, runtime: str | None = None) -> None:
+    """Refuses to continue a run of a different experiment or runtime, or one that another process is writing."""
     check_free(planned.folder)
     if not is_run(planned.folder):
         return
     run = Run(planned.folder)
+    if run.meta.get("runtime") != runtime:
+        what = "a deployment: run its app again" if run.deployed else "a simulation: give another `out`"
+        raise InputError(f"the run in {str(planned.folder)!r} is {what}")
     check_experiment(planned.folder, run.meta)
     if run.meta.get("experiment_sha256") != planned.sha256:
         there = json.dumps({"experiment": run.settings})
@@ -49,7 +52,10 @@ def check_same(planned: Planned) -> None:
 
 
 def _check_ended(folder: Path, meta: Mapping[str, Any]) -> None:
-    """Takes a run that lost its final model back to its last checkpoint, to make it again; refuses if it has none."""
+    """Takes a run that lost its final model back to its last checkpoint, to make it again; refuses if it has none.
+
+    If its process was killed at the very end, what it did not need any more is removed.
+    """
     try:
         check_model(folder, meta)
     except UnreadableError:
@@ -61,6 +67,10 @@ def _check_ended(folder: Path, meta: Mapping[str, Any]) -> None:
             )
             raise UnreadableError.of(folder, sentence) from None
         rollback.rollback(folder, there[0].version)
+    else:
+        if not (folder / SUMS).exists():
+            with suppress(StoreError):  # on a read-only disk
+                Store.open(folder).close()
 
 
 def opened(

@@ -287,7 +287,10 @@ class Run:
     def tensors(self) -> dict[str, NDArray[Any]]:
         """The named arrays of the final model."""
         if (status := self.status) != "finished":
-            hint = "" if status == "running" else f"; `fairlag resume {self.folder}` continues it"
+            how = (
+                "run its app again to continue it" if self.deployed else f"`fairlag resume {self.folder}` continues it"
+            )
+            hint = "" if status == "running" else f"; {how}"
             raise InputError(f"the run in {str(self.folder)!r} has no final model yet: it is {status}{hint}")
         check_model(self.folder, self.meta)
         return unpacked(self.folder / MODEL)[0]

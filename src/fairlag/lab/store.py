@@ -82,12 +82,13 @@ class Store:
             row = self._database.execute("SELECT * FROM checkpoints ORDER BY number DESC LIMIT 1").fetchone()
             newest = checkpoints.Checkpoint(0, 0, folder) if row is None else _checkpoint(folder, row)
             self._number = newest.number
-            self._file = None if row is None or self.meta["status"] == "finished" else newest.file
-            if self.meta["status"] != "finished":
+            ended = self.meta["status"] == "finished"
+            self._file = None if row is None or ended else newest.file
+            if not ended:
                 checkpoints.check_newest(folder, newest)
             if self._file is not None:
                 checkpoints.check_whole(folder, newest)
-            self._tidy(newest.version)
+            self._tidy(self._ended_at() if ended else newest.version)
             if self.meta["status"] == "failed":  # it is tried again
                 with self._database.transaction():
                     self._database.note({"status": "running", "reason": None})
@@ -99,6 +100,11 @@ class Store:
     def meta(self) -> dict[str, Any]:
         """What is known about the run as a whole."""
         return self._database.meta
+
+    @property
+    def _remedy(self) -> str:
+        """How to continue after the disk has failed."""
+        return "run the app again" if "runtime" in self.meta else _resume(self.folder)
 
     @classmethod
     def create(
@@ -190,7 +196,7 @@ class Store:
         # Numbered, because a version may be committed twice, and a file that the database refers to must never change.
         number = self._number + 1
         written = np.array([task for row in self._rows for task in rows.tasks(row)], np.int64).tobytes()
-        with explained(self.folder, "a checkpoint", _resume(self.folder)):
+        with explained(self.folder, "a checkpoint", self._remedy):
             content = self._content(number, state, text)
             file = checkpoints.named(self.folder, version, number, content).file
             put(file, content)
@@ -234,25 +240,29 @@ class Store:
         """Ends the run: writes its rows and its final model; then there is nothing left to resume."""
         content = packed(tensors, {})
         facts = {"status": "finished", "reason": reason, "model_sha256": hashlib.sha256(content).hexdigest()}
-        with explained(self.folder, "the final model", _resume(self.folder)):
+        with explained(self.folder, "the final model", self._remedy):
             put(self.folder / MODEL, content)
             with self._transaction() as database:
                 self._write(refusals, {**(meta or {}), **facts})
                 if "runtime" not in self.meta:  # a simulation can be made again, but a fleet may have to go back
                     database.execute("DELETE FROM checkpoints")
         self._file = None
-        (version,) = self._database.execute("SELECT COALESCE(MAX(version), 0) FROM aggregations").fetchone()
-        self._tidy(version)
+        self._tidy(self._ended_at())
         if self._database.settle():
             with suppress(OSError):  # if it is missing or incomplete, reading only takes longer
                 names = [DATABASE, MODEL, EXPERIMENT, *([NODES] if (self.folder / NODES).exists() else [])]
                 lines = [f"{digest.of_file(self.folder / name)}  {name}\n" for name in names]
                 write_anew(self.folder / SUMS, "".join(lines).encode())
 
+    def _ended_at(self) -> int:
+        """The last version that is on disk."""
+        (version,) = self._database.execute("SELECT COALESCE(MAX(version), 0) FROM aggregations").fetchone()
+        return int(version)
+
     def fail(self, reason: str) -> None:
         """Notes that the run failed; it may be tried again from its last checkpoint."""
         # Without its rows, because they are newer than the checkpoint.
-        with explained(self.folder, "why the run failed", _resume(self.folder)), self._database.transaction():
+        with explained(self.folder, "why the run failed", self._remedy), self._database.transaction():
             self._database.note({"status": "failed", "reason": reason})
 
     def _thin_out(self) -> None:
