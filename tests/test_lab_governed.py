@@ -1,6 +1,7 @@
 """Who may take part in a deployment: no start without authentication, quarantine by hand, and a log that is checked."""
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.superlink.grid import InMemoryGrid
 
-from fairlag.errors import InputError, UnreadableError
+from fairlag.errors import InputError, StoreError, UnreadableError
 from fairlag.lab import nodelog
 from fairlag.lab.deploy import deploy
 from fairlag.lab.events import Event, Kept
@@ -142,6 +143,33 @@ def test_quarantine_by_hand_before_a_restart_survives_it(begun: Path, call: Call
     assert done.code == 2 and "is finished: there is nothing to exclude a node from" in done.err
 
 
+def test_a_quarantine_that_does_not_hold_any_more_is_said(
+    begun: Path, call: Call, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It holds for a name, and now nodes have keys."""
+    assert call("quarantine", str(begun), "2").code == 0
+    with pytest.raises(Crash):
+        deploy(counted(), OWN, out=begun, watch=stopping(9), **{**BEGIN, "at_least": 3})
+    assert "does not hold" not in caplog.text
+    nodes = {each: FakeNode({"partition-id": each}, adding, key=known_to_flower(each)) for each in range(4)}
+    options = {**BEGIN, "insecure": False, "allow": listed(tmp_path / "allowed", 0, 1, 2, 3)}
+    deploy(FakeGrid(nodes), OWN, out=begun, **options)
+    assert "The quarantine of 'partition 2' does not hold: nodes are recognised by their keys now" in caplog.text
+
+
+def test_nodes_do_not_get_a_second_privacy_budget_with_their_keys(tmp_path: Path) -> None:
+    noisy = {**OWN, "privacy": {"clip": 1.0, "noise": 1.0, "delta": 1e-5, "bound": 0.5}}
+    with pytest.raises(Crash):
+        deploy(counted(), noisy, out=tmp_path / "run", watch=stopping(5), **BEGIN)
+    nodes = {each: FakeNode({"partition-id": each}, adding, key=known_to_flower(each)) for each in range(4)}
+    options = {**BEGIN, "insecure": False, "allow": listed(tmp_path / "allowed", 0, 1, 2, 3)}
+    with pytest.raises(
+        InputError, match=r"cannot continue with nodes that are recognised by their keys.*'partition 0'"
+    ):
+        deploy(FakeGrid(nodes), noisy, out=tmp_path / "run", **options)
+    assert deploy(counted(), noisy, out=tmp_path / "run", **BEGIN).status == "finished"
+
+
 def test_quarantine_and_release_while_it_runs(tmp_path: Path, call: Call) -> None:
     out, grid = tmp_path / "run", counted()
     for node in grid.nodes.values():
@@ -178,6 +206,12 @@ def test_a_wrong_quarantine_is_one_sentence(begun: Path, call: Call, words: list
     assert done.code == 2 and sentence in done.err and not [*begun.glob("quarantine-*")]
 
 
+def test_a_name_that_nobody_had_is_said(begun: Path, call: Call) -> None:
+    """It may be that of a node that will come, or a typing error."""
+    assert call("quarantine", str(begun), "partition 7").out.endswith("; no node with this name has come so far\n")
+    assert call("quarantine", str(begun), "partition 2").out.endswith("when the app is run again\n")
+
+
 def test_a_simulation_has_no_nodes(tmp_path: Path, call: Call) -> None:
     (run,) = runs_of(tmp_path / "runs", SMALL, 0)
     assert run.node_log.empty and "no log of nodes" in call("quarantine", str(run.folder)).out
@@ -191,6 +225,15 @@ def test_a_request_that_is_none_is_removed(begun: Path) -> None:
     run = deploy(counted(), OWN, out=begun, **BEGIN)
     assert run.status == "finished" and "quarantined" not in run.node_log["kind"].to_list()
     assert not [*begun.glob("quarantine-*")]
+
+
+def test_a_request_is_only_removed_after_it_is_in_the_log(begun: Path, call: Call) -> None:
+    """An app that ends while it reads the requests must not lose those that it has read."""
+    assert call("quarantine", str(begun), "2").code == 0
+    (begun / "quarantine-9.json").mkdir()  # it cannot be removed, which ends the app
+    with pytest.raises(StoreError, match="cannot write the end of a request"):
+        deploy(counted(), OWN, out=begun, **BEGIN)
+    assert Run(begun).node_log.query("kind == 'quarantined'")["node"].to_list() == ["partition 2"]
 
 
 def test_statements_that_are_cut_are_logged(tmp_path: Path) -> None:
@@ -237,6 +280,20 @@ def test_a_log_that_was_changed_is_found(begun: Path, call: Call, what: str) -> 
             read()
 
 
+def test_a_log_whose_digests_were_computed_again_is_found(begun: Path, call: Call) -> None:
+    """The database knows the last one."""
+    meta = Run(begun).meta
+    lines, head = nodelog.lines_of(begun, meta)
+    (begun / "nodes.jsonl").unlink()
+    forged = nodelog.NodeLog(begun, {"key": meta["key"]})
+    for line in lines:
+        forged.note(line.kind, line.node, line.client, f"{line.why}, honestly")
+    forged.close()
+    assert len(nodelog.lines_of(begun, {"key": meta["key"]})[0]) == head.lines
+    done = call("runs", str(begun), "--verify")
+    assert done.code == 1 and "lines of its nodes.jsonl are missing or changed: the database knows 4" in done.out
+
+
 def test_the_log_of_another_run_is_found(begun: Path, tmp_path: Path) -> None:
     with pytest.raises(Crash):
         deploy(counted(), OWN, out=tmp_path / "other", watch=stopping(5), **BEGIN)
@@ -245,7 +302,7 @@ def test_the_log_of_another_run_is_found(begun: Path, tmp_path: Path) -> None:
         _ = Run(begun).node_log
 
 
-def test_a_line_that_was_being_written_is_forgotten(begun: Path) -> None:
+def test_a_line_that_was_being_written_is_forgotten(begun: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = begun / "nodes.jsonl"
     whole = file.read_text()
     file.write_text(whole + '["2026-11-18T00:00:00+00:00", "quaran')
@@ -254,6 +311,24 @@ def test_a_line_that_was_being_written_is_forgotten(begun: Path) -> None:
     run = deploy(counted(), OWN, out=begun, **BEGIN)
     assert run.node_log.query("kind == 'admitted'")["times"].to_list() == [2] * 4
     assert file.read_text().startswith(whole) and "quaran" not in file.read_text()
+    assert f"The last line of {str(file)!r} is not whole and is left out" in caplog.text
+
+
+def test_a_full_disk_is_one_sentence_also_when_the_log_is_closed(tmp_path: Path) -> None:
+    log = nodelog.NodeLog(tmp_path, {"key": "a"})
+    log.close()
+    with pytest.raises(StoreError, match=r"cannot write its nodes\.jsonl .* the disk is full"), closing(log):
+        log._stream = Path("/dev/full").open("ab")  # noqa: SIM115 (the log closes it)
+        log.note("quarantined", "partition 1", 1, "by hand")
+
+
+def test_names_in_a_log_can_be_shown_and_written(begun: Path, call: Call, tmp_path: Path) -> None:
+    """JSON may hold half a character, which no file can."""
+    (begun / "quarantine-1.json").write_text('{"node": "name \\ud800", "why": "\\ud800odd", "release": false}')
+    with pytest.raises(Crash):
+        deploy(counted(), OWN, out=begun, watch=stopping(9), **BEGIN)
+    assert call("report", str(begun), "--out", str(tmp_path / "page.html")).code == 0
+    assert Run(begun).node_log.query("kind == 'quarantined'")[["node", "why"]].to_numpy().tolist() == [["name", "odd"]]
 
 
 def test_the_log_is_not_undone_by_a_rollback(begun: Path, call: Call) -> None:

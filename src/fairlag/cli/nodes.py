@@ -35,7 +35,9 @@ def quarantine(
     name = request(run, node, why, release=release)
     done = "released from quarantine" if release else "put into quarantine"
     when = "within a few seconds" if run.status == "running" else "when the app is run again"
-    say(f"{name} is {done} {when}")
+    lines, _ = lines_of(run.folder, run.meta)
+    unseen = "" if name in {line.node for line in lines} else "; no node with this name has come so far"
+    say(f"{name} is {done} {when}{unseen}")
 
 
 def _list(run: Run) -> None:

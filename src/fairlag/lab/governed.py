@@ -10,6 +10,7 @@ from fairlag.errors import InputError
 from fairlag.lab.nodelog import NodeLog
 from fairlag.lab.orders import Orders
 from fairlag.lab.quarantine import requests
+from fairlag.limits import shown
 from fairlag.runtime.flower.allowed import allowed_nodes
 from fairlag.runtime.flower.gate import Gate
 from fairlag.runtime.flower.link import Work
@@ -57,6 +58,21 @@ class Governed:
         """`allowed` has the fingerprints of the keys that may take part; None if any key may."""
         self.log = NodeLog(folder, meta)
         """Where decisions are written."""
+        if self.log.was_cut:
+            LOG.warning(
+                "The last line of %r is not whole and is left out: what it decided is forgotten", str(self.log.file)
+            )
+        how = "their keys" if options.identified else "what they say about themselves"
+        renamed = [node for node in self.log.clients if node.startswith("key ") != options.identified]
+        if renamed and roster.lasting:
+            self.log.close()
+            raise InputError(
+                f"the run in {str(folder)!r} cannot continue with nodes that are recognised by {how}: they would be "
+                f"new clients, each with a new privacy budget; before, one of them was {shown(min(renamed))}"
+            )
+        for node in self.log.quarantined:
+            if node.startswith("key ") != options.identified:
+                LOG.warning("The quarantine of %r does not hold: nodes are recognised by %s now", node, how)
         self.gate = Gate(
             roster,
             queued=options.queued,

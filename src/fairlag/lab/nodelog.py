@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -81,7 +82,7 @@ def lines_of(folder: Path, meta: Mapping[str, Any]) -> tuple[list[Line], Head]:
         digests.append(digest)
         found.append(_parsed(folder, number, line))
     if known.lines and (known.lines >= len(digests) or digests[known.lines] != known.digest):
-        raise damaged(folder, f"lines of its {NODES} are missing: the database knows of {known.lines}")
+        raise damaged(folder, f"lines of its {NODES} are missing or changed: the database knows {known.lines}")
     return found, Head(len(found), digest)
 
 
@@ -158,11 +159,13 @@ class NodeLog:
         lines, head = lines_of(folder, meta)
         self.quarantined = quarantined(lines)
         """The nodes in quarantine when the log was opened, with the reasons."""
+        self.clients = {line.node for line in lines if line.client is not None}
+        """The nodes that were clients then."""
         self._folder = folder
         self._counts = {(line.kind, line.node, line.why): line.times for line in lines}
         self._strangers = sum(line.client is None and line.times == 1 for line in lines)
         self._lines, self._digest = head
-        file = folder / NODES
+        self.file = file = folder / NODES
         if file.is_symlink():
             raise UnreadableError.of(
                 folder, f"{str(file)!r} is a symbolic link: a run is only written to regular files"
@@ -171,7 +174,10 @@ class NodeLog:
             if not file.exists():
                 put(file, b"")  # with its name on disk: a decision in it must not be lost with the name
             self._stream = file.open("ab")
-            self._size = sum(len(line) + 1 for line in file.read_bytes().split(b"\n")[: head.lines])
+            content = file.read_bytes()
+            self._size = sum(len(line) + 1 for line in content.split(b"\n")[: head.lines])
+            self.was_cut = self._size < len(content)
+            """Was a last line left out that is not whole?"""
             self._stream.truncate(self._size)  # without a line that was being written when its process was killed
 
     def note(self, kind: str, node: str, client: int | None, why: str) -> None:
@@ -200,7 +206,8 @@ class NodeLog:
 
     def close(self) -> None:
         """Ends writing."""
-        self._stream.close()
+        with suppress(OSError):  # a line that could not be written has been complained about already
+            self._stream.close()
 
     def _explained(self) -> Any:
         return explained(self._folder, f"its {NODES}", "run the app again")

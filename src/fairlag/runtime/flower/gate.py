@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from fairlag.core.types import Aggregation, Ended, Outcome, Row
 from fairlag.errors import InputError
@@ -167,7 +168,7 @@ class Gate:
         """Notes what people and the rule have decided, and returns what must be carried out, with the places."""
         fresh = []
         struck, self._struck = self._struck, []
-        for order in (*struck, *self._orders()):
+        for order in chain(struck, self._orders()):  # one by one: asking for the next one forgets the last
             if order.release != (order.node in self._quarantined):
                 LOG.warning("%r is in the state that was asked for: nothing changes", order.node)
                 continue
