@@ -59,6 +59,11 @@ def test_a_failed_write_leaves_what_was_there(tmp_path: Path, failure: str, befo
     )
 
 
+def test_half_a_character_is_written_as_a_question_mark(tmp_path: Path) -> None:
+    save(tmp_path / "page.html", "a\ud800b")
+    assert (tmp_path / "page.html").read_text() == "a?b"
+
+
 @pytest.mark.parametrize("before", [None, "old"])
 def test_a_file_is_whole(tmp_path: Path, before: str | None) -> None:
     file = tmp_path / "page.html"

@@ -70,6 +70,15 @@ def test_a_strategy_that_is_unknown_by_now_is_shown_but_not_simulated(call: Call
     assert "was not simulated: the experiment of the run in" in Path("report.html").read_text()
 
 
+def test_half_a_character_does_not_keep_a_page_from_being_written(call: Call, runs: Path) -> None:
+    for folder in runs.glob("*-seed*"):
+        file = folder / "experiment.json"
+        file.write_text(file.read_text().replace('"fairshare"', '"fair\\ud800"'))
+        with edited(folder):
+            pass
+    assert call("report", "runs").code == 0 and page_of(runs)["sections"]
+
+
 def test_looking_needs_no_plan(runs: Path) -> None:
     (runs / "plan.json").write_text(BOMB)
     assert experiment_of(Run(runs / "fairshare-buffer-2-seed0")).name == "small"

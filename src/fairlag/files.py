@@ -20,7 +20,8 @@ def save(file: Path, content: str | bytes) -> None:
     ...     print(Path(folder, "page.html").read_text())
     <p>fair</p>
     """
-    data = content.encode() if isinstance(content, str) else content
+    # A path, or a stranger's JSON, may hold half a character.
+    data = content.encode(errors="replace") if isinstance(content, str) else content
     try:
         if file.exists() and not file.is_file():
             file.write_bytes(data)  # a pipe or a device, such as /dev/stdout, must not be replaced by a file

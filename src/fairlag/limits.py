@@ -18,8 +18,11 @@ TEXT = 64_000_000
 _VALUE, _SENTENCE = 120, 1_000
 """The most characters of a value, and of a whole message, that are shown."""
 
-_UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
-"""What a terminal interprets instead of showing: control characters, and marks that change the writing direction."""
+_UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+)
+"""What a terminal interprets instead of showing: control characters, and marks that change the writing direction; and
+halves of characters, which JSON may hold but no file can."""
 
 
 class TooMuchError(ValueError):

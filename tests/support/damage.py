@@ -68,6 +68,7 @@ DAMAGES: dict[str, Callable[[Path], None]] = {
     "a bomb in meta": said(f"UPDATE meta SET value = '{BOMB}' WHERE key = 'groups'"),
     "a blob in meta": said("UPDATE meta SET value = x'ff00' WHERE key = 'label'"),
     "no JSON in meta": said("UPDATE meta SET value = '{' WHERE key = 'label'"),
+    "half a character in meta": said("UPDATE meta SET value = '\"\\ud800\"' WHERE key = 'label'"),
     "no groups": said("DELETE FROM meta WHERE key = 'groups'"),
     "an odd status": said("UPDATE meta SET value = '\"odd\"' WHERE key = 'status'"),
     "a seed that is text": said("UPDATE meta SET value = '\"x\"' WHERE key = 'seed'"),

@@ -1,5 +1,6 @@
 """A run directory: its files, safe reading of its database, and detecting and reporting damage."""
 
+import json
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
@@ -194,6 +195,7 @@ def meta_of(database: sqlite3.Connection, folder: Path) -> dict[str, Any]:
     """The facts about a run as a whole; refuses a run that this version of fairlag cannot read."""
     try:
         meta = {str(key): json_of(value) for key, value in database.execute("SELECT key, value FROM meta")}
+        json.dumps(meta, ensure_ascii=False).encode()  # refuses halves of characters, which could not be written again
     except sqlite3.DatabaseError as error:
         if digest.disk_fails(error):
             raise

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fairlag.errors import InputError
+from fairlag.limits import printable
 
 FORMATS = ("latex", "markdown", "csv", "json")
 
@@ -48,8 +49,8 @@ def exported(form: str, tables: Sequence[PlainTable], data: Sequence[Mapping[Any
     if form == "csv":
         import pandas as pd
 
-        return pd.DataFrame(data).to_csv(index=False).rstrip("\n")
-    return "\n\n".join(map({"latex": latex, "markdown": markdown}[form], tables))
+        return printable(pd.DataFrame(data).to_csv(index=False).rstrip("\n"))
+    return printable("\n\n".join(map({"latex": latex, "markdown": markdown}[form], tables)))
 
 
 def markdown(table: PlainTable) -> str:

@@ -72,7 +72,7 @@ class Follower:
         began, state, first = monotonic(), self._state(), not self._answer.body
         try:
             if first or state != self._seen:
-                body = shell.data(self._build()).encode()
+                body = shell.data(self._build()).encode(errors="replace")
                 self._answer = Answer(body, f'"{sha256(body).hexdigest()[:32]}"')
                 self._seen = state
         finally:
