@@ -317,6 +317,7 @@ def test_a_deployment_cannot_be_repeated(call: Call, tmp_path: Path) -> None:
     bundled(tmp_path / "y.zip", out / "fedavg-seed0")
     done = verified(call, str(tmp_path / "y.zip"))
     assert (done.code, done.err) == (2, "fairlag: 0 of 1 runs could be repeated\n")
+    assert "every file has its checksum; 1 run\n" in done.out
 
 
 def test_a_sweep_with_its_trials(call: Call, tmp_path: Path) -> None:

@@ -95,6 +95,10 @@ def test_no_command_that_looks_imports_what_a_run_names(call: Call, planted: Pat
     for words in (
         ("runs", "runs"),
         ("runs", "runs", "--json"),
+        ("runs", "runs", "--verify"),
+        ("freeze", "runs", "--out", "a.zip"),
+        ("rollback", "runs/rule-buffer-2-seed0"),
+        ("quarantine", "runs/rule-buffer-2-seed0"),
         ("compare", "runs", "--figure", "a.png"),
         ("report", "runs", "--workers", "1"),
         ("figure", "runs", "--kind", "curve", "--out", "a.png"),

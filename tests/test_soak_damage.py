@@ -23,7 +23,9 @@ from fairlag.lab.database import Database
 from fairlag.lab.deploy import deploy
 from fairlag.lab.events import Event, Kept
 from fairlag.lab.experiment import parse
+from fairlag.lab.nodelog import lines_of, quarantined
 from fairlag.lab.plan import Plan
+from fairlag.lab.quarantine import request
 from fairlag.lab.run import Run
 from fairlag.lab.simulate import execute
 from fairlag.lab.store import Store
@@ -57,7 +59,7 @@ def looked(folder: Path) -> object:
     intact, _ = verified(folder)
     try:
         run = Run(folder)
-        frames = run.tasks, run.aggregations, run.evaluations, run.clients, run.refusals, run.influence()
+        frames = run.tasks, run.aggregations, run.evaluations, run.clients, run.refusals, run.influence(), run.node_log
         model = {name: each.tobytes() for name, each in run.tensors().items()} if run.status == "finished" else {}
         (compared,) = fairlag.compare([run])
         return [*(frame.to_csv() for frame in frames), run.meta, run.settings, str(compared), model]
@@ -66,11 +68,13 @@ def looked(folder: Path) -> object:
         raise
 
 
-def opened(folder: Path) -> object:
+def opened(folder: Path) -> tuple[object, ...]:
     """What a deployment that is continued begins with."""
     with Store.open(folder) as store:
         arrays, text = store.checkpoint() or ({}, "")
-        return {name: np.asarray(each).tobytes() for name, each in arrays.items()}, text, Run(folder).version
+        lines, head = lines_of(folder, store.meta)
+        state = {name: np.asarray(each).tobytes() for name, each in arrays.items()}
+        return state, text, Run(folder).version, head, quarantined(lines)
 
 
 def resumed(folder: Path) -> object:
@@ -132,13 +136,18 @@ def interrupted(folder: Path) -> Scene:
 
 
 def deployed(folder: Path) -> Scene:
-    """A deployment that was killed. Looking may show an earlier moment; continuing may lose one commit at most."""
+    """A deployment that was killed, with a node in quarantine.
+
+    Looking may show an earlier moment; continuing may lose one commit at most.
+    """
     moments: list[Path] = []
 
     def note(event: Event) -> None:
         if isinstance(event, Kept):
+            if event.version == 2:
+                request(Run(folder / "run"), "1", "it is always late", release=False)
             moments.append(shutil.copytree(folder / "run", folder / f"moment-{event.version}-{len(moments)}"))
-            if event.version >= 8:
+            if event.version >= 20:
                 raise Crash
 
     grid = FakeGrid({100 + each: FakeNode({"partition-id": each}, Trained(each), 0.01) for each in range(4)})
@@ -146,6 +155,7 @@ def deployed(folder: Path) -> Scene:
     with committing(), suppress(Crash):
         deploy(grid, experiment, out=folder / "run", watch=note, **QUICK)
     killed = shutil.copytree(moments[-1], folder / "killed")
+    assert opened(killed)[-1]
     return Scene(killed, {looked: [looked(each) for each in moments], opened: [opened(each) for each in moments[-2:]]})
 
 

@@ -128,7 +128,8 @@ def verify(
     if files is not None and not files.is_dir():
         raise InputError(f"--files is {str(files)!r}, but there is no such folder")
     with terminated_cleanly(), unpacked(bundle) as found:
-        say(f"{bundle}: every file has its checksum; {len(found.runs)} runs")
+        count = len(found.runs)
+        say(f"{bundle}: every file has its checksum; {count} run{'' if count == 1 else 's'}")
         if files is not None and (missing := fetch(found, files)):
             complain(f"not in {files}: {', '.join(missing)}")
         _tell_versions(found)
