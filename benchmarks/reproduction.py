@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 import fairlag
 from fairlag.analyse.compare import Repeated, repeated
@@ -168,6 +168,7 @@ def _panel(axes: "Axes", found: Found, scope: str | None, looks: Mapping[str, id
     axes.set_title(f"{'all labels' if scope is None else f'labels of group {scope}'}")
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+    axes.xaxis.set_major_locator(MaxNLocator(4))
     axes.margins(x=0.01)
     axes.set_xlim(left=0)
 

@@ -3,8 +3,8 @@
 python -m benchmarks.load.table FOLDER...
 """
 
+import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +42,15 @@ def row(found: dict[str, Any]) -> str:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folders", type=Path, nargs="+", metavar="FOLDER")
+    folders = parser.parse_args().folders
+    for folder in folders:
+        if not (folder / "summary.json").exists():
+            parser.error(f"{str(folder)!r} has no summary.json: give folders that benchmarks.load.memory has finished")
     print(f"| {COLUMNS} |\n|{'--:|' * (COLUMNS.count('|') + 1)}")
-    for folder in sys.argv[1:]:
-        print(row(json.loads((Path(folder) / "summary.json").read_text())))
+    for folder in folders:
+        print(row(json.loads((folder / "summary.json").read_text())))
 
 
 if __name__ == "__main__":
