@@ -187,7 +187,7 @@ def test_a_buffer_of_too_few_clients_for_the_bound_is_refused() -> None:
     scene.arrive(0)
     scene.arrive(0)
     assert scene.weights == [[0.0, 0.0]] and scene.parameters == [0.0, 0.0, 0.0]
-    assert scene.merged[0].refused == "no weights of its 1 clients are within the bound of 0.6 per client"
+    assert scene.merged[0].refused == "no weights are within the bound of 0.6 per client; clients in the buffer: 1"
     scene.arrive(0)
     scene.arrive(1)
     assert scene.weights[1] == [0.5, 0.5] and not scene.merged[1].refused

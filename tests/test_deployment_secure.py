@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from fairlag.lab.run import Run
@@ -18,6 +19,8 @@ from federation import Federation  # noqa: E402
 pytestmark = pytest.mark.slow
 
 AGGREGATIONS = 14
+ALONE = "no weights are within the bound of 0.6 per client; clients in the buffer: 1"
+"""Why a buffer is refused if one client sent all of its updates. Who sends when depends on the machine."""
 
 
 @pytest.fixture
@@ -27,6 +30,11 @@ def federation(tmp_path: Path) -> Iterator[Federation]:
         yield made
     finally:
         made.close()
+
+
+def without_step(out: Path) -> pd.Series:
+    """Why each aggregation made no step; empty if it made one."""
+    return Run(out).aggregations["refused"]
 
 
 def test_a_masked_fleet_survives_a_killed_server_a_killed_node_and_a_killed_keeper(
@@ -51,14 +59,16 @@ def test_a_masked_fleet_survives_a_killed_server_a_killed_node_and_a_killed_keep
     wait(lambda: version(out) >= kept + 3, "training after the restart of the server")
     federation.stop("node-1", kill=True)
     federation.stop("keeper", kill=True)
-    wait(lambda: bool(Run(out).aggregations["refused"].any()), "a buffer that is lost without a keeper")
+    wait(lambda: bool((~without_step(out).isin(["", ALONE])).any()), "a buffer that is lost without a keeper")
     federation.start_keeper()
     wait(lambda: settled(out), "the end")
 
     run = Run(out)
-    refused, lost = run.aggregations["refused"], run.tasks[run.tasks["outcome"] == "lost"]
-    assert run.version == AGGREGATIONS and not refused[: kept + 3].any()
-    assert all("the keeper" in reason for reason in refused if reason)
+    refused, lost = without_step(out), run.tasks[run.tasks["outcome"] == "lost"]
+    senders = run.tasks.groupby("aggregation")["client"].nunique()
+    assert run.version == AGGREGATIONS and ((senders == 1) == (refused == ALONE).to_numpy()).all()
+    unkept = refused[~refused.isin(["", ALONE])]
+    assert unkept.str.contains("the keeper").all() and unkept.index.min() >= kept + 3, unkept.tolist()
     # Each restart costs buffers or tasks, which are counted with their reason, and nothing else.
     assert "the server was restarted" in set(lost["reason"]) and run.refusals.empty
     assert run.curve()["accuracy"].max() > 0.3

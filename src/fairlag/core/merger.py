@@ -157,8 +157,8 @@ class Merger:
                 self.stepper.merged(buffer, self._view)
         if self._bound is not None and self._strategy.account is None and not weights.any():
             self._versions.publish(newest)
-            clients = len(set(buffer.clients.tolist()))
-            return f"no weights of its {clients} clients are within the bound of {self._bound:g} per client"
+            count = len(set(buffer.clients.tolist()))
+            return f"no weights are within the bound of {self._bound:g} per client; clients in the buffer: {count}"
         if self._secure is None or not weights.any():
             step = self._step(buffer, weights)
         else:
