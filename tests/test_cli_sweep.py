@@ -18,6 +18,7 @@ from fairlag.lab.sweep.plan import SweepPlan
 from fairlag.lab.sweep.progress import unfinished
 from fairlag.lab.sweep.result import FINISHED, Result, Tried, Tuned
 from fairlag.report.audits import Throttled
+from fairlag.report.page.build import runs_page
 from fairlag.report.sweep import sweep_plain
 from fairlag.text.scored import ACCURACY
 from tests.support.command import Call
@@ -71,6 +72,8 @@ def test_tests_are_ranked_by_what_the_sweep_tuned_for(
         assert told in words
         assert ("time: virtual time to 40 % accuracy" in words) == (metric == "time:0.4")
     assert "ranked by accuracy" in call("compare", out, "--by", "accuracy").out
+    page = runs_page(final_runs(Path(out)), sweeps=[Swept.of(Path(out))])
+    assert told in page.sections[0].tables[0].caption
 
 
 def test_resume_continues_a_sweep(call: Call, file: Path, tmp_path: Path) -> None:

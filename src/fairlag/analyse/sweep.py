@@ -120,6 +120,21 @@ class Swept:
         rows = [row.as_json() for row in self.rows]
         return {"folder": str(self.folder), "metric": self.objective.words, "seeds": self.seeds, "strategies": rows}
 
+    def holds(self, run: Run) -> bool:
+        """Is the run one of its tests?"""
+        return run.folder.resolve().is_relative_to(self.folder.resolve())
+
+
+def ranking_of(sweeps: Sequence[Swept], runs: Sequence[Run]) -> tuple[str | None, tuple[float, ...]]:
+    """What the runs are ranked by, and the target: the metric of their sweeps, if all are tests of sweeps by the same.
+
+    Otherwise None, which is the leading metric, and no target.
+    """
+    objectives = {each.objective for each in sweeps}
+    if len(objectives) == 1 and all(any(each.holds(run) for each in sweeps) for run in runs):
+        return objectives.pop().ranking
+    return None, ()
+
 
 def result_in(folder: Path) -> SweepResult:
     """What came of the trials of a sweep; refuses a folder without a sweep, or with an unfinished one."""

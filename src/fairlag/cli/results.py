@@ -11,7 +11,7 @@ import typer
 from fairlag.analyse import compare as comparing
 from fairlag.analyse.metrics import LEAD, criteria
 from fairlag.analyse.ranking import Ranking, ranked
-from fairlag.analyse.sweep import Swept, result_in
+from fairlag.analyse.sweep import Swept, ranking_of, result_in
 from fairlag.cli.terminal import Json, check_file, complain, say, show
 from fairlag.errors import InputError
 from fairlag.files import put, save
@@ -125,10 +125,9 @@ def compare(
         check_format(figure)
 
     swept = sweeps_in(folders)
-    objectives = {each.objective for each in swept}
-    own, targets = objectives.pop().ranking if len(objectives) == 1 else (None, ())
 
     def make(found: list[Run]) -> list[Ranking]:
+        own, targets = ranking_of(swept, found)
         rankings = ranked(comparing.compare(found, target or targets), by or own)
         if figure is not None:
             curve_figure(found, figure)

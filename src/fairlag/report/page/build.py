@@ -14,7 +14,7 @@ from fairlag.analyse.own_data import own_data
 from fairlag.analyse.ranking import Ranking, ranked
 from fairlag.analyse.ranks import ranks_if_any
 from fairlag.analyse.spending import private
-from fairlag.analyse.sweep import Swept
+from fairlag.analyse.sweep import Swept, ranking_of
 from fairlag.analyse.timeline import timeline_if_any
 from fairlag.analyse.weights import weights
 from fairlag.lab.experiment import Experiment
@@ -65,8 +65,9 @@ def runs_page(
         Named(label, place, tuple(groups.index(name) for name in each.runs[0].groups))
         for each, label, place in zip(found, labels_of(found), strategy_places(found), strict=True)
     ]
-    experiments, compared = settings(found), compare(runs)
-    rankings = _rankings(experiments, compared)
+    own, targets = ranking_of(sweeps, runs)
+    experiments, compared = settings(found), compare(runs, targets)
+    rankings = _rankings(experiments, compared, own)
     clock = numerals.clock(*(each.real_time for each in compared))
     deployed = any(each.deployed for each in compared)
     trained = any(tables.get("data") for tables in experiments)
@@ -129,10 +130,10 @@ def waiting_page(title: str, why: str) -> Page:
     return Page(title=title, lead=[f"Nothing to show yet: {why}."], facts={}, sections=[], status="waiting")
 
 
-def _rankings(experiments: Sequence[Tables], compared: Sequence[Comparison]) -> list[Ranking]:
-    """One ranking per experiment: by its leading metric if it trains, otherwise by the Jain index."""
+def _rankings(experiments: Sequence[Tables], compared: Sequence[Comparison], own: str | None = None) -> list[Ranking]:
+    """One ranking per experiment: by its `own` or leading metric if it trains, otherwise by the Jain index."""
     trained = {tables["name"] for tables in experiments if tables.get("data")}
-    criteria = {each.experiment: None if each.experiment in trained else "jain" for each in compared}
+    criteria = {each.experiment: own if each.experiment in trained else "jain" for each in compared}
     return [
         ranking
         for name, by in criteria.items()
@@ -142,11 +143,7 @@ def _rankings(experiments: Sequence[Tables], compared: Sequence[Comparison]) -> 
 
 def _tested(swept: Swept, found: Sequence[Repeated], named: Sequence[Named]) -> dict[str, Named]:
     """The strategies of the page that are tests of a sweep, by their labels there."""
-    return {
-        each.runs[0].label: name
-        for each, name in zip(found, named, strict=True)
-        if each.runs[0].folder.resolve().is_relative_to(swept.folder.resolve())
-    }
+    return {each.runs[0].label: name for each, name in zip(found, named, strict=True) if swept.holds(each.runs[0])}
 
 
 def _learnt(found: Sequence[Repeated], named: Sequence[Named], groups: Sequence[str], clock: str) -> list[Section]:
