@@ -36,7 +36,7 @@ test: $(DEV) ## Run the fast tests and the examples in docstrings
 
 # pytest's exit code 5 means that no test is marked slow, which is not a failure.
 test-slow: $(DEV) ## Run only the slow tests
-	$(BIN)/pytest -n auto -m slow || [ $$? -eq 5 ]
+	$(BIN)/pytest -n auto -m slow --durations 15 || [ $$? -eq 5 ]
 
 test-all: $(DEV) ## Run every test, fast and slow
 	$(BIN)/pytest -n auto -m ""
