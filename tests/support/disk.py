@@ -80,6 +80,11 @@ class Disk:
         self._fault, self._at, self.steps, self.dead, self.ran_full = fault, at, 0, "", False
         self._refuses, self._for_good = 0, for_good
 
+    def hasten(self) -> None:
+        """A fault that is still to come may happen in the next steps, because it would seldom hit what follows."""
+        if self._at > self.steps and self._chance.random() < 0.5:
+            self._at = self.steps + self._chance.randint(1, 12)
+
     # What is left
 
     def left(self, folder: Path) -> "Disk":

@@ -31,10 +31,15 @@ class Governing:
         self._noting: tuple[str, str] | None = None
 
     def decides(self, nodes: list[str]) -> None:
-        """A person excludes one of these nodes, or releases one."""
+        """A person excludes one of these nodes, or releases one, and may soon ask for the opposite."""
         inside = sorted(self.barred)
         release = bool(inside) and self._chance.random() < 0.5
         node = self._chance.choice(inside if release else nodes)
+        self._asks(node, release)
+        if self._chance.random() < 0.25:
+            self._asks(node, not release)
+
+    def _asks(self, node: str, release: bool) -> None:
         self._faults["node released by hand" if release else "node put into quarantine by hand"] += 1
         try:
             self.ask(node, release)

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol
 from unittest.mock import patch
 
@@ -76,7 +75,7 @@ def linked(world: World, disk: Disk | Shelf, kept: Any, held: ExitStack) -> tupl
     network.restarted()
     if isinstance(disk, Disk):
         folder = disk.folder
-        governing.ask = lambda node, release: _requested(folder, node, release)
+        governing.ask = lambda node, release: _requested(disk, node, release)
         governed = Governed(folder, kept.meta, roster, options, network.allowed)
         held.enter_context(closing(governed))
         governing.reopened(lines_of(folder, kept.meta)[0])
@@ -99,9 +98,10 @@ def linked(world: World, disk: Disk | Shelf, kept: Any, held: ExitStack) -> tupl
     return server, link
 
 
-def _requested(folder: Path, node: str, release: bool) -> None:
+def _requested(disk: Disk, node: str, release: bool) -> None:
     """A person uses `fairlag quarantine`, in another process."""
-    quarantine.request(Run(folder), node, "for a while", release=release)
+    quarantine.request(Run(disk.folder), node, "for a while", release=release)
+    disk.hasten()
 
 
 def _watching(gate: Gate, record: Record) -> Record:
