@@ -81,8 +81,8 @@ class Disk:
         self._refuses, self._for_good = 0, for_good
 
     def hasten(self) -> None:
-        """A fault that is still to come may happen in the next steps, because it would seldom hit what follows."""
-        if self._at > self.steps and self._chance.random() < 0.5:
+        """A fault that is still to come happens within the next steps."""
+        if self._at > self.steps:
             self._at = self.steps + self._chance.randint(1, 12)
 
     # What is left

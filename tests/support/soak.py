@@ -51,6 +51,8 @@ from tests.support.worlds import any_groups
 DRIVERS = "events", "events", "fleet", "link"
 _ON_DISK = 0.4
 """The share of the seeds with a disk. The others keep checkpoints in memory, which takes a tenth of the time."""
+_ON_REQUEST = 0.3
+"""The share of the faults on a network that wait for a person's request, which they would seldom hit by chance."""
 
 
 @dataclass
@@ -158,7 +160,8 @@ class _World:
         if self.on_disk:
             disk = Disk(self.folder / "0", self.chance, self.tally.faults, self.tally.places)
         for number, fault in enumerate([*self.faults, ""], 1):
-            disk.arm(fault, int(exp(self.chance.uniform(0, log(350)))))
+            waits = self.driver == "link" and self.chance.random() < _ON_REQUEST
+            disk.arm(fault, 10**9 if waits else int(exp(self.chance.uniform(0, log(350)))))
             over = self._live(disk)
             self.trace.append(
                 f"life {number}: {disk.dead or (FULL if disk.ran_full else 'no fault')}, {disk.steps} steps"
