@@ -316,3 +316,24 @@ def test_no_more_workers_than_can_be_used(monkeypatch: pytest.MonkeyPatch, capsy
     assert ExecutorChoice("processes", workers=1000).limited(17).workers == 2
     assert capsys.readouterr().err == "2 workers instead of 1000: this machine has 2 cores\n"
     assert ExecutorChoice("ray", workers=1000, address="10.0.0.1:6379").limited(17).workers == 17
+
+
+def test_one_stall_of_the_disk_does_not_put_off_the_next_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, moments, commit = [0.0], list[float](), Store.commit
+
+    def ticking() -> float:
+        now[0] += 1.0
+        return now[0]
+
+    def stalling(store: Store, *arguments: Any, **options: Any) -> None:
+        commit(store, *arguments, **options)
+        now[0] += 1e6 if len(moments) == 2 else 0.0
+        moments.append(now[0])
+
+    monkeypatch.setattr(loop, "monotonic", ticking)
+    monkeypatch.setattr(Store, "commit", stalling)
+    execute(Plan(idle(aggregations=400), (0,), tmp_path), new=True)
+    waits = np.diff(moments)
+    assert waits[1] > 1e6 and len(waits) > 4 and np.delete(waits, 1).max() < 150, "a checkpoint takes one second"

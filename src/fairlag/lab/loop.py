@@ -21,8 +21,9 @@ from fairlag.lab.timeline import Timeline
 CHECKPOINT = 5.0
 """Seconds between checkpoints, if they are cheap: a crash loses at most this much."""
 _COSTLY = 100
-"""The next checkpoint waits for this many times the seconds that the last one took, so that they take at most 1 % of
-the time. Rows do not count: they must be written anyway, and there are more of them after a longer wait."""
+"""The next checkpoint waits for this many times the seconds that the quicker of the last two took, so that they take
+about 1 % of the time. With the last one alone, one stall of the disk would put the next one off for minutes. Rows do
+not count: they must be written anyway, and there are more of them after a longer wait."""
 _LOOK = 0.1
 """Approximate seconds between two checks of the clock, of Ctrl-C, and of finished evaluations."""
 _MOST = 1000
@@ -63,8 +64,8 @@ class RunLoop:
         self._real = real
         self._news = news
         self._facts = facts
-        self._saved, self._cost = monotonic(), 0.0
-        """When the last checkpoint was made, and how many seconds it took."""
+        self._saved, self._costs = monotonic(), (0.0, 0.0)
+        """When the last checkpoint was made, and how many seconds the last two took."""
         self._kept = 0
         """The version of the last checkpoint."""
         saved = store.checkpoint()
@@ -115,7 +116,7 @@ class RunLoop:
         """Is it time for a checkpoint?"""
         if self._real:
             return self._server.view.version > self._kept
-        return monotonic() - self._saved > max(CHECKPOINT, _COSTLY * self._cost)
+        return monotonic() - self._saved > max(CHECKPOINT, _COSTLY * min(self._costs))
 
     def _interruption(self) -> Interrupted:
         return Interrupted(f"interrupted at version {self._server.view.version}")
@@ -131,7 +132,8 @@ class RunLoop:
         refusals, meta = self._server.refusals, self._facts()
         self._store.commit(*parted(state), self._kept, refusals=refusals, meta=meta, clients=self._news())
         self._saved = monotonic()
-        self._cost = self._saved - began - self._store.rows_took
+        cost = self._saved - began - self._store.rows_took
+        self._costs = (self._costs[-1] or cost, cost)
         self._tell(Kept(self._server.view.version))
 
     def _restore(self, state: State) -> None:
