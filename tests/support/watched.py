@@ -36,7 +36,7 @@ from fairlag.execute.nothing import Nothing
 from fairlag.rules import select, weigh
 from fairlag.rules.rule import provenance
 from tests.support.history import History
-from tests.support.remade import Remade
+from tests.support.remade import Memory, Remade
 
 
 class Computes(Nothing):
@@ -98,7 +98,8 @@ class Watched(Server):
         self.bytes: dict[int, bytes] = {}
         self.unmatched = 0
         self.known = History(clients, options.get("examples"))
-        self.model, self.state_of_rule = np.empty(0, np.float32), tuple[Any, ...]()
+        self.model = np.empty(0, np.float32)
+        self.state_of_rule: tuple[tuple[Any, ...], Memory] = (), {}
         self._books = tuple(name for name in vars(self) if name != "seen")
         self._tell = record
         self.made: list[Vector] = []
@@ -243,7 +244,15 @@ class Watched(Server):
         self.newest += 1
         after = self.made.pop(0)
         if self.remade.applies:
-            self.state_of_rule = self.remade.check(record, updates, reports, (self.model, self.state_of_rule), after)
+            self.state_of_rule = self.remade.check(
+                record,
+                updates,
+                reports,
+                (self.model, self.state_of_rule),
+                after,
+                sum(map(bool, self.known.examples)),
+                lambda version: np.frombuffer(self.bytes[version], np.float32),
+            )
         self.model = after
 
     def _over(self, record: Ended, event: Event, allowed: set[int]) -> None:
