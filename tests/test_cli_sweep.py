@@ -72,6 +72,9 @@ def test_tests_are_ranked_by_what_the_sweep_tuned_for(
         assert told in words
         assert ("time: virtual time to 40 % accuracy" in words) == (metric == "time:0.4")
     assert "ranked by accuracy" in call("compare", out, "--by", "accuracy").out
+    if metric == "time:0.4":  # further targets do not change what decides
+        assert "time: virtual time to 40 % accuracy" in call("compare", out, "--target", "0.05").out
+        assert "time: virtual time to 5 % accuracy" in call("compare", out, "--target", "0.05", "--by", "time").out
     page = runs_page(final_runs(Path(out)), sweeps=[Swept.of(Path(out))])
     assert told in page.sections[0].tables[0].caption
 

@@ -20,6 +20,7 @@ from fairlag.core.types import Arrived, Dispatch, Floats
 from fairlag.core.vector import Matrix, Vector
 from fairlag.errors import InputError, Interrupted, StoreError
 from fairlag.lab.checkpoints import found
+from fairlag.lab.database import Database
 from fairlag.lab.deploy import deploy
 from fairlag.lab.events import Begun, Event, Kept, Progress
 from fairlag.lab.experiment import parse
@@ -137,7 +138,7 @@ def test_only_its_app_continues_a_deployment(tmp_path: Path, call: Call, version
 
 
 def test_after_a_full_disk_the_app_is_to_be_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(file: Path, content: bytes) -> None:
+    def full(*_: object, **options: object) -> None:
         raise OSError(ENOSPC, "No space left on device")
 
     def fill(event: Event) -> None:
@@ -145,6 +146,9 @@ def test_after_a_full_disk_the_app_is_to_be_run_again(tmp_path: Path, monkeypatc
 
     with pytest.raises(StoreError, match=r"a checkpoint to .*: the disk is full; make room, then run the app again"):
         deploy(counted(), OWN, out=tmp_path, arrays=nn.Linear(3, 2), watch=fill, **QUICK)
+    monkeypatch.setattr(Database, "__init__", full)
+    with pytest.raises(StoreError, match=r"the run to .*: the disk is full; make room, then do the same again"):
+        deploy(counted(), OWN, out=tmp_path, arrays=nn.Linear(3, 2), **QUICK)
 
 
 def test_a_simulation_is_not_continued_by_an_app(tmp_path: Path) -> None:

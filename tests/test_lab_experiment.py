@@ -42,6 +42,11 @@ def test_every_preset_loads_and_says_what_it_is(name: str) -> None:
     assert presets()[name].startswith("# ")
 
 
+def test_a_label_that_no_file_can_hold_is_refused() -> None:
+    with pytest.raises(ExperimentError, match=r"label: it is 'a\\ud800', but half a character .* cannot be written"):
+        parse(tables(strategies=[{**USE, "label": "a\ud800"}]))
+
+
 def test_a_label_can_be_given() -> None:
     labelled = parse(tables(strategies=[{**USE, "label": "mine"}]))
     assert labelled.strategies[0].label == "mine"

@@ -164,10 +164,26 @@ def test_nodes_do_not_get_a_second_privacy_budget_with_their_keys(tmp_path: Path
     nodes = {each: FakeNode({"partition-id": each}, adding, key=known_to_flower(each)) for each in range(4)}
     options = {**BEGIN, "insecure": False, "allow": listed(tmp_path / "allowed", 0, 1, 2, 3)}
     with pytest.raises(
-        InputError, match=r"cannot continue with nodes that are recognised by their keys.*'partition 0'"
+        InputError, match=r"recognised by their keys.*'partition 0': start the app with the options that it had"
     ):
         deploy(FakeGrid(nodes), noisy, out=tmp_path / "run", **options)
     assert deploy(counted(), noisy, out=tmp_path / "run", **BEGIN).status == "finished"
+
+
+def test_nodes_may_get_keys_before_a_privacy_budget_is_used(tmp_path: Path) -> None:
+    noisy = {**OWN, "privacy": {"clip": 1.0, "noise": 1.0, "delta": 1e-5, "bound": 0.5}}
+    grid = FakeGrid({each: FakeNode({"partition-id": each}, lambda message: None) for each in range(4)})
+
+    def stop(event: Event) -> None:
+        if all(node.sent for node in grid.nodes.values()):
+            raise Crash
+
+    with pytest.raises(Crash):
+        deploy(grid, noisy, out=tmp_path / "run", watch=stop, **BEGIN)
+    assert Run(tmp_path / "run").version == 0 and len(Run(tmp_path / "run").node_log) == 4
+    nodes = {each: FakeNode({"partition-id": each}, adding, key=known_to_flower(each)) for each in range(4)}
+    options = {**BEGIN, "insecure": False, "allow": listed(tmp_path / "allowed", 0, 1, 2, 3)}
+    assert deploy(FakeGrid(nodes), noisy, out=tmp_path / "run", **options).status == "finished"
 
 
 def test_quarantine_and_release_while_it_runs(tmp_path: Path, call: Call) -> None:
@@ -208,8 +224,13 @@ def test_a_wrong_quarantine_is_one_sentence(begun: Path, call: Call, words: list
 
 def test_a_name_that_nobody_had_is_said(begun: Path, call: Call) -> None:
     """It may be that of a node that will come, or a typing error."""
-    assert call("quarantine", str(begun), "partition 7").out.endswith("; no node with this name has come so far\n")
+    unseen = "; no node with this name has come so far\n"
+    assert call("quarantine", str(begun), "partition 7").out.endswith(unseen)
     assert call("quarantine", str(begun), "partition 2").out.endswith("when the app is run again\n")
+    with pytest.raises(Crash):
+        deploy(counted(), OWN, out=begun, watch=stopping(9), **{**BEGIN, "at_least": 3})
+    assert "partition 7" in set(Run(begun).node_log["node"])
+    assert call("quarantine", str(begun), "partition 7", "--release").out.endswith(unseen)
 
 
 def test_a_simulation_has_no_nodes(tmp_path: Path, call: Call) -> None:

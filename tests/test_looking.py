@@ -144,6 +144,7 @@ def test_no_code_refuses_all_of_it(call: Call, planted: Path) -> None:
         (("run", str(file), "--out", "other"), "strategy 'planted:rule'"),
         (("resume", "runs"), "strategy 'planted:rule'"),
         (("audit", str(file)), "strategy 'planted:rule'"),
+        (("figure", str(file), "--kind", "rewards", "--out", "a.png"), "strategy 'planted:rule'"),
         (("data", "show", str(file)), "strategy 'planted:rule'"),
         (("run", str(file), "--out", "other"), "data set 'planted:data'"),
         (("data", "show", str(file)), "data set 'planted:data'"),

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from fairlag import files
+from fairlag import files, zoo
+from fairlag.core.vector import Layout
 from fairlag.errors import StoreError
 from fairlag.lab.folder import is_run
 from fairlag.lab.nodelog import NodeLog, lines_of, quarantined
@@ -23,6 +24,7 @@ from fairlag.runtime.decisions import ADMITTED, QUARANTINED, REFUSED
 from tests import soak as command
 from tests.support import sqlite_io
 from tests.support.disk import FULL, KILL, POWER, Disk, Gone
+from tests.support.remade import Remade
 from tests.support.soak import Broken, Tally, soak
 from tests.support.stores import STATE, aggregation, create
 
@@ -50,6 +52,12 @@ def broken_within(seeds: int, folder: Path) -> str:
         except Broken as error:
             return str(error)
     return ""
+
+
+@pytest.mark.parametrize("name", ["buffered_fedavg", "mifa", "fedstale", "ca2fl", "ace", "area", "fedadam"])
+def test_versions_are_computed_a_second_time_under(name: str) -> None:
+    """A strategy whose rules get other labels must not drop out of the check unseen."""
+    assert Remade(zoo.ALGORITHMS[name].make(), Layout(("weight",), ((3,),))).applies
 
 
 def test_nothing_is_broken_in_some_seeds(tmp_path: Path) -> None:

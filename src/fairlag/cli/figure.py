@@ -10,7 +10,7 @@ from fairlag.analyse.progress import Progress
 from fairlag.analyse.sweep import Swept
 from fairlag.cli.audit import trials_progress
 from fairlag.cli.results import looked_at
-from fairlag.cli.terminal import Costs, Workers, at_least_one, check_file, say
+from fairlag.cli.terminal import Costs, NoCode, Workers, at_least_one, check_file, say
 from fairlag.errors import InputError
 from fairlag.lab.executors import cores
 from fairlag.lab.experiment import load
@@ -45,6 +45,7 @@ def figure(
     ] = None,
     cost: Costs = None,
     workers: Workers = None,
+    no_code: NoCode = False,
 ) -> None:
     """Draw a figure for a paper, such as the curve of the leading metric, influence, staleness or a timeline.
 

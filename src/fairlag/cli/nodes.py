@@ -11,6 +11,7 @@ from fairlag.lab.nodelog import lines_of, per_node
 from fairlag.lab.quarantine import request, waiting
 from fairlag.lab.run import Run
 from fairlag.report.nodes import nodes_table
+from fairlag.runtime.decisions import QUARANTINED, RELEASED
 
 
 def quarantine(
@@ -32,11 +33,12 @@ def quarantine(
             raise InputError("--release needs the NODE whose quarantine ends")
         _list(run)
         return
+    lines, _ = lines_of(run.folder, run.meta)
     name = request(run, node, why, release=release)
     done = "released from quarantine" if release else "put into quarantine"
     when = "within a few seconds" if run.status == "running" else "when the app is run again"
-    lines, _ = lines_of(run.folder, run.meta)
-    unseen = "" if name in {line.node for line in lines} else "; no node with this name has come so far"
+    seen = {line.node for line in lines if line.kind not in (QUARANTINED, RELEASED)}
+    unseen = "" if name in seen else "; no node with this name has come so far"
     say(f"{name} is {done} {when}{unseen}")
 
 

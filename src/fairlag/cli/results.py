@@ -128,7 +128,8 @@ def compare(
 
     def make(found: list[Run]) -> list[Ranking]:
         own, targets = ranking_of(swept, found)
-        rankings = ranked(comparing.compare(found, target or targets), by or own)
+        aims = (*targets, *(target or ())) if by is None else target or targets  # by time, the first one decides
+        rankings = ranked(comparing.compare(found, aims), by or own)
         if figure is not None:
             curve_figure(found, figure)
         return rankings

@@ -1,6 +1,6 @@
 """Who may take part in a deployment: authentication, the allow-list, quarantine, and the log of what was decided."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,7 @@ from fairlag.errors import InputError
 from fairlag.lab.nodelog import NodeLog
 from fairlag.lab.orders import Orders
 from fairlag.lab.quarantine import requests
+from fairlag.lab.run import Run
 from fairlag.limits import shown
 from fairlag.runtime.flower.allowed import allowed_nodes
 from fairlag.runtime.flower.gate import Gate
@@ -63,16 +64,19 @@ class Governed:
                 "The last line of %r is not whole and is left out: what it decided is forgotten", str(self.log.file)
             )
         how = "their keys" if options.identified else "what they say about themselves"
-        renamed = [node for node in self.log.clients if node.startswith("key ") != options.identified]
-        if renamed and roster.lasting:
+
+        def renamed(nodes: Iterable[str]) -> list[str]:
+            return [node for node in nodes if node.startswith("key ") != options.identified]
+
+        if roster.lasting and Run(folder).version and (before := renamed(self.log.clients)):
             self.log.close()
             raise InputError(
                 f"the run in {str(folder)!r} cannot continue with nodes that are recognised by {how}: they would be "
-                f"new clients, each with a new privacy budget; before, one of them was {shown(min(renamed))}"
+                f"new clients, each with a new privacy budget. Before, one of them was {shown(min(before))}: start the "
+                "app with the options that it had, or give another `out`"
             )
-        for node in self.log.quarantined:
-            if node.startswith("key ") != options.identified:
-                LOG.warning("The quarantine of %r does not hold: nodes are recognised by %s now", node, how)
+        for node in renamed(self.log.quarantined):
+            LOG.warning("The quarantine of %r does not hold: nodes are recognised by %s now", node, how)
         self.gate = Gate(
             roster,
             queued=options.queued,

@@ -133,7 +133,7 @@ class RunLoop:
         self._store.commit(*parted(state), self._kept, refusals=refusals, meta=meta, clients=self._news())
         self._saved = monotonic()
         cost = self._saved - began - self._store.rows_took
-        self._costs = (self._costs[-1] or cost, cost)
+        self._costs = (self._costs[-1], cost)
         self._tell(Kept(self._server.view.version))
 
     def _restore(self, state: State) -> None:

@@ -32,7 +32,7 @@ def request(run: Run, node: str, why: str, *, release: bool) -> str:
 
     `node` is the number of its client, its name, or the beginning of its key if only one key begins so.
     """
-    if run.meta.get("runtime") != "flower":
+    if not run.deployed:
         raise InputError(
             f"the run in {str(run.folder)!r} is a simulation: only the nodes of a deployment can be excluded"
         )

@@ -147,7 +147,7 @@ class Store:
     def open(cls, folder: Path, keep: int = KEPT) -> Self:
         """An existing run, to continue it."""
         check_is_run(folder)
-        with explained(folder, "the run", _resume(folder)):
+        with explained(folder, "the run", "do the same again"):
             return cls(folder, keep)
 
     def __enter__(self) -> Self:

@@ -37,6 +37,15 @@ def checked_use(use: object) -> Used:
     return use
 
 
+def checked_label(label: str) -> str:
+    """Refuses halves of characters, because a label is written into files, which cannot hold them."""
+    try:
+        label.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"it is {label!r}, but half a character (a lone surrogate) cannot be written") from None
+    return label
+
+
 class Use(Made):
     """A `[[strategies]]` table: which algorithm, under which name, and its parameters."""
 
@@ -44,7 +53,7 @@ class Use(Made):
         description='A name from [the table below](#strategies), or `"module:function"` for '
         "[your own](#your-own-strategy). In Python, also a function or a Strategy."
     )
-    label: str = Field(
+    label: Annotated[str, AfterValidator(checked_label)] = Field(
         default="",
         description="Its name in tables, figures and folders. By default its title, with the parameters that differ "
         "from their defaults.",

@@ -99,8 +99,8 @@ def _checked(folders: Sequence[Path], missing: Sequence[str], *, unfinished: boo
     left += [f"{name} (not begun)" for name in missing]
     if left and not unfinished:
         raise InputError(
-            f"{len(left)} of {len(runs) + len(missing)} runs are not finished: `fairlag resume` completes them, or "
-            f"--unfinished freezes what there is. {', '.join(left)}"
+            f"{len(left)} of {len(runs) + len(missing)} runs are not finished: complete them (`fairlag resume`, or the "
+            f"app of a deployment), or freeze what there is with --unfinished. {', '.join(left)}"
         )
     return runs
 

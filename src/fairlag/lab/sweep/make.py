@@ -9,7 +9,7 @@ from typing import Any
 from fairlag.errors import FairlagError, Interrupted, StoreError, WorkerError
 from fairlag.execute.crew import Crew
 from fairlag.lab.executors import ExecutorChoice, cores, usable
-from fairlag.lab.folder import is_run
+from fairlag.lab.folder import SUMS, is_run
 from fairlag.lab.lock import locked
 from fairlag.lab.plan import Plan
 from fairlag.lab.run import Run
@@ -114,8 +114,10 @@ def _tested(plan: Plan, answers: Answers, progress: Progress) -> list[Run]:
 
 def _run(task: tuple[Objective, Where], plan: Plan) -> None:
     """Makes one run; that its model diverged is a result, too."""
-    if is_run(plan.folder) and Run(plan.folder).status in ("finished", "failed"):
-        return
+    if is_run(plan.folder):
+        status = Run(plan.folder).status
+        if status == "failed" or (status == "finished" and (plan.folder / SUMS).exists()):
+            return
     try:
         execute(plan, new=not is_run(plan.folder), **task[1]._asdict())
     except (Interrupted, StoreError, WorkerError):
