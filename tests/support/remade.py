@@ -37,7 +37,8 @@ class Remade:
         return copied
 
     def begun(self, model: Vector) -> tuple[tuple[Any, ...], Memory]:
-        """The server rule's first state, and what is remembered at first."""
+        """The server rule's state and what is remembered with the first model."""
+        self._first = model[: self._parameters].astype(np.float64)
         return self._strategy.apply.init(model[: self._parameters], self._layout.parameters), {}
 
     def check(
@@ -63,7 +64,7 @@ class Remade:
         senders = [task.client for task in record.tasks]
         if self._replaces:
             models = [version(task.version)[:split] + one for task, one in zip(record.tasks, found, strict=True)]
-            step, memory = _replaced(weights, senders, models, memory, version(0)[:split])
+            step, memory = _replaced(weights, senders, models, memory, self._first)
         elif self._beta is not None:
             step, memory = _replayed(weights, senders, found, memory, self._beta, clients)
         else:
@@ -99,7 +100,7 @@ def _replaced(
     senders: Sequence[int],
     models: Sequence[NDArray[np.float64]],
     memory: Memory,
-    first: Vector,
+    first: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], Memory]:
     """Σ_j α_j (x_j − y_i), one after the other, and the next y: each client's last model, w_0 at first."""
     step, last = np.zeros_like(models[0]), dict(memory)
