@@ -319,23 +319,20 @@ def test_a_client_that_joins_late_counts_its_rounds_from_then_on() -> None:
 def test_a_refused_step_leaves_no_trace_in_what_is_remembered_and_nobody_has_a_part_of_it(name: str) -> None:
     """Client 0 attacks and is silent from then on, so what is remembered of it acts in every later version."""
     ends: list[tuple[bytes, Floats]] = []
-    for attack in ({}, {0: (3e38, 3e38), 1: (0, 1)}):
+    attacks: tuple[dict[int, tuple[float, float]], ...] = {}, {0: (3e38, 3e38), 1: (0, 1)}
+    for attack in attacks:
         server = Server(PARTS[name][0], clients=3, parameters=vec(3, 4), max_growth=10.0)
         server.handle(Joined(0.0, [0, 1, 2]))
-        buffers = [
-            {0: (1, 1), 1: (2, 0)},
-            *([attack] if attack else []),
-            {1: (0, 2), 2: (1, 1)},
-            {1: (1, 0), 2: (2, 2)},
-        ]
+        calm: list[dict[int, tuple[float, float]]] = [{1: (0, 2), 2: (1, 1)}, {1: (1, 0), 2: (2, 2)}]
+        buffers = [{0: (1.0, 1.0), 1: (2.0, 0.0)}, *([attack] if attack else []), *calm]
         for when, buffer in enumerate(buffers):
             tasks = {task.client: task.task for task in server.running.values()}
             for client, update in buffer.items():
                 server.handle(Arrived(float(when), tasks[client], Update(published(update))))
             assert bool(server.refused) == (buffer is attack)
         ends.append((server.versions.newest.tobytes(), server.view.weight_sums))
-    (calm, sums), (attacked, more) = ends
-    assert calm == attacked
+    (model, sums), (attacked, more) = ends
+    assert model == attacked
     # Parts of a model count in every version, and the refused one is the version before it again.
     again = PARTS[name][1][0] if name == "area" else [0, 0, 0]
     assert (more - sums).tolist() == pytest.approx(again)
