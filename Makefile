@@ -34,9 +34,12 @@ demo: $(BASE) ## Train FedAvg, FedStaleWeight and FairShare on the paper's fleet
 test: $(DEV) ## Run the fast tests and the examples in docstrings
 	$(BIN)/pytest -n auto
 
+# Real federations mostly wait, so one worker more than there are cores; idle workers take tests from busy ones.
+SLOW_WORKERS = $(shell $(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)')
+
 # pytest's exit code 5 means that no test is marked slow, which is not a failure.
 test-slow: $(DEV) ## Run only the slow tests
-	$(BIN)/pytest -n auto -m slow --durations 15 || [ $$? -eq 5 ]
+	$(BIN)/pytest -n $(SLOW_WORKERS) --dist worksteal -m slow --durations 15 || [ $$? -eq 5 ]
 
 test-all: $(DEV) ## Run every test, fast and slow
 	$(BIN)/pytest -n auto -m ""
@@ -76,12 +79,12 @@ FIDELITY := fidelity-runs
 MEASURE := $(BIN)/python -m benchmarks.fidelity.measure $(FIDELITY)
 SIX := --fast 4 --slow 2 --buffer 3 --queued 2 --port 9730
 
-# A folder that already has a run is not measured again: `make clean` keeps it, because it took an hour. Both federations
-# run at the same time, and so do their calibrations: the overhead then is that of an equally busy machine.
-fidelity: $(DEV) ## Compare real federations on loopback with simulations of their fleets (an hour and three quarters)
+# A folder that already has a run is not measured again, and `make clean` keeps it. Both federations run at the same
+# time, and so do their calibrations: the overhead then is that of an equally busy machine.
+fidelity: $(DEV) ## Compare real federations on loopback with simulations of their fleets (an hour and a half)
 	test -e $(FIDELITY)/threads/run || $(MEASURE)/threads --threads --unit 1 --seconds 720
-	(test -e $(FIDELITY)/queued-2/run || $(MEASURE)/queued-2 --seconds 4500 $(SIX)) & \
-	    (test -e $(FIDELITY)/queued-1/run || $(MEASURE)/queued-1 --seconds 4500); wait
+	(test -e $(FIDELITY)/queued-2/run || $(MEASURE)/queued-2 --seconds 3600 $(SIX)) & \
+	    (test -e $(FIDELITY)/queued-1/run || $(MEASURE)/queued-1 --seconds 3600); wait
 	(test -e $(FIDELITY)/queued-2/calibration/run || $(MEASURE)/queued-2/calibration --seconds 400 $(SIX)) & \
 	    (test -e $(FIDELITY)/queued-1/calibration/run || $(MEASURE)/queued-1/calibration --seconds 400); wait
 	$(BIN)/python -m benchmarks.fidelity.compare $(FIDELITY)/threads $(FIDELITY)/queued-1 $(FIDELITY)/queued-2 \
@@ -89,7 +92,7 @@ fidelity: $(DEV) ## Compare real federations on loopback with simulations of the
 
 LOAD := load-runs
 
-# A folder that already has a summary is not measured again: `make clean` keeps it, because it took an hour.
+# A folder that already has a summary is not measured again, and `make clean` keeps it.
 load: $(DEV) ## Measure a deployment with 200 nodes in memory, one with 20 real nodes, and 200 readers (two and a half hours)
 	test -e $(LOAD)/memory/summary.json || $(BIN)/python -m benchmarks.load.memory $(LOAD)/memory
 	test -e $(LOAD)/real/paced/summary.json || $(BIN)/python -m benchmarks.load.real $(LOAD)/real
