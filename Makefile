@@ -81,10 +81,10 @@ SIX := --fast 4 --slow 2 --buffer 3 --queued 2 --port 9730
 
 # A folder that already has a run is not measured again, and `make clean` keeps it. Both federations run at the same
 # time, and so do their calibrations: the overhead then is that of an equally busy machine.
-fidelity: $(DEV) ## Compare real federations on loopback with simulations of their fleets (an hour and a half)
+fidelity: $(DEV) ## Compare real federations on loopback with simulations of their fleets (an hour and three quarters)
 	test -e $(FIDELITY)/threads/run || $(MEASURE)/threads --threads --unit 1 --seconds 720
-	(test -e $(FIDELITY)/queued-2/run || $(MEASURE)/queued-2 --seconds 3600 $(SIX)) & \
-	    (test -e $(FIDELITY)/queued-1/run || $(MEASURE)/queued-1 --seconds 3600); wait
+	(test -e $(FIDELITY)/queued-2/run || $(MEASURE)/queued-2 --seconds 4500 $(SIX)) & \
+	    (test -e $(FIDELITY)/queued-1/run || $(MEASURE)/queued-1 --seconds 4500); wait
 	(test -e $(FIDELITY)/queued-2/calibration/run || $(MEASURE)/queued-2/calibration --seconds 400 $(SIX)) & \
 	    (test -e $(FIDELITY)/queued-1/calibration/run || $(MEASURE)/queued-1/calibration --seconds 400); wait
 	$(BIN)/python -m benchmarks.fidelity.compare $(FIDELITY)/threads $(FIDELITY)/queued-1 $(FIDELITY)/queued-2 \
