@@ -34,12 +34,9 @@ demo: $(BASE) ## Train FedAvg, FedStaleWeight and FairShare on the paper's fleet
 test: $(DEV) ## Run the fast tests and the examples in docstrings
 	$(BIN)/pytest -n auto
 
-# Real federations mostly wait, so one worker more than there are cores; idle workers take tests from busy ones.
-SLOW_WORKERS = $(shell $(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)')
-
 # pytest's exit code 5 means that no test is marked slow, which is not a failure.
 test-slow: $(DEV) ## Run only the slow tests
-	$(BIN)/pytest -n $(SLOW_WORKERS) --dist worksteal -m slow --durations 15 || [ $$? -eq 5 ]
+	$(BIN)/pytest -n auto -m slow --durations 15 || [ $$? -eq 5 ]
 
 test-all: $(DEV) ## Run every test, fast and slow
 	$(BIN)/pytest -n auto -m ""
