@@ -79,6 +79,16 @@ def test_tests_are_ranked_by_what_the_sweep_tuned_for(
     assert told in page.sections[0].tables[0].caption
 
 
+def test_resume_removes_what_a_test_has_left_that_was_killed_at_its_end(tmp_path: Path) -> None:
+    plan = made(swept(BUFFERED, seeds=1, tests=1), tmp_path / "sweep")
+    (run,) = final_runs(plan.folder)
+    (run.folder / "SHA256SUMS").unlink()
+    left = run.folder / "model.safetensors.partial"
+    left.write_bytes(b"")
+    make(plan, ExecutorChoice(workers=1), lambda *_: None, new=False)
+    assert not left.exists() and run.status == "finished"
+
+
 def test_resume_continues_a_sweep(call: Call, file: Path, tmp_path: Path) -> None:
     experiment = swept(BUFFERED, seeds=1, tests=1)
     whole, plan = made(experiment, tmp_path / "whole"), SweepPlan(experiment, tmp_path / "parts")

@@ -53,8 +53,6 @@ if TYPE_CHECKING:
     from flwr.serverapp import Grid
     from torch import nn
 
-RUNTIME = "flower"
-"""The fact about a run that says what made it; a simulation has none."""
 Arrays = Mapping[str, ArrayLike]
 Judge = Callable[[dict[str, NDArray[Any]]], tuple[ArrayLike, ArrayLike, ArrayLike]]
 """From the arrays of a version to the number of test examples, the number of correct ones, and the sum of the losses:
@@ -109,7 +107,7 @@ def deploy(
     plan = Plan(chosen, (chosen.seed,), Path(out), single=True)
     (planned,) = plan
     if plan.saved:
-        check_same(planned, RUNTIME)
+        check_same(planned, deployed=True)
         if Run(planned.folder).status == "finished":
             there = planned.folder.absolute()
             LOG.info("The run in %s is finished: there is nothing to do; give another `out` for a new run", there)
@@ -264,7 +262,7 @@ def _opened(resources: Resources, planned: Planned, queued: int, keep: int) -> S
     """The store of a run; the log says whether it is a new one."""
     experiment = resources.experiment
     noise = noise_facts(experiment.privacy, experiment.strategy(planned.use), SYSTEM)
-    store = opened(resources, planned, {"runtime": RUNTIME, "queued": queued, **noise}, queued=queued, keep=keep)
+    store = opened(resources, planned, {"runtime": "flower", "queued": queued, **noise}, queued=queued, keep=keep)
     if (before := store.meta.get("queued")) != queued:
         store.close()
         raise InputError(

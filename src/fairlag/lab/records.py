@@ -32,13 +32,13 @@ _NO_NUMBA = "none"
 """What an older fairlag noted for a run that it would have trained by compiled loops if numba had been installed."""
 
 
-def check_same(planned: Planned, runtime: str | None = None) -> None:
-    """Refuses to continue a run of a different experiment or runtime, or one that another process is writing."""
+def check_same(planned: Planned, *, deployed: bool = False) -> None:
+    """Refuses to continue a run of a different experiment or of the other kind, or one that is being written."""
     check_free(planned.folder)
     if not is_run(planned.folder):
         return
     run = Run(planned.folder)
-    if run.meta.get("runtime") != runtime:
+    if run.deployed != deployed:
         what = "a deployment: run its app again" if run.deployed else "a simulation: give another `out`"
         raise InputError(f"the run in {str(planned.folder)!r} is {what}")
     check_experiment(planned.folder, run.meta)

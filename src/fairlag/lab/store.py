@@ -102,9 +102,14 @@ class Store:
         return self._database.meta
 
     @property
+    def _deployed(self) -> bool:
+        """Does a real fleet make it?"""
+        return "runtime" in self.meta
+
+    @property
     def _remedy(self) -> str:
         """How to continue after the disk has failed."""
-        return "run the app again" if "runtime" in self.meta else _resume(self.folder)
+        return "run the app again" if self._deployed else _resume(self.folder)
 
     @classmethod
     def create(
@@ -244,7 +249,7 @@ class Store:
             put(self.folder / MODEL, content)
             with self._transaction() as database:
                 self._write(refusals, {**(meta or {}), **facts})
-                if "runtime" not in self.meta:  # a simulation can be made again, but a fleet may have to go back
+                if not self._deployed:  # a simulation can be made again, but a fleet may have to go back
                     database.execute("DELETE FROM checkpoints")
         self._file = None
         self._tidy(self._ended_at())
